@@ -1,0 +1,44 @@
+# On a machine with Python 3.11+, git and make: `make demo` and `make test` are all there is to know.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= auto
+
+.PHONY: setup demo test test-all check format bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("ltp-pipeline needs Python 3.11 or newer; set PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/ltp-pipeline demo --out demo
+
+test: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS) -m 'not long'
+
+test-all: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/link_sources.py
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	for script in benchmarks/*.py; do \
+	  name=$$(basename $$script .py); \
+	  case $$name in __init__) ;; *) echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick || exit 1 ;; esac; \
+	done
+
+clean:
+	rm -rf $(VENV) .static build dist *.egg-info

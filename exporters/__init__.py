@@ -1,0 +1,44 @@
+"""File formats: how the zeros of a pruned model are written, read back and proven.
+
+One module per format and one table of them. `encode` comes last: every other tool works on the dense model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from ltp_pipeline.exporters import dense, packed, sparse
+from ltp_pipeline.exporters.decoding import read_tensors, to_dense
+from ltp_pipeline.exporters.metadata import labels, stamp
+from ltp_pipeline.exporters.proof import verify
+from ltp_pipeline.exporters.storage import load, save
+from ltp_pipeline.exporters.tensors import with_tensors
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to write a model: `encode(model, kernels)` takes final dense weights and returns a new model."""
+
+    name: str
+    file_name: str
+    encode: Callable[..., ModelProto]
+
+
+FORMATS: dict[str, Format] = {
+    name: Format(name, f"model.{name}.onnx", module.encode)
+    for name, module in (("sparse", sparse), ("packed", packed), ("dense", dense))
+}
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "labels",
+    "load",
+    "read_tensors",
+    "save",
+    "stamp",
+    "to_dense",
+    "verify",
+    "with_tensors",
+]

@@ -1,0 +1,67 @@
+"""Smaller values for packed files: fp16, or int8 with a scale per output channel. Off unless asked for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, TensorProto
+
+from ltp_pipeline.errors import UsageError
+from ltp_pipeline.exporters.tensors import Array
+
+VALUES = ("own", "fp16", "int8")
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What is stored in place of a tensor's own values; `scale` broadcasts over the dense tensor."""
+
+    values: str
+    stored: Array
+    scale: Array | None = None
+
+
+def check(values: str) -> None:
+    """Refuse an unknown kind of values."""
+    if values not in VALUES:
+        raise UsageError(f"there is no kind of values named '{values}'", f"choose one of {', '.join(VALUES)}")
+
+
+def rounded(array: Array, values: str, axis: int) -> Rounded:
+    """Round a tensor; it keeps its own values where rounding would not shrink it or would overflow."""
+    own = Rounded("own", array)
+    if values == "own" or array.dtype.kind != "f" or array.dtype.itemsize < 4 or not np.isfinite(array).all():
+        return own
+    if values == "fp16":
+        with np.errstate(over="ignore"):
+            half = array.astype(np.float16)
+        return Rounded(values, half) if np.isfinite(half).all() else own
+    others = tuple(i for i in range(array.ndim) if i != axis)
+    scale = np.abs(array).max(axis=others, keepdims=True) / array.dtype.type(127)
+    # A subnormal scale loses precision, and its inverse may overflow.
+    if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
+        return own
+    steps = np.rint(array / np.where(scale > 0, scale, 1))
+    return Rounded(values, np.clip(steps, -127, 127).astype(np.int8), scale.astype(array.dtype))
+
+
+def restored(flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None) -> Array:
+    """The dense tensor in its own type, computed as the decoding nodes compute it."""
+    dense = flat.astype(dtype).reshape(dims)
+    return dense if scale is None else dense * scale
+
+
+def output_axis(graph: GraphProto, name: str) -> int:
+    """The axis of a kernel that counts output channels, by the node that uses it first."""
+    for node in graph.node:
+        if name in node.input[1:2]:
+            if node.op_type == "MatMul":
+                return -1
+            if node.op_type == "ConvTranspose":
+                return 1
+            if node.op_type == "Gemm":
+                return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
+            return 0
+    return 0
+
+
+DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}

@@ -1,0 +1,107 @@
+"""The sparse format: GraphProto.sparse_initializer, the standard's own way to leave zeros out.
+
+Valid means: int64 indices, linear, ascending, unique; dims at least 1-D and positive; IR version 6 or later; the name
+on `values` alone, and nowhere else in the graph as an input or a dense initializer. onnxruntime accepts more than that
+and computes wrong results from some of it, so nothing else is written and nothing else is read.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from onnx import ModelProto, SparseTensorProto, TensorProto
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.dense import tidy
+from ltp_pipeline.exporters.tensors import Array
+
+IR_VERSION = 6
+AGAIN = "get the file again from where it came from, or export it again"
+
+
+def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
+    """Copy a model with its kernels sparse where that makes the file smaller.
+
+    A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
+    also a graph input loses the input, because a sparse initializer may not be one.
+    """
+    encoded = {}
+    outputs = {value.name for value in model.graph.output}
+    for name, tensor in tensors.stored(model.graph).items():
+        if name in kernels and name not in outputs:
+            sparse = _smaller(name, tensor)
+            if sparse is not None:
+                encoded[name] = sparse
+    copy = tensors.copy_model(model, drop=encoded)
+    tidy(copy, kernels)
+    if encoded:
+        copy.graph.sparse_initializer.extend(encoded.values())
+        tensors.raise_ir_version(copy, IR_VERSION)
+        tensors.drop_inputs(copy.graph, encoded)
+    return copy
+
+
+def _smaller(name: str, tensor: TensorProto) -> SparseTensorProto | None:
+    if tensor.data_type not in tensors.FLOATS or not tensor.dims or 0 in tensor.dims:
+        return None
+    array = tensors.to_array(tensor, name)
+    where = tensors.nonzero(array)
+    if where.size * (8 + array.dtype.itemsize) >= array.nbytes:
+        return None
+    sparse = SparseTensorProto(
+        values=tensors.make(name, tensor.data_type, array.reshape(-1)[where]),
+        indices=tensors.make("", TensorProto.INT64, where),
+        dims=tensor.dims,
+    )
+    sparse.values.doc_string = tensor.doc_string
+    return sparse if sparse.ByteSize() < tensor.ByteSize() else None
+
+
+def encoded_names(model: ModelProto) -> list[str]:
+    """The names of the sparse tensors."""
+    return [sparse.values.name for sparse in model.graph.sparse_initializer]
+
+
+def decode(model: ModelProto, names: Collection[str]) -> dict[str, TensorProto]:
+    """These sparse tensors, dense."""
+    taken = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
+    taken |= {output for node in model.graph.node for output in node.output}
+    for name in encoded_names(model):
+        if not name or name in taken:
+            raise _corrupt(name, "has a name that something else in the graph has too")
+        taken.add(name)
+    return {s.values.name: _dense(s) for s in model.graph.sparse_initializer if s.values.name in names}
+
+
+def _dense(sparse: SparseTensorProto) -> TensorProto:
+    name, dims = sparse.values.name, tuple(sparse.dims)
+    values, where = tensors.to_array(sparse.values), tensors.to_array(sparse.indices, f"{name} (indices)")
+    elements = 1
+    for n in dims:
+        elements *= n
+    if not dims or min(dims) < 1 or elements * values.dtype.itemsize > tensors.LARGEST:
+        raise _corrupt(name, f"has impossible dims {list(dims)}")
+    if sparse.indices.data_type != TensorProto.INT64:
+        raise _corrupt(name, "has indices that are not int64")
+    if values.ndim != 1 or where.shape not in (values.shape, (values.size, len(dims))):
+        raise _corrupt(name, f"has {values.shape} values but {where.shape} indices")
+    if where.ndim == 2:
+        if ((where < 0) | (where >= dims)).any():
+            raise _corrupt(name, "has indices out of range")
+        where = np.ravel_multi_index(tuple(where.T), dims)
+    dense = np.zeros(elements, values.dtype)
+    scatter(name, dense, where, values)
+    return tensors.make(name, sparse.values.data_type, dense.reshape(dims), like=sparse.values)
+
+
+def scatter(name: str, dense: Array, where: Array, values: Array) -> None:
+    """Write values into a flat array; positions out of range, unsorted or duplicated are bad input."""
+    if where.size and (where.min() < 0 or where.max() >= dense.size):
+        raise _corrupt(name, "has indices out of range")
+    if (where[1:] <= where[:-1]).any():
+        raise _corrupt(name, "has indices that are unsorted or duplicated")
+    dense[where] = values
+
+
+def _corrupt(name: str, what: str) -> InputError:
+    return InputError(f"sparse tensor '{name}' {what}", AGAIN)

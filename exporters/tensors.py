@@ -1,0 +1,213 @@
+"""Tensors inside a ModelProto: where they live, what they hold, and copies of a model that do not copy what changes."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message  # type: ignore[import-untyped]
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from ltp_pipeline.errors import ExportFailed, InputError
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
+_DATA = frozenset(
+    ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
+)
+
+
+def graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and every graph nested in its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from graphs(attribute.g)
+            for nested in attribute.graphs:
+                yield from graphs(nested)
+
+
+def is_constant(node: NodeProto) -> bool:
+    """Whether a node holds a tensor as its attribute `value`."""
+    return (
+        node.op_type == "Constant"
+        and node.domain in ("", "ai.onnx")
+        and len(node.output) == 1
+        and any(a.name == "value" and a.HasField("t") for a in node.attribute)
+    )
+
+
+def constant_tensor(node: NodeProto) -> TensorProto:
+    """The tensor of a node for which `is_constant` holds."""
+    tensor: TensorProto = next(a.t for a in node.attribute if a.name == "value")
+    return tensor
+
+
+def stored(graph: GraphProto) -> dict[str, TensorProto]:
+    """The tensors stored plainly in one graph, by the name its nodes know them under."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    found.update((node.output[0], constant_tensor(node)) for node in graph.node if is_constant(node))
+    return found
+
+
+def every_tensor(model: ModelProto, sparse: bool = True) -> Iterator[TensorProto]:
+    """Every tensor of a model, wherever it is written: graphs, attributes, functions and (if asked) sparse parts."""
+    training = [g for info in model.training_info for g in (info.initialization, info.algorithm)]
+    for graph in (nested for top in (model.graph, *training) for nested in graphs(top)):
+        yield from graph.initializer
+        for part in graph.sparse_initializer if sparse else ():
+            yield from (part.values, part.indices)
+        yield from _attribute_tensors(graph.node)
+    for function in model.functions:
+        yield from _attribute_tensors(function.node)
+        for attribute in (a for node in function.node for a in node.attribute if a.HasField("g")):
+            for graph in graphs(attribute.g):
+                yield from graph.initializer
+                yield from _attribute_tensors(graph.node)
+
+
+def _attribute_tensors(nodes: Collection[NodeProto]) -> Iterator[TensorProto]:
+    for attribute in (a for node in nodes for a in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        if attribute.HasField("sparse_tensor"):
+            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+        yield from attribute.tensors
+
+
+def to_array(tensor: TensorProto, name: str = "") -> Array:
+    """The values of a tensor; content that does not fit its own dims or type is bad input."""
+    name = name or tensor.name
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise InputError(f"the values of tensor '{name}' are in another file", "load the model from its file")
+    try:
+        if tensor.HasField("raw_data") and tensor.data_type in FLOATS:
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
+            return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
+        array: Array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, MemoryError) as error:
+        raise InputError(f"tensor '{name}' is corrupt: {error}", "get the file again from where it came from") from None
+    return array
+
+
+def fill(tensor: TensorProto, array: Array) -> None:
+    """Replace a tensor's values, in its own dtype and dims."""
+    if tuple(tensor.dims) != array.shape:
+        raise ExportFailed(
+            f"tensor '{tensor.name}' has shape {array.shape} but the file says {tuple(tensor.dims)}",
+            "give the tensors of the model they are put back into",
+        )
+    for field in _DATA:
+        tensor.ClearField(field)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
+    tensor.raw_data = np.ascontiguousarray(array, dtype).tobytes()
+
+
+def make(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> TensorProto:
+    """A new tensor; `like` passes on the doc string and where the tensor was kept in the original."""
+    tensor = TensorProto(name=name, data_type=data_type, dims=array.shape)
+    if like is not None:
+        copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment"})
+    fill(tensor, array)
+    return tensor
+
+
+def bits(array: Array) -> Array:
+    """The bit patterns of a float array, as unsigned integers of the same width."""
+    return np.ascontiguousarray(array).view(np.dtype(f"u{array.dtype.itemsize}")).reshape(array.shape)
+
+
+def nonzero(array: Array) -> Array:
+    """Ascending flat positions of what is not zero; -0.0 is zero, NaN is not."""
+    return np.flatnonzero(bits(array).reshape(-1) << 1)
+
+
+def without_negative_zero(array: Array) -> Array:
+    """The same values with -0.0 as 0.0; the array itself when there is none."""
+    sign = np.array(1, bits(array).dtype) << (8 * array.dtype.itemsize - 1)
+    negative = bits(array) == sign
+    if not negative.any():
+        return array
+    cleaned = array.copy()
+    cleaned[negative] = 0
+    return cleaned
+
+
+def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:
+    """Copy the fields of a message except some."""
+    for field, value in source.ListFields():
+        if field.name in skip:
+            continue
+        if hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        elif isinstance(value, Message):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def copy_model(model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = ()) -> ModelProto:
+    """Copy a model without the tensors of these names (and the nodes that make them); `first` go before its nodes."""
+    copy = ModelProto()
+    copy_fields(model, copy, skip={"graph"})
+    copy.graph.SetInParent()
+    copy_fields(model.graph, copy.graph, skip={"node", "initializer", "sparse_initializer"})
+    copy.graph.node.extend(first)
+    for node in model.graph.node:
+        if not any(output in drop for output in node.output):
+            copy.graph.node.add().CopyFrom(node)
+    for tensor in model.graph.initializer:
+        if tensor.name not in drop:
+            copy.graph.initializer.add().CopyFrom(tensor)
+    for sparse in model.graph.sparse_initializer:
+        if sparse.values.name not in drop:
+            copy.graph.sparse_initializer.add().CopyFrom(sparse)
+    return copy
+
+
+def with_tensors(model: ModelProto, tensors: Mapping[str, Array]) -> ModelProto:
+    """Copy a model with these tensors put back by name, wherever they live; all else is as it was."""
+    copy = ModelProto()
+    copy_fields(model, copy, skip={"graph"})
+    copy.graph.SetInParent()
+    copy_fields(model.graph, copy.graph, skip={"initializer"})
+    missing = set(tensors)
+    for tensor in model.graph.initializer:
+        slot = copy.graph.initializer.add()
+        if tensor.name in tensors:
+            copy_fields(tensor, slot, skip=_DATA)
+            fill(slot, tensors[tensor.name])
+            missing.discard(tensor.name)
+        else:
+            slot.CopyFrom(tensor)
+    if missing:
+        places = {name: t for nested in graphs(copy.graph) for name, t in stored(nested).items() if name in missing}
+        for name, tensor in places.items():
+            fill(tensor, tensors[name])
+        missing -= set(places)
+    if missing:
+        raise ExportFailed(
+            f"the model has no plain tensor named '{min(missing)}'", "put tensors back into the model they came from"
+        )
+    return copy
+
+
+def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
+    """Take graph inputs away by name."""
+    kept: list[ValueInfoProto] = [value for value in graph.input if value.name not in names]
+    if len(kept) < len(graph.input):
+        del graph.input[:]
+        graph.input.extend(kept)
+
+
+def raise_ir_version(model: ModelProto, version: int) -> None:
+    """Raise a model's IR version if it is lower.
+
+    Below 4, every initializer is a graph input of the same name and a constant all the same; from 4 on, such an input
+    makes it a default that the caller may override. So those inputs go, and the weights stay the constants they were.
+    """
+    if model.ir_version < 4 <= version:
+        drop_inputs(model.graph, {tensor.name for tensor in model.graph.initializer})
+    model.ir_version = max(model.ir_version, version)

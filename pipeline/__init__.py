@@ -1,0 +1,21 @@
+"""Learned threshold pruning from ONNX to ONNX.
+
+The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `gate`. Nothing heavy is
+imported before one of them is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["gate", "import_model", "inspect", "run", "validate"]
+
+if TYPE_CHECKING:
+    from ltp_pipeline.api import gate, inspect, run, validate
+    from ltp_pipeline.stages.import_model import import_model
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("ltp_pipeline.api"), name)

@@ -1,0 +1,47 @@
+"""The public verbs; the command line is a thin coat over them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ltp_pipeline.config import Settings, load_settings
+from ltp_pipeline.gate import Verdict, check_files, gate_settings, judge, read_report
+from ltp_pipeline.progress import Reporter, SilentReporter
+from ltp_pipeline.runner import Outcome
+from ltp_pipeline.runner import run as run_stages
+from ltp_pipeline.stages.import_model import import_model
+from ltp_pipeline.stages.inspect import inspect
+from ltp_pipeline.stages.validate import validate
+
+__all__ = ["gate", "import_model", "inspect", "run", "validate"]
+
+
+def run(
+    model: Path | str,
+    settings: Settings | None = None,
+    *,
+    out: Path | str | None = None,
+    fresh: bool = False,
+    progress: Reporter | None = None,
+    **options: Mapping[str, Any],
+) -> Outcome:
+    """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`)."""
+    model = Path(model)
+    settings = settings or load_settings(model, options=options)
+    folder = Path(out) if out is not None else default_out(model)
+    return run_stages(model, settings, folder, progress or SilentReporter(), fresh)
+
+
+def default_out(model: Path) -> Path:
+    """Run directory when none is given: `<model>-ltp` in the working directory."""
+    return Path(f"{model.stem}-ltp")
+
+
+def gate(report: Path | str | Mapping[str, Any], **limits: Any) -> list[Verdict]:
+    """Judge a report, or the report.json at a path; files that lie beside it are hashed again."""
+    gates = gate_settings(limits)
+    if isinstance(report, Mapping):
+        return judge(report, gates)
+    path = Path(report)
+    content = read_report(path)
+    return [*judge(content, gates), *check_files(content, path.parent)]

@@ -1,0 +1,215 @@
+"""Settings: one frozen class per section of ltp.toml, unknown keys refused.
+
+Later sources win: defaults < preset < ltp.toml < options of the command line.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ltp_pipeline.errors import InputError
+
+CONFIG_NAME = "ltp.toml"
+Format = Literal["sparse", "packed", "dense"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A section of ltp.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+class DataSettings(Section):
+    """Where the samples are and how a stored sample becomes the model's input: x * scale, then (x - mean) / std."""
+
+    path: Path | None = None
+    scale: float | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[Positive, ...] = ()
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    resize: tuple[Count, Count] | None = None
+    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+
+
+class BudgetSettings(Section):
+    """What is asked for: exactly one of a compression, a sparsity, or the largest drop in accuracy."""
+
+    target_compression: Annotated[float, Field(gt=1)] | None = None
+    target_sparsity: Annotated[float, Field(gt=0, lt=1)] | None = None
+    accuracy_budget: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _one_only(self) -> Self:
+        given = [name for name, value in self if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} contradict each other; give one")
+        return self
+
+
+class TrainSettings(Section):
+    """How the network is trained while thresholds are learned and afterwards."""
+
+    epochs: Count = 12
+    finetune_epochs: Annotated[int, Field(ge=0)] = 6
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    lr: Positive = 0.03
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+
+
+class MethodSettings(Section):
+    """Learned Threshold Pruning itself; with `lambda` given, the paper's own procedure."""
+
+    lambda_: Annotated[float | None, Field(alias="lambda", ge=0)] = None
+    threshold_lr_ratio: Positive = 1e-5
+    t0: Positive = 1e-3
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    floor_weights: Annotated[int, Field(ge=1)] = 8
+
+
+class KernelSettings(Section):
+    """Which kernels may be pruned: shell-style patterns of initializer names."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class ExportSettings(Section):
+    """Which files are written."""
+
+    formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
+
+
+class BaselineSettings(Section):
+    """Whether global magnitude pruning is run for comparison."""
+
+    enabled: bool = True
+
+
+class GateSettings(Section):
+    """Limits below which a result does not ship; None asks for nothing."""
+
+    min_accuracy: Fraction | None = None
+    max_drop: Annotated[float, Field(ge=-1, lt=1)] | None = None
+    min_sparsity: Annotated[float, Field(ge=0, lt=1)] | None = None
+    min_compression: Annotated[float, Field(ge=1)] | None = None
+    beat_baseline: bool = False
+    by: Annotated[float, Field(ge=0, lt=1)] | None = None
+    max_bytes: Count | None = None
+    max_latency_ratio: Positive | None = None
+    per_layer_floor: Fraction | None = None
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @field_validator("min_accuracy", "max_drop", "min_sparsity", "by", "per_layer_floor", "confidence", mode="before")
+    @classmethod
+    def _fraction(cls, value: Any) -> Any:
+        if isinstance(value, int | float) and abs(value) > 1:
+            raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.by is not None and not self.beat_baseline:
+            raise ValueError("by says how far to beat the baseline; give beat_baseline with it")
+        most = 1 - (self.per_layer_floor or 0)
+        if self.min_sparsity is not None and self.min_sparsity > most:
+            raise ValueError("min_sparsity and per_layer_floor contradict each other: no result can keep both")
+        if self.min_compression is not None and self.min_compression * (1 - most) > 1:
+            raise ValueError("min_compression and per_layer_floor contradict each other: no result can keep both")
+        return self
+
+
+class Settings(Section):
+    """Everything a run depends on."""
+
+    data: DataSettings = DataSettings()
+    budget: BudgetSettings = BudgetSettings()
+    train: TrainSettings = TrainSettings()
+    method: MethodSettings = MethodSettings()
+    kernels: KernelSettings = KernelSettings()
+    export: ExportSettings = ExportSettings()
+    baseline: BaselineSettings = BaselineSettings()
+    gates: GateSettings = GateSettings()
+
+
+def load_settings(
+    model: Path | None,
+    config: Path | None = None,
+    preset: str | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Settings:
+    """Merge preset, ltp.toml (given, or beside the model) and options into one checked whole."""
+    merged: dict[str, dict[str, Any]] = {}
+    if preset is not None:
+        _merge(merged, _read_preset(preset))
+    if config is None and model is not None and (model.parent / CONFIG_NAME).is_file():
+        config = model.parent / CONFIG_NAME
+    if config is not None:
+        _merge(merged, _relative_to(config.parent, _read_toml(config)))
+    _merge(merged, options or {})
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(_complaint(error), "correct the setting; docs/settings.md lists every key") from None
+    if settings.method.lambda_ is not None:
+        if settings.budget != BudgetSettings():
+            raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
+        return settings
+    if settings.budget == BudgetSettings():
+        return settings.model_copy(update={"budget": BudgetSettings(accuracy_budget=0.01)})
+    return settings
+
+
+def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
+    for section, values in more.items():
+        if not isinstance(values, Mapping):
+            raise InputError(
+                f"setting {section!r} stands outside a section", "put it under its section, such as [data] or [train]"
+            )
+        if section == "budget" and any(v is not None for v in values.values()):
+            into["budget"] = {}  # another kind of budget replaces the one from a weaker source
+        into.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read settings {path}: {error.strerror}", "check the path given by --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}", "correct the file at that line") from None
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    folder = resources.files("ltp_pipeline.presets")
+    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    if name not in known:
+        raise InputError(f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}")
+    return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        values["data"] = {**data, "path": str(folder / data["path"])}
+    return values
+
+
+def _complaint(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors():
+        key = ".".join(str(p) for p in item["loc"])
+        if item["type"] == "extra_forbidden":
+            parts.append(f"unknown setting {key}")
+        else:
+            parts.append(f"setting {key}: {item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(parts)

@@ -1,0 +1,97 @@
+"""Reading samples: one module per format, one table of them, the same checks for all."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import idx, image_folder, npz
+from ltp_pipeline.data.checks import check_labels, check_samples, checked_labels
+from ltp_pipeline.data.division import divide
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.preparation import plan, wanted
+from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+
+__all__ = ["Data", "Split", "batches", "check_labels", "open_data"]
+
+
+class Format(NamedTuple):
+    """A way to store samples: how to recognise it, how to read it."""
+
+    name: str
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, Wanted], Stored]
+
+
+FORMATS = (
+    Format("a .npz file", npz.recognises, npz.read),
+    Format("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
+    Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
+)
+
+
+def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Data:
+    """Find the samples, check them against the model, and divide them into three splits."""
+    stored = _read(settings.path, wanted(settings, model_input))
+    labels = {name: checked_labels(part) for name, part in stored.parts.items()}
+    _check_alike(stored.parts)
+    prepare = {
+        name: plan(part.origin, part.samples.shape, stored.layout or settings.layout, settings, model_input)
+        for name, part in stored.parts.items()
+    }
+    for name, part in stored.parts.items():
+        check_samples(part, prepare[name])
+    rows, notes = divide(labels, settings.validation_share, seed)
+    splits = {
+        name: Split(name, stored.parts[source].samples, labels[source], chosen, prepare[source])
+        for name, (source, chosen) in rows.items()
+    }
+    if rows["test"] is rows["val"]:
+        splits["test"] = splits["val"]
+    digest = hashlib.sha256(stored.fingerprint.encode())
+    for name in ("train", "val", "test"):
+        digest.update(f"{name} {rows[name][0]} ".encode() + splits[name].rows.tobytes())
+    return Data(
+        **splits,
+        classes=1 + max(int(part.max()) for part in labels.values()),
+        fingerprint=digest.hexdigest(),
+        notes=(*stored.notes, *notes),
+        class_names=stored.class_names,
+    )
+
+
+def _read(path: Path | None, want: Wanted) -> Stored:
+    if path is None:
+        raise InputError(
+            "no data given",
+            "give --data PATH, or path under [data] in an ltp.toml beside the model, or --config FILE with it; "
+            "`ltp-pipeline demo` needs none",
+        )
+    try:
+        if not path.exists():
+            raise InputError(f"there is no data at {path}", "check --data, or path under [data]")
+        for candidate in FORMATS:
+            if candidate.recognises(path):
+                return candidate.read(path, want)
+    except OSError as error:
+        raise InputError(
+            f"cannot read data {path}: {error.strerror or error}", "check the file and its rights"
+        ) from None
+    except MemoryError:
+        raise InputError(
+            f"data {path} does not fit in memory", "give fewer samples, or images in class folders"
+        ) from None
+    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
+
+
+def _check_alike(parts: Mapping[str, Part]) -> None:
+    first, *others = parts.values()
+    for part in others:
+        if part.samples.shape != first.samples.shape:
+            raise InputError(
+                f"samples of {first.origin} have shape {first.samples.shape}, of {part.origin} {part.samples.shape}",
+                "give all splits samples of one shape",
+            )

@@ -1,0 +1,87 @@
+"""IDX files, as MNIST comes: train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…; gzipped or not."""
+
+import gzip
+import hashlib
+import math
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from ltp_pipeline.data.samples import Array, ArraySamples, Part, Stored, Wanted
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import sha256_of
+
+DEFLATE_LIMIT = 1032  # no deflated byte stands for more bytes than this
+FETCH_AGAIN = "fetch or write the file again"
+_NAME = re.compile(
+    r"(?:.*[-_.])?(?P<part>train|val|valid|validation|t10k|test)[-_.](?P<kind>images|labels)[-_.]idx\d[-_.]\w+?(?:\.gz)?"
+)
+_PARTS = {"t10k": "test", "valid": "val", "validation": "val"}
+_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def recognises(path: Path) -> bool:
+    """Say whether this is a folder with at least one file named as IDX files are."""
+    return path.is_dir() and any(_NAME.fullmatch(f.name) for f in path.iterdir() if f.is_file())
+
+
+def read(path: Path, _: Wanted) -> Stored:
+    """Load images and labels of every part in the dtype they have."""
+    files = _files(path)
+    if ("train", "images") not in files:
+        raise InputError(f"{path} has no training images", "add train-images-idx3-ubyte and train-labels-idx1-ubyte")
+    parts = {}
+    digest = hashlib.sha256()
+    for part in sorted({part for part, _ in files}):
+        images, labels = files.get((part, "images")), files.get((part, "labels"))
+        if images is None or labels is None:
+            there, missing = (images, "labels") if images else (labels, "images")
+            raise InputError(
+                f"{path} has {there.name if there else part} but no {missing} for it", f"add the {missing}"
+            )
+        parts[part] = Part(ArraySamples(_load(images)), _load(labels), images.name, labels.name)
+        digest.update(f"{part} {sha256_of(images)} {sha256_of(labels)} ".encode())
+    return Stored(parts, digest.hexdigest())
+
+
+def _files(folder: Path) -> dict[tuple[str, str], Path]:
+    found: dict[tuple[str, str], Path] = {}
+    for file in sorted(folder.iterdir()):  # a file comes before its own .gz
+        match = _NAME.fullmatch(file.name)
+        if match is None or not file.is_file():
+            continue
+        key = (_PARTS.get(match["part"], match["part"]), match["kind"])
+        if key not in found:
+            found[key] = file
+        elif file.name != f"{found[key].name}.gz":
+            raise InputError(
+                f"{folder} has two files of {key[0]} {key[1]}: {found[key].name} and {file.name}",
+                "keep one data set per folder",
+            )
+    return found
+
+
+def _load(path: Path) -> Array:
+    """Read one file; its header decides the shape, its content how much is allocated."""
+    gzipped = path.suffix == ".gz"
+    limit = path.stat().st_size * (DEFLATE_LIMIT if gzipped else 1)
+    try:
+        with gzip.open(path) if gzipped else path.open("rb") as file:
+            magic = file.read(4)
+            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES or not 1 <= magic[3] <= 4:
+                raise InputError(f"{path} does not start as an IDX file does", FETCH_AGAIN)
+            dtype = np.dtype(_DTYPES[magic[2]])
+            sizes = file.read(4 * magic[3])
+            if len(sizes) < 4 * magic[3]:
+                raise InputError(f"{path} ends within its header", FETCH_AGAIN)
+            shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4"))
+            promised = math.prod(shape) * dtype.itemsize
+            content = file.read(promised + 1) if promised <= limit else b""
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is not a readable gzip file: {error}", FETCH_AGAIN) from None
+    if len(content) != promised:
+        held = "more" if len(content) > promised else "fewer"
+        raise InputError(f"{path} promises {promised} bytes in its header but holds {held}", FETCH_AGAIN)
+    return np.frombuffer(content, dtype).reshape(shape)

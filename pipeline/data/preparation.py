@@ -1,0 +1,196 @@
+"""From a stored sample to the model's input: layout, size, x * scale, (x - mean) / std."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data.samples import Array, Layout, Wanted
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+
+Dims = tuple[int | str | None, ...]
+
+# Half-precision models are fed float32: they are trained on float32 master weights.
+_DTYPES: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("FLOAT", "FLOAT16", "BFLOAT16"), np.float32),
+    "DOUBLE": np.float64,
+    **{t.__name__.upper(): t for t in (np.int8, np.int16, np.int32, np.int64)},
+    **{t.__name__.upper(): t for t in (np.uint8, np.uint16, np.uint32, np.uint64)},
+    "BOOL": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The steps for one data set, decided once and applied to every batch."""
+
+    dtype: np.dtype[Any]
+    add_channel: bool = False
+    channels_to_front: bool = False
+    resize: tuple[int, int] | None = None
+    scale: float | None = None
+    mean: Array | None = None
+    std: Array | None = None
+    channels_to_back: bool = False
+    flatten: bool = False
+
+    def __call__(self, x: Array) -> Array:
+        """Prepare a batch that nobody else holds; it may be changed in place."""
+        if self.add_channel:
+            x = x[:, None]
+        if self.channels_to_front:
+            x = np.moveaxis(x, -1, 1)
+        if self.resize is not None:
+            x = resize_planes(x, self.resize)
+            if self.dtype.kind != "f":
+                x = np.rint(x)
+        x = x.astype(self.dtype, order="C", copy=False)
+        if self.scale is not None:
+            x *= self.dtype.type(self.scale)
+        if self.mean is not None:
+            x -= self.mean
+        if self.std is not None:
+            x /= self.std
+        if self.channels_to_back:
+            x = np.moveaxis(x, 1, -1)
+        if self.flatten:
+            x = x.reshape(len(x), -1)
+        return np.ascontiguousarray(x)
+
+
+def wanted(settings: DataSettings, model_input: TensorInfo) -> Wanted:
+    """Say how many channels and which size decoded images should have."""
+    dims = _sample_dims(model_input)
+    if dims is None or len(dims) != 3:
+        return Wanted(size=settings.resize)
+    channels, height, width = (dims[2], dims[0], dims[1]) if _channels_last(dims) else dims
+    fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
+    return Wanted(channels if isinstance(channels, int) else None, settings.resize or fixed)
+
+
+def plan(
+    origin: str, stored: tuple[int, ...], layout: Layout, settings: DataSettings, model_input: TensorInfo
+) -> Preparation:
+    """Decide the steps for samples of this shape, or say why the model cannot take them."""
+    dims = _sample_dims(model_input)
+    flatten = dims is not None and len(dims) == 1 and len(stored) > 1
+    add_channel = len(stored) == 2 and (flatten or (dims is not None and len(dims) == 3))
+    to_front = layout == "NHWC" and len(stored) >= 3
+    shape = (1, *stored) if add_channel else (stored[-1], *stored[:-1]) if to_front else stored
+    if dims is not None and not flatten and len(shape) != len(dims):
+        raise InputError(
+            f"{origin}: a sample has shape {_show(stored)}, the model's input {model_input.name} takes {_show(dims)}",
+            "store samples with the axes the model takes, the first axis counting the samples",
+        )
+    resize = settings.resize
+    if resize is not None and len(shape) != 3:
+        raise InputError(
+            f"{origin}: resize is set, but samples of shape {_show(stored)} are no images", "remove resize"
+        )
+    if resize is not None:
+        shape = (shape[0], *resize)
+    to_back = dims is not None and len(dims) == len(shape) == 3 and _channels_last(dims)
+    if dims is not None and flatten:
+        _check_features(origin, shape, dims[0])
+    elif dims is not None:
+        _check_shape(origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout)
+    dtype = _dtype(model_input)
+    if dtype.kind != "f" and (settings.scale is not None or settings.mean or settings.std):
+        raise InputError(
+            f"the model's input {model_input.name} takes {dtype}: scale, mean and std would not survive",
+            "remove scale, mean and std from [data]",
+        )
+    return Preparation(
+        dtype,
+        add_channel=add_channel,
+        channels_to_front=to_front,
+        resize=resize,
+        scale=settings.scale,
+        mean=_per_channel("mean", settings.mean, shape, dtype),
+        std=_per_channel("std", settings.std, shape, dtype),
+        channels_to_back=to_back,
+        flatten=flatten,
+    )
+
+
+def resize_planes(x: Array, size: tuple[int, int]) -> Array:
+    """Bilinear, as Pillow does it for images: (N, C, H, W) to (N, C, *size); bytes stay bytes."""
+    from PIL import Image
+
+    if x.shape[2:] == size:
+        return x
+    dtype = np.uint8 if x.dtype == np.uint8 else np.float32
+    planes = np.ascontiguousarray(x, dtype).reshape(-1, *x.shape[2:])
+    out = np.empty((len(planes), *size), dtype)
+    for i, plane in enumerate(planes):
+        out[i] = np.asarray(Image.fromarray(plane).resize(size[::-1], Image.Resampling.BILINEAR))
+    return out.reshape(*x.shape[:2], *size)
+
+
+def _sample_dims(model_input: TensorInfo) -> Dims | None:
+    return None if model_input.shape is None else model_input.shape[1:]
+
+
+def _dtype(model_input: TensorInfo) -> np.dtype[Any]:
+    if model_input.type not in _DTYPES:
+        raise InputError(
+            f"the model's input {model_input.name} takes {model_input.type}, which no data format here provides",
+            "use a model that takes numbers",
+        )
+    return np.dtype(_DTYPES[model_input.type])
+
+
+def _channels_last(dims: Dims) -> bool:
+    """Tell by the fixed sizes whether the model itself takes NHWC, as exports from TensorFlow do."""
+    return dims[2] in (1, 3, 4) and dims[0] not in (1, 2, 3, 4)
+
+
+def _per_channel(name: str, values: Sequence[float], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+    if not values:
+        return None
+    channels = shape[0] if shape else 1
+    if len(values) not in (1, channels):
+        raise InputError(
+            f"{name} has {len(values)} values, a sample has {channels} channel{'s' * (channels != 1)}",
+            f"give {name} one value, or one per channel",
+        )
+    return np.asarray(values, dtype).reshape(-1, *[1] * (len(shape) - 1))
+
+
+def _check_features(origin: str, shape: tuple[int, ...], features: int | str | None) -> None:
+    if isinstance(features, int) and math.prod(shape) != features:
+        raise InputError(
+            f"{origin}: a sample of shape {_show(shape)} has {math.prod(shape)} values, the model takes {features}",
+            "give samples of the size the model was trained on, or set resize in [data]",
+        )
+
+
+def _check_shape(origin: str, stored: tuple[int, ...], shape: tuple[int, ...], dims: Dims, layout: Layout) -> None:
+    """Compare fixed dimensions; `shape` and `dims` are both channels first."""
+    if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
+        return
+    what = f"{origin}: a sample has shape {_show(stored)}"
+    if len(shape) == 1:
+        raise InputError(f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on")
+    if isinstance(dims[0], int) and shape[0] != dims[0]:
+        other: Layout = "NCHW" if layout == "NHWC" else "NHWC"
+        turned = len(stored) >= 3 and (stored[0] if layout == "NHWC" else stored[-1]) == dims[0]
+        raise InputError(
+            f"{what}, {shape[0]} channel{'s' * (shape[0] != 1)} as {layout}; the model takes {dims[0]}",
+            f'the samples look like {other}: set layout = "{other}" in [data]'
+            if turned
+            else f"give samples with {dims[0]} channel{'s' * (dims[0] != 1)}",
+        )
+    sizes = [d if isinstance(d, int) else n for n, d in zip(shape, dims, strict=True)][1:]
+    raise InputError(
+        f"{what}, size {_show(shape[1:])}; the model takes {_show(dims[1:])}",
+        f"set resize = {sizes} in [data]" if len(sizes) == 2 else "give samples of that size",
+    )
+
+
+def _show(dims: Dims) -> str:
+    return "×".join("?" if d is None else str(d) for d in dims) or "()"

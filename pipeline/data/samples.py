@@ -1,0 +1,105 @@
+"""What a format hands over, and what the rest of the pipeline reads: samples stay stored until a batch is asked for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Layout = Literal["NCHW", "NHWC"]
+
+
+class Samples(Protocol):
+    """Stored samples of one shape and dtype; `take` returns a new array that the caller may change."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Array) -> Array:
+        """Read these samples, in this order."""
+
+
+class ArraySamples:
+    """Samples that are already in memory, in the dtype they were stored in."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.shape: tuple[int, ...] = array.shape[1:]
+        self.dtype: np.dtype[Any] = array.dtype
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def take(self, indices: Array) -> Array:
+        """Copy these samples."""
+        return np.take(self._array, indices, axis=0)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a format that can choose should deliver; None where nothing is said."""
+
+    channels: int | None = None
+    size: tuple[int, int] | None = None  # height, width
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples and labels as a format found them; `origin` is what messages call them."""
+
+    samples: Samples
+    labels: Array
+    origin: str
+    labels_origin: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A data set as a format found it: parts "train", "val" and "test", or "all" where nothing was divided."""
+
+    parts: Mapping[str, Part]
+    fingerprint: str
+    layout: Layout | None = None  # where the format itself fixes it
+    notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
+
+
+class Split:
+    """Some rows of the stored samples, prepared as they are read."""
+
+    def __init__(
+        self, name: str, samples: Samples, labels: Array, rows: Array, prepare: Callable[[Array], Array]
+    ) -> None:
+        self.name = name
+        self.labels = labels[rows]
+        self.rows = rows
+        self._samples = samples
+        self._prepare = prepare
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, indices: Array) -> Array:
+        """Return these samples as the model wants them."""
+        return self._prepare(self._samples.take(self.rows[indices]))
+
+
+@dataclass(frozen=True)
+class Data:
+    """The three splits; `notes` says what was decided for the user."""
+
+    train: Split
+    val: Split
+    test: Split
+    classes: int
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None

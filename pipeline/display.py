@@ -1,0 +1,109 @@
+"""Results for people, on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ltp_pipeline.workspace import REPORT_HTML
+
+if TYPE_CHECKING:
+    from ltp_pipeline.runner import Outcome
+
+
+def show_outcome(outcome: Outcome, folder: Path) -> None:
+    """The result beside the baseline, the files, and where to read more."""
+    report = outcome.report
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    for title in ("", "original", "LTP", "global magnitude"):
+        table.add_column(title, justify="left" if not title else "right")
+    pruned, baseline = report["pruned"], report["baseline"]
+    table.add_row("top-1", *(_percent(x) for x in (report["original"], pruned, baseline)))
+    table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
+    table.add_row("compression", "1×", *(f"{x['compression']:.2f}×" if x else "" for x in (pruned, baseline)))
+    table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
+    for i, file in enumerate(pruned["files"]):
+        other = f"{baseline['files'][i]['bytes']:,} bytes" if baseline else ""
+        original = f"{report['original']['bytes']:,} bytes"
+        table.add_row(file["format"], original, f"{file['bytes']:,} bytes", other)
+    console.print(table)
+    accuracy = report["original"]["accuracy"]
+    console.print(
+        f"\nMeasured in onnxruntime on {accuracy['samples']} samples of the {accuracy['split']} split.", highlight=False
+    )
+    for verdict in outcome.verdicts:
+        console.print(Text(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}"))
+    for file in pruned["files"]:
+        console.print(Text(str(folder / outcome.folder / file["path"])))
+    console.print(Text(str(folder / outcome.folder / REPORT_HTML)))
+
+
+def _percent(part: Mapping[str, Any] | None) -> str:
+    return f"{part['accuracy']['top1']:.2%}" if part else ""
+
+
+def show_model(found: Mapping[str, Any]) -> None:
+    """What `inspect` found."""
+    console = Console()
+    console.print(
+        Text(f"{found['path']}: {found['bytes']:,} bytes, opset {found['opset']}, {found['producer'] or '?'}")
+    )
+    for kind in ("inputs", "outputs"):
+        for tensor in found[kind]:
+            console.print(Text(f"  {kind[:-1]} {tensor['name']}: {tensor['type']} {_shape(tensor['shape'])}"))
+    operators = ", ".join(f"{name} {count}" for name, count in found["operators"].items())
+    console.print(Text(f"  operators: {operators}"))
+    if found["unsupported"]:
+        console.print(Text("not supported:"))
+        for line in found["unsupported"]:
+            console.print(Text(f"  {line}"))
+        return
+    table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
+    for k in found["kernels"]:
+        zeros = 1 - k["nonzeros"] / k["elements"]
+        cells = [k["name"], k["op"], _shape(k["shape"]), f"{k['elements']:,}", f"{k['share']:.1%}", f"{zeros:.1%}"]
+        table.add_row(*(Text(c) for c in cells), Text(k["reason"] or "yes"))
+    console.print(table)
+    share = found["prunable_elements"] / found["kernel_elements"] if found["kernel_elements"] else 0
+    console.print(
+        Text(
+            f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} weights, {share:.1%} of them prunable; "
+            f"{found['batch_norms']} BatchNormalization nodes"
+        )
+    )
+
+
+def _shape(shape: list[Any] | None) -> str:
+    return "any shape" if shape is None else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
+
+
+def show_validation(found: Mapping[str, Any]) -> None:
+    """What `validate` measured."""
+    console = Console()
+    accuracy = found["accuracy"]
+    lines = [
+        f"{found['path']}: {found['bytes']:,} bytes",
+        f"top-1        {accuracy['top1']:.2%} on {accuracy['samples']} samples of the {accuracy['split']} split",
+    ]
+    if accuracy["top5"] is not None:
+        lines.append(f"top-5        {accuracy['top5']:.2%}")
+    if found["sparsity"] is not None:
+        lines.append(f"sparsity     {found['sparsity']:.2%}, compression {found['compression']:.2f}×")
+    lines.append(f"latency      {found['latency_ms']:.3f} ms, load {found['load_ms']:.1f} ms")
+    other = found.get("against")
+    if other:
+        low, high = other["drop_interval"]
+        lines += [
+            f"against      {other['path']}: top-1 {other['accuracy']['top1']:.2%}, {other['bytes']:,} bytes",
+            f"drop         {100 * other['drop']:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
+            f"agreement    {other['agreement']:.2%}",
+            f"latency      {other['latency_ratio']:.2f} × the other's",
+        ]
+    for line in [*lines, *found["notes"]]:
+        console.print(Text(line))

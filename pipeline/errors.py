@@ -1,0 +1,58 @@
+"""Every error a user can meet, each with its exit code.
+
+An error says in one line what is wrong and in one line what to do. Anything else that escapes is a bug.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class LtpError(Exception):
+    """The root: what is wrong, and what to do about it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+
+class UsageError(LtpError):
+    """The command line contradicts itself."""
+
+    exit_code = 2
+
+
+class InputError(LtpError):
+    """Bad settings or bad input: a missing file, not ONNX, wrong shapes, labels out of range, no data."""
+
+    exit_code = 3
+
+
+class UnsupportedModel(LtpError):
+    """The model cannot be handled; `reasons` lists everything that stands in the way, not only the first."""
+
+    exit_code = 4
+
+    def __init__(self, what: str, remedy: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(what, remedy)
+        self.reasons = tuple(reasons)
+
+
+class TrainingFailed(LtpError):
+    """Training diverged, became not finite, or nothing could be pruned."""
+
+    exit_code = 5
+
+
+class ExportFailed(LtpError):
+    """The file could not be written, or does not say what the weights say."""
+
+    exit_code = 6
+
+
+class GateFailed(LtpError):
+    """The work is done and the report written, but the result is below the bar."""
+
+    exit_code = 7

@@ -1,0 +1,46 @@
+"""Writing files so that a name never shows half a content, and hashing them."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ltp_pipeline.errors import InputError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside the final name, flush to disk, move into place."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", "give a writable folder with --out") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(scratch).chmod(0o644)
+        Path(scratch).replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", "free some space, then run the same again") from None
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write UTF-8 text in one move."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write readable JSON; NaN and infinity are refused, because JSON has none."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

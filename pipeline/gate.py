@@ -1,0 +1,308 @@
+"""Gates: a report in, verdicts out. Nothing here measures anything.
+
+A gate is a field of `GateSettings` and a function in `GATES`. A value that is missing or null fails its gate. With
+`confidence`, the gates on accuracy judge the unfavourable end of the interval instead of the value.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+from xml.etree import ElementTree
+
+from pydantic import ValidationError
+
+from ltp_pipeline.config import GateSettings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import sha256_of
+from ltp_pipeline.report_schema import SCHEMA, problems
+
+REPORT_CONFIDENCE = 0.95  # of the intervals that stand in a report
+ROUNDING = 1e-9  # 0.95 - 0.94 is a little more than 0.01 in binary
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One gate, judged; `detail` adds what a reader wants to know beside limit and value."""
+
+    name: str
+    limit: float | bool | str | None
+    value: float | None
+    passed: bool
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        """Name, limit and value in one line."""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.name}: limit {_show(self.limit)}, value {_show(self.value)}{detail}"
+
+
+def gate_settings(options: Mapping[str, Any]) -> GateSettings:
+    """Check limits that come from a command line or a caller."""
+    try:
+        return GateSettings.model_validate({k: v for k, v in options.items() if v is not None})
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc'])) or 'gates'}: {e['msg']}" for e in error.errors()]
+        what = "; ".join(lines).replace("Value error, ", "")
+        raise InputError(what, "correct the limit; docs/ci.md lists every gate with its unit") from None
+
+
+def judge(report: Mapping[str, Any], gates: GateSettings) -> list[Verdict]:
+    """Judge every gate that was asked for, in the order of GATES."""
+    asked = [name for name in GATES if getattr(gates, name) not in (None, False)]
+    return [GATES[name](report, gates) for name in asked]
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read a report.json; keys may be missing (their gates fail), but what is there has the right type."""
+    remedy = "give the report.json of a finished run; `ltp-pipeline run` writes one"
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise InputError(f"cannot read report {path}: {error.strerror}", remedy) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON, or was cut off: {error}", remedy) from None
+    schema = report.get("schema") if isinstance(report, dict) else None
+    if not isinstance(schema, str) or not schema.startswith("ltp-report/"):
+        raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", remedy)
+    if schema != SCHEMA:
+        update = "install a newer ltp-pipeline, or write the report again with this one: `ltp-pipeline report RUN`"
+        raise InputError(f"{path} has schema {schema}; this version reads {SCHEMA}", update)
+    if found := problems(report, missing=False):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise InputError(f"{path} does not keep to {SCHEMA}: {found[0]}{more}", remedy)
+    return dict(report)
+
+
+def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
+    """Hash every file again that the report names and that lies beside it."""
+    verdicts = []
+    for name, expected in _named_files(report):
+        path = _beside(folder, name)
+        if path is None:
+            continue
+        try:
+            found = sha256_of(path)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}", "check the file's permissions") from None
+        if expected is None:
+            detail = "the report has no hash for this file"
+        elif found == expected:
+            detail = "the file is the one the report speaks of"
+        else:
+            detail = f"its sha256 is {found}: the report does not belong to this file"
+        verdicts.append(Verdict(f"file {name}", expected, None, found == expected, detail))
+    return verdicts
+
+
+def junit(verdicts: Sequence[Verdict]) -> str:
+    """JUnit XML as CI systems read it: one test case per gate."""
+    failed = sum(not v.passed for v in verdicts)
+    count = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": "0"}
+    root = ElementTree.Element("testsuites", count)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count})
+    for verdict in verdicts:
+        named = {"classname": "ltp-pipeline.gate", "name": _printable(verdict.name), "time": "0"}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        line = _printable(verdict.line)
+        if verdict.passed:
+            ElementTree.SubElement(case, "system-out").text = line
+        else:
+            ElementTree.SubElement(case, "failure", {"message": line, "type": "GateFailed"}).text = line
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def github_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """GitHub workflow commands: every failing gate becomes an annotation."""
+    return [f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}" for v in verdicts if not v.passed]
+
+
+def _min_accuracy(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    value, samples = (_number(report, "pruned", "accuracy", key) for key in ("top1", "samples"))
+    interval = wilson(value, samples, gates.confidence or REPORT_CONFIDENCE) if value is not None and samples else None
+    why = _reason(report, "accuracy")
+    return _judge("min_accuracy", gates.min_accuracy, value, interval=interval, confidence=gates.confidence, why=why)
+
+
+def _max_drop(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    value = _number(report, "pruned", "drop")
+    interval = _interval(_get(report, "pruned", "drop_interval"), gates.confidence)
+    why = _reason(report, "drop")
+    return _judge("max_drop", gates.max_drop, value, True, interval=interval, confidence=gates.confidence, why=why)
+
+
+def _min_sparsity(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    value = _number(report, "pruned", "sparsity")
+    return _judge("min_sparsity", gates.min_sparsity, value, why=_reason(report, "sparsity"))
+
+
+def _min_compression(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    value = _number(report, "pruned", "compression")
+    return _judge("min_compression", gates.min_compression, value, why=_reason(report, "compression"))
+
+
+def _beat_baseline(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    pruned, other = (_number(report, part, "accuracy", "top1") for part in ("pruned", "baseline"))
+    value = None if pruned is None or other is None else pruned - other
+    interval = _interval(_get(report, "difference", "interval"), gates.confidence)
+    why = str(_get(report, "baseline_reason") or "the report has no accuracy of the baseline")
+    limit = gates.by or 2 * ROUNDING  # without `by`, equal is not better
+    verdict = _judge("beat_baseline", limit, value, interval=interval, confidence=gates.confidence, why=why)
+    shown = (
+        verdict.detail if value is None else f"top-1 {pruned:.4f} against {other:.4f}; {verdict.detail}".rstrip("; ")
+    )
+    return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, shown)
+
+
+def _max_bytes(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    sizes = [(size, f) for f in _files(report, "pruned") if (size := _number(f, "bytes")) is not None]
+    value, file = min(sizes, key=lambda pair: pair[0], default=(None, {}))
+    detail = f"smallest file: {_get(file, 'path')}"
+    return _judge("max_bytes", gates.max_bytes, value, True, why="the report names no file size", detail=detail)
+
+
+def _max_latency_ratio(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    ratios = []
+    for file in _files(report, "pruned"):
+        original = _number(file, "original_latency_ms") or _number(report, "original", "latency_ms")
+        latency = _number(file, "latency_ms")
+        if original and latency is not None:
+            ratios.append((latency / original, file))
+    value, slowest = max(ratios, key=lambda pair: pair[0], default=(None, {}))
+    detail = f"slowest file: {_get(slowest, 'path')}"
+    return _judge("max_latency_ratio", gates.max_latency_ratio, value, True, why="no latencies measured", detail=detail)
+
+
+def _per_layer_floor(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    kept: list[tuple[float, str]] = []
+    for layer in _get(report, "layers") or []:
+        elements, nonzeros = _number(layer, "elements"), _number(layer, "nonzeros")
+        if not elements or nonzeros is None:
+            why = f"nothing counted in layer {_get(layer, 'name')}"
+            return Verdict("per_layer_floor", gates.per_layer_floor, None, False, why)
+        kept.append((nonzeros / elements, str(_get(layer, "name"))))
+    value, name = min(kept, default=(None, ""))
+    why, detail = "the report lists no layers", f"least kept layer: {name}"
+    return _judge("per_layer_floor", gates.per_layer_floor, value, why=why, detail=detail)
+
+
+GATES: dict[str, Callable[[Mapping[str, Any], GateSettings], Verdict]] = {
+    "min_accuracy": _min_accuracy,
+    "max_drop": _max_drop,
+    "min_sparsity": _min_sparsity,
+    "min_compression": _min_compression,
+    "beat_baseline": _beat_baseline,
+    "max_bytes": _max_bytes,
+    "max_latency_ratio": _max_latency_ratio,
+    "per_layer_floor": _per_layer_floor,
+}
+
+
+def _judge(
+    name: str,
+    limit: float | None,
+    value: float | None,
+    at_most: bool = False,
+    *,
+    interval: Interval | None = None,
+    confidence: float | None = None,
+    why: str = "",
+    detail: str = "",
+) -> Verdict:
+    """Compare a value, or with confidence the unfavourable end of its interval, with a limit."""
+    if value is None or limit is None:
+        return Verdict(name, limit, None, False, f"not measured: {why}" if why else "not measured")
+    if confidence is not None and interval is None:
+        return Verdict(name, limit, value, False, "confidence was asked for, and the report has no interval")
+    judged = value
+    if interval is not None:
+        detail = f"{100 * (confidence or REPORT_CONFIDENCE):g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
+        if confidence is not None:
+            judged = interval[1] if at_most else interval[0]
+        elif interval[0] < limit < interval[1]:
+            detail += ", and the limit lies inside it: too few samples to be sure"
+    passed = judged <= limit + ROUNDING if at_most else judged >= limit - ROUNDING
+    return Verdict(name, limit, value, passed, detail)
+
+
+def wilson(share: float, samples: float, confidence: float) -> Interval:
+    """Wilson's score interval of a share of samples."""
+    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
+    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (1 + z2 / samples)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _interval(stated: Any, confidence: float | None) -> Interval | None:
+    """The interval of the report, stretched from its own confidence to the one asked for."""
+    if not isinstance(stated, Sequence) or len(stated) != 2:
+        return None
+    low, high = stated
+    if confidence is None:
+        return low, high
+    normal = NormalDist()
+    stretch = normal.inv_cdf((1 + confidence) / 2) / normal.inv_cdf((1 + REPORT_CONFIDENCE) / 2)
+    middle, half = (low + high) / 2, stretch * (high - low) / 2
+    return middle - half, middle + half
+
+
+def _get(source: Any, *keys: str) -> Any:
+    for key in keys:
+        source = source.get(key) if isinstance(source, Mapping) else None
+    return source
+
+
+def _number(source: Any, *keys: str) -> float | None:
+    value = _get(source, *keys)
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if usable else None
+
+
+def _reason(report: Mapping[str, Any], key: str) -> str:
+    return str(_get(report, "pruned", "reasons", key) or "")
+
+
+def _files(report: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+    return [f for f in _get(report, part, "files") or [] if isinstance(f, Mapping)]
+
+
+def _named_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    for file in [_get(report, "model"), *_files(report, "pruned"), *_files(report, "baseline")]:
+        if isinstance(path := _get(file, "path"), str):
+            yield path, _get(file, "sha256")
+    for entry in _get(report, "trail") or []:
+        if isinstance(file := _get(entry, "file"), str) and "sha256" in entry:
+            yield file, entry["sha256"]
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """The file of that name in the report's folder or below; a report may not point elsewhere."""
+    folder = folder.resolve()
+    path = (folder / name).resolve()
+    return path if path.is_relative_to(folder) and path.is_file() else None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _show(value: float | bool | str | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _github(text: str, also: str = "") -> str:
+    for char in "%\r\n" + also:
+        text = text.replace(char, f"%{ord(char):02X}")
+    return text

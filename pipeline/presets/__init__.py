@@ -1,0 +1,1 @@
+"""The paper's settings, one TOML file per network."""

@@ -1,0 +1,131 @@
+"""Telling people how far it is: one bar per stage on a terminal, plain lines elsewhere, nothing when quiet."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+TITLES = {
+    "import": "Import",
+    "learn": "Learn thresholds",
+    "finetune": "Fine-tune",
+    "baseline": "Baseline",
+    "validate": "Validate",
+}
+
+
+class Bar(Protocol):
+    """What a stage calls as it goes on."""
+
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
+        """One step is done."""
+
+
+class Reporter(Protocol):
+    """Where progress goes."""
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+
+    def task(self, name: str, total: int, start: int = 0) -> AbstractContextManager[Bar]:
+        """A stretch of work with a known number of steps."""
+
+
+def make_reporter(quiet: bool = False) -> Reporter:
+    """Pick by where the output goes; standard error, so that standard output stays for results."""
+    if quiet:
+        return SilentReporter()
+    if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+        return TerminalReporter()
+    return LineReporter()
+
+
+class SilentReporter:
+    """Says nothing."""
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
+    @contextmanager
+    def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:  # noqa: ARG002 - the shape of a Reporter
+        """Show nothing."""
+        yield _NoBar()
+
+
+class _NoBar:
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
+        pass
+
+
+class LineReporter:
+    """A line per epoch: for logs of CI jobs."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
+        """Print a line at the end of each epoch."""
+        yield _LineBar(self, TITLES.get(name, name), total, start)
+
+
+class _LineBar:
+    def __init__(self, reporter: LineReporter, title: str, total: int, start: int) -> None:
+        self.reporter, self.title, self.total, self.done = reporter, title, total, start
+        self.begun, self.first = time.monotonic(), start
+
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
+        self.done += 1
+        if not end_of_epoch:
+            return
+        per_step = (time.monotonic() - self.begun) / (self.done - self.first)
+        left = _duration(per_step * (self.total - self.done))
+        self.reporter.say(f"{self.title} {epoch}/{epochs}  {describe(shown)}  {left} left")
+
+
+class TerminalReporter:
+    """A live bar."""
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
+        """Show a bar with the time left."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = ("{task.description:<17}", BarColumn(28), "{task.percentage:>4.0f}%", TimeRemainingColumn())
+        with Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True)) as live:
+            yield _LiveBar(live, live.add_task(TITLES.get(name, name), total=total, completed=start, shown=""))
+
+
+class _LiveBar:
+    def __init__(self, live: "Progress", task: "TaskID") -> None:
+        self.live, self.task = live, task
+        self.kept: dict[str, float] = {}
+
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:  # noqa: ARG002
+        self.kept |= shown
+        self.live.update(self.task, advance=1, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
+
+
+_FORMATS = {"compression": "{:.1f}×", "val_accuracy": "{:.2%}", "loss": "{:.3f}", "kept": "{:.1%}"}
+_WORDS = {"val_accuracy": "accuracy (val)"}
+
+
+def describe(shown: dict[str, float]) -> str:
+    """Render `loss 0.123  compression 4.2×`."""
+    return "  ".join(f"{_WORDS.get(k, k)} {_FORMATS.get(k, '{:.4g}').format(v)}" for k, v in shown.items())
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

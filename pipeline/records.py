@@ -1,0 +1,185 @@
+"""What passes from stage to stage. Frozen; heavy libraries appear only as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import ModelProto
+    from torch import Tensor
+
+    from ltp_pipeline.stages.import_model.graph_module import GraphModule
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The weight tensor of a Conv, ConvTranspose, Gemm or MatMul; `reason` says why it is not pruned."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    reason: str | None = None
+
+    @property
+    def elements(self) -> int:
+        """How many weights it has."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+    @property
+    def prunable(self) -> bool:
+        """Whether pruning may touch it."""
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of the graph; a dimension is a number, a symbol's name, or None where nothing is said."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An ONNX file as read; the proto keeps the original weights throughout."""
+
+    proto: ModelProto
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    opset: int
+    sha256: str
+    path: Path | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """The original file, and the trainable module over its graph."""
+
+    file: ModelFile
+    module: GraphModule  # the live weights, under the names they have in the file
+    kernels: tuple[Kernel, ...]
+    parity: float | None  # largest difference between torch and onnxruntime, relative to the output's size
+    notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
+
+    @property
+    def proto(self) -> ModelProto:
+        """The graph with its original weights."""
+        return self.file.proto
+
+    @property
+    def prunable(self) -> tuple[Kernel, ...]:
+        """The kernels that pruning may touch, in graph order."""
+        return tuple(k for k in self.kernels if k.prunable)
+
+
+@dataclass(frozen=True)
+class TrailEntry:
+    """One of the progressively sparser networks met on the way; a deployable file."""
+
+    entry: int
+    epoch: int
+    compression: float
+    accuracy: float  # top-1 on the validation split, hard-pruned, not fine-tuned
+    file: str
+
+
+@dataclass(frozen=True)
+class LearnedThresholds:
+    """What learning leaves behind: a threshold and a temperature per kernel, and the trail."""
+
+    thresholds: Mapping[str, float]
+    temperatures: Mapping[str, float]
+    trail: tuple[TrailEntry, ...]
+
+
+@dataclass(frozen=True)
+class PrunedModel:
+    """Masks that hold, over the weights of the live module."""
+
+    masks: Mapping[str, Tensor]  # True where a weight is kept
+    nonzeros: Mapping[str, int]  # per kernel, all kernels
+    epochs: Mapping[str, int]  # how long it was trained: {"prune": …, "finetune": …}
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file on disk that was read back and says what the weights say; `name` is relative to the run directory."""
+
+    path: Path
+    name: str
+    format: str
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Measured in onnxruntime; top5 is None where there are five classes or fewer."""
+
+    top1: float
+    top5: float | None
+    samples: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """Counted over all kernels of a model, prunable or not: the one definition of these words."""
+
+    elements: int
+    nonzeros: int
+
+    @property
+    def sparsity(self) -> float:
+        """Share of zeros."""
+        return 1 - self.nonzeros / self.elements
+
+    @property
+    def compression(self) -> float | None:
+        """The paper's rate; None when nothing is left."""
+        return self.elements / self.nonzeros if self.nonzeros else None
+
+
+@dataclass(frozen=True)
+class Original:
+    """The original file in onnxruntime; `correct` says for each sample of the test split whether it was right."""
+
+    accuracy: Accuracy
+    validation_accuracy: float
+    correct: Array
+    load_ms: float
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What an exported file does, measured from the file."""
+
+    file: ExportedFile
+    accuracy: Accuracy
+    counted: Sparsity
+    nonzeros: Mapping[str, int]
+    parity_max_abs: float
+    load_ms: float
+    latency_ms: float
+    original_latency_ms: float  # measured in turns with the file's own
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A pruned network through all its files."""
+
+    validations: Sequence[Validation]
+    correct: Array
+    epochs: Mapping[str, int]

@@ -1,0 +1,190 @@
+"""The run directory: what is in it, what was done, and whether the same run may go on.
+
+RUN/manifest.json says what the run depends on and which stages are done; RUN/state holds what resuming needs.
+This is the only place that knows the names of files in a run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import write_bytes, write_json
+from ltp_pipeline.progress import Reporter, SilentReporter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANIFEST = "manifest.json"
+REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
+SUMS = "SHA256SUMS"
+LOG = "log.jsonl"
+_STATE = "state"
+_TRAIL = "trail"
+_META = "ltp"
+
+
+class Workspace:
+    """One run directory, with the reporter that tells people about the run."""
+
+    def __init__(self, root: Path, progress: Reporter | None = None) -> None:
+        self.root = root
+        self.progress = progress or SilentReporter()
+        self._manifest: dict[str, Any] = {}
+
+    def open(self, identity: Mapping[str, Any], fresh: bool = False) -> bool:
+        """Take the directory for a run of this identity; True when an earlier run of the same goes on."""
+        if fresh:
+            self._clear()
+        path = self.root / MANIFEST
+        if path.is_file():
+            self._manifest = self._read_manifest()
+            changed = _differences(self._manifest.get("identity", {}), identity)
+            if changed:
+                raise InputError(
+                    f"{self.root} holds another run: {'; '.join(changed)}",
+                    "use --fresh to start over, or another --out",
+                )
+            return True
+        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+            raise InputError(f"{self.root} is not empty and holds no run", "give an empty or new folder with --out")
+        self._manifest = {"identity": dict(identity), "done": {}}
+        self._write_manifest()
+        return False
+
+    def done(self, stage: str) -> dict[str, Any] | None:
+        """What a finished stage noted, or None when it has not finished."""
+        result: dict[str, Any] | None = self._manifest["done"].get(stage)
+        return result
+
+    def mark_done(self, stage: str, notes: Mapping[str, Any]) -> None:
+        """Note that a stage is finished; `notes` is what a later run needs to skip it."""
+        self._manifest["done"][stage] = dict(notes)
+        self._write_manifest()
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds spent in each stage, over all calls of the run."""
+        return dict(self._manifest.get("timings", {}))
+
+    def add_time(self, stage: str, seconds: float) -> None:
+        """Note time spent in a stage."""
+        timings = self._manifest.setdefault("timings", {})
+        timings[stage] = timings.get(stage, 0.0) + seconds
+        self._write_manifest()
+
+    def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Keep tensors and a few numbers, in one file and one move."""
+        from safetensors.torch import save
+
+        plain = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+        # safetensors orders its header by a hash of its own; ours must be the same bytes every time
+        write_bytes(self._state_path(name), save(plain, {_META: json.dumps(meta, sort_keys=True)}))
+
+    def load_state(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what `save_state` kept, or None."""
+        path = self._state_path(name)
+        if not path.is_file():
+            return None
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                return tensors, json.loads(file.metadata()[_META])
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged: {error}", "use --fresh to start over") from None
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Append one line to the log."""
+        with (self.root / LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """Every line of the log; of steps that were done twice after an interruption, the later."""
+        path = self.root / LOG
+        if not path.is_file():
+            return []
+        lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue  # cut off by a kill
+            key = (line.get("key"), line.get("step"), "val_accuracy" in line)
+            lines.pop(key, None)
+            lines[key] = line
+        return list(lines.values())
+
+    def path(self, name: str) -> Path:
+        """Where a file of the run lies."""
+        return self.root / name
+
+    def trail_path(self, entry: int) -> Path:
+        """Where the network of a trail entry lies."""
+        return self.root / _TRAIL / f"{entry:03d}.onnx"
+
+    @property
+    def trail_index(self) -> Path:
+        """The list of trail entries."""
+        return self.root / _TRAIL / "trail.json"
+
+    def relative(self, path: Path) -> str:
+        """Name of a file as the report and the manifest say it."""
+        return path.relative_to(self.root).as_posix()
+
+    def _state_path(self, name: str) -> Path:
+        return self.root / _STATE / f"{name}.safetensors"
+
+    def _clear(self) -> None:
+        """Remove an earlier run, and nothing that is not one."""
+        if not self.root.exists():
+            return
+        if not (self.root / MANIFEST).is_file():
+            if self.root.is_dir() and not any(self.root.iterdir()):
+                return
+            raise InputError(f"{self.root} holds no run, so --fresh does not empty it", "give another --out")
+        for entry in self.root.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def _read_manifest(self) -> dict[str, Any]:
+        path = self.root / MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(manifest.get("done"), dict) or not isinstance(manifest.get("identity"), dict):
+                raise ValueError("keys are missing")
+        except (OSError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} is damaged: {error}", "use --fresh to start over") from None
+        return dict(manifest)
+
+    def _write_manifest(self) -> None:
+        write_json(self.root / MANIFEST, self._manifest)
+
+
+def check_writable(folder: Path) -> None:
+    """Fail before the work, not after it."""
+    parent = folder
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{folder} cannot be written", "give a writable folder with --out")
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Name what changed between two identities."""
+    found = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key} was {a!r}, is now {b!r}")
+    return found

@@ -1,0 +1,99 @@
+"""A trainable torch module over an ONNX graph: same tensors, same names, same layouts, same order of nodes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnx import ModelProto
+from torch import Tensor, nn
+
+from ltp_pipeline.stages.import_model import ops, registry
+from ltp_pipeline.stages.import_model.nodes import constant_value
+from ltp_pipeline.stages.import_model.nodes import is_tensor_constant as is_tensor_constant
+from ltp_pipeline.stages.import_model.program import Compiler, NodeError
+from ltp_pipeline.stages.import_model.roles import Role, assign_roles
+from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
+
+__all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "ops", "read_tensors", "standard_opset"]
+
+
+class GraphModule(nn.Module):
+    """Walks the nodes of a model's graph; `tensors` maps ONNX names to the live parameters and buffers.
+
+    Half-precision weights are held and computed with in single precision; outputs have the types the graph declares.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        super().__init__()
+        graph = model.graph
+        opset = standard_opset(model)
+        initial = read_tensors(model)
+        self.roles = assign_roles(graph, initial, opset)
+        self.input_names = tuple(i.name for i in graph.input if i.name not in initial)
+        self.output_names = tuple(o.name for o in graph.output)
+        kept = {name: tensor for name, tensor in initial.items() if self.roles[name] is not Role.CONSTANT}
+        self.wide = any(t.dtype in HALF_TYPES for name, t in kept.items() if self.roles[name] is Role.WEIGHT)
+        self._output_types = [TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output]
+        compiler = Compiler(opset, wide=self.wide)
+        self.program = compiler.compile(graph, initial, trained=kept)
+        self._slots = [(name, attribute_name(name), compiler.slots[name]) for name in kept]
+        for name, tensor in kept.items():
+            if self.roles[name] is Role.WEIGHT:
+                self.register_parameter(attribute_name(name), nn.Parameter(widened(tensor)))
+            else:
+                self.register_buffer(attribute_name(name), widened(tensor))
+
+    def forward(self, *inputs: Tensor, weights: Mapping[str, Tensor] | None = None) -> tuple[Any, ...]:
+        """Run the graph; `weights` stand in for the module's own tensors of the same name."""
+        program = self.program
+        if len(inputs) != len(program.inputs):
+            raise NodeError(f"{len(inputs)} inputs given, the graph has {', '.join(self.input_names) or 'none'}")
+        values = program.blank()
+        for name, attribute, slot in self._slots:
+            replaced = weights.get(name) if weights else None
+            values[slot] = getattr(self, attribute) if replaced is None else replaced
+        for slot, value in zip(program.inputs, inputs, strict=True):
+            values[slot] = widened(value) if self.wide else value
+        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in values)
+        outputs = program.run(values, self.training, off_cpu)
+        if not self.wide:
+            return outputs
+        return tuple(
+            y.to(dtype) if isinstance(y, Tensor) and dtype in HALF_TYPES else y
+            for y, dtype in zip(outputs, self._output_types, strict=True)
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every trained or updated tensor under its ONNX name."""
+        return {name: getattr(self, attribute) for name, attribute, _ in self._slots}
+
+
+# A tensor may be called like something that every module already has, e.g. "training".
+_TAKEN = frozenset(dir(nn.Module())) | {"roles", "input_names", "output_names", "wide", "program", "tensors"}
+
+
+def attribute_name(name: str) -> str:
+    """Attribute under which a tensor is registered: torch allows every character but the dot."""
+    escaped = name.replace("%", "%25").replace(".", "%2E") or "%"
+    return f"{escaped}%" if escaped in _TAKEN else escaped
+
+
+def standard_opset(model: ModelProto) -> int:
+    """Version of the standard operator set that the model imports."""
+    return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
+
+
+def read_tensors(model: ModelProto) -> dict[str, Tensor]:
+    """Initializers, and the tensors that some exporters write as Constant nodes instead."""
+    tensors: dict[str, Tensor] = {}
+    for tensor in model.graph.initializer:
+        if tensor.name in tensors:
+            raise NodeError(f"the initializer {tensor.name!r} is there twice")
+        if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
+            try:
+                tensors[tensor.name] = to_torch(tensor)
+            except Exception as error:  # damaged content fails in many ways
+                raise NodeError(f"the initializer {tensor.name!r} cannot be read: {error}") from error
+    for node in model.graph.node:
+        if is_tensor_constant(node) and node.output[0] not in tensors:
+            tensors[node.output[0]] = constant_value(node)
+    return tensors

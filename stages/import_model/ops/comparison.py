@@ -1,0 +1,102 @@
+"""Comparisons, logic, bits, and choosing by a condition. None of them has a gradient but Where."""
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.stages.import_model.ops.common import any_integer
+from ltp_pipeline.stages.import_model.registry import op
+
+_BOTH = (0, 1)
+
+
+@op("Equal", since=7, constants=_BOTH)
+@any_integer
+def equal(a: Tensor, b: Tensor) -> Tensor:
+    return a == b
+
+
+@op("Greater", since=7, constants=_BOTH)
+@any_integer
+def greater(a: Tensor, b: Tensor) -> Tensor:
+    return a > b
+
+
+@op("GreaterOrEqual", since=12, constants=_BOTH)
+@any_integer
+def greater_or_equal(a: Tensor, b: Tensor) -> Tensor:
+    return a >= b
+
+
+@op("Less", since=7, constants=_BOTH)
+@any_integer
+def less(a: Tensor, b: Tensor) -> Tensor:
+    return a < b
+
+
+@op("LessOrEqual", since=12, constants=_BOTH)
+@any_integer
+def less_or_equal(a: Tensor, b: Tensor) -> Tensor:
+    return a <= b
+
+
+@op("And", since=7)
+def logical_and(a: Tensor, b: Tensor) -> Tensor:
+    return a & b
+
+
+@op("Or", since=7)
+def logical_or(a: Tensor, b: Tensor) -> Tensor:
+    return a | b
+
+
+@op("Xor", since=7)
+def logical_xor(a: Tensor, b: Tensor) -> Tensor:
+    return a ^ b
+
+
+@op("Not")
+def logical_not(x: Tensor) -> Tensor:
+    return ~x
+
+
+@op("BitwiseAnd", since=18)
+@any_integer
+def bitwise_and(a: Tensor, b: Tensor) -> Tensor:
+    return a & b
+
+
+@op("BitwiseOr", since=18)
+@any_integer
+def bitwise_or(a: Tensor, b: Tensor) -> Tensor:
+    return a | b
+
+
+@op("BitwiseXor", since=18)
+@any_integer
+def bitwise_xor(a: Tensor, b: Tensor) -> Tensor:
+    return a ^ b
+
+
+@op("BitwiseNot", since=18)
+@any_integer
+def bitwise_not(x: Tensor) -> Tensor:
+    return ~x
+
+
+@op("IsNaN", since=9, constants=(0,))
+def is_nan(x: Tensor) -> Tensor:
+    return x.isnan()
+
+
+@op("IsInf", since=10, constants=(0,))
+def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    if detect_negative and detect_positive:
+        return x.isinf()
+    if detect_positive:
+        return x.isposinf()
+    return x.isneginf() if detect_negative else torch.zeros_like(x, dtype=torch.bool)
+
+
+@op("Where", since=9)
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(condition, x, y)

@@ -1,0 +1,37 @@
+"""Gemm, MatMul and Einsum."""
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.stages.import_model.registry import op
+
+
+@op("Gemm", since=7, weights=(1, 2))
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    a = a.T if transA else a
+    b = b.T if transB else b
+    if c is not None and c.dim() <= 2 and a.is_floating_point() and alpha == beta == 1.0:
+        return torch.addmm(c, a, b)
+    y = a @ b if alpha == 1.0 else alpha * (a @ b)
+    if c is None or beta == 0.0:
+        return y.to(a.dtype)
+    return (y + c if beta == 1.0 else y + beta * c).to(a.dtype)
+
+
+@op("MatMul", weights=(1,))
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    return torch.matmul(a, b)
+
+
+@op("Einsum", since=12)
+def einsum(*inputs: Tensor, equation: str) -> Tensor:
+    return torch.einsum(equation.replace(" ", ""), *inputs)

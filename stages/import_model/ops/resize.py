@@ -1,0 +1,206 @@
+"""Resize and Upsample: one axis at a time, as a weighted sum of a few neighbours; GridSample and AffineGrid."""
+
+# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ltp_pipeline.stages.import_model.ops.common import checked, ints, positive_axes
+from ltp_pipeline.stages.import_model.registry import op
+
+
+def _coordinates(mode: str, size: int, wanted: int, scale: float, roi: tuple[float, float]) -> Tensor:
+    """Where along the old axis each new element lies."""
+    x = torch.arange(wanted, dtype=torch.float64)
+    if mode == "half_pixel":
+        return (x + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        adjust = wanted / (scale * size)  # how much rounding the size moved the centre
+        return size / 2 * (1 - adjust) + (x + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (x + 0.5) / scale - 0.5 if wanted > 1 else torch.zeros_like(x)
+    if mode == "align_corners":
+        return x * ((size - 1) / (wanted - 1)) if wanted > 1 else torch.zeros_like(x)
+    if mode == "asymmetric":
+        return x / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (x + 0.5) / scale
+    if mode == "tf_crop_and_resize":
+        start, end = roi
+        if wanted == 1:
+            return torch.full_like(x, (start + end) * (size - 1) / 2)
+        return start * (size - 1) + x * ((end - start) * (size - 1) / (wanted - 1))
+    raise ValueError(f"unknown coordinate_transformation_mode {mode!r}")
+
+
+def _nearest(x: Tensor, mode: str) -> Tensor:
+    if mode == "round_prefer_floor":
+        return torch.ceil(x - 0.5)
+    if mode == "round_prefer_ceil":
+        return torch.floor(x + 0.5)
+    return torch.floor(x) if mode == "floor" else torch.ceil(x)
+
+
+def _linear(distance: Tensor, a: float) -> Tensor:
+    return (1 - distance.abs()).clamp(min=0)
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    d = distance.abs()
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return torch.where(d <= 1, near, torch.where(d < 2, far, torch.zeros_like(d)))
+
+
+_KERNELS = {"linear": (_linear, 1), "cubic": (_cubic, 2)}
+
+
+def _taps(x: Tensor, mode: str, scale: float, a: float, antialias: int) -> tuple[Tensor, Tensor]:
+    """Neighbours of each coordinate and their weights, both of shape (elements, taps)."""
+    kernel, radius = _KERNELS[mode]
+    shrink = min(scale, 1.0) if antialias else 1.0
+    # The neighbour at or below x comes first, so that an x on the grid has itself as the second of the middle pair.
+    base = torch.ceil(x) - 1
+    start = math.floor(-radius / shrink) + 1
+    offsets = torch.arange(start, 2 - start, dtype=torch.float64)
+    index = base.unsqueeze(1) + offsets
+    weight = kernel((index - x.unsqueeze(1)) * shrink, a)
+    return index.long(), weight / weight.sum(1, keepdim=True) if antialias else weight
+
+
+class _Settings:
+    """The attributes of one Resize node."""
+
+    def __init__(self, mode: str, coordinates: str, nearest: str, a: float, outside: int, fill: float, antialias: int):
+        self.mode = mode
+        self.coordinates = coordinates
+        self.nearest = nearest
+        self.a = a
+        self.outside = outside
+        self.fill = fill
+        self.antialias = antialias
+
+
+def _resize_axis(
+    x: Tensor, axis: int, wanted: int, scale: float, roi: tuple[float, float], settings: _Settings
+) -> Tensor:
+    size = x.shape[axis]
+    where = _coordinates(settings.coordinates, size, wanted, scale, roi)
+    if settings.mode == "nearest":
+        index = _nearest(where, settings.nearest).long().clamp(0, size - 1)
+        y = x.index_select(axis, index.to(x.device))
+    else:
+        taps, weight = _taps(where, settings.mode, scale, settings.a, settings.antialias)
+        if settings.outside:
+            weight = weight * ((taps >= 0) & (taps < size))
+            weight = weight / weight.sum(1, keepdim=True)
+        matrix = torch.zeros(wanted, size, dtype=torch.float64).scatter_add(1, taps.clamp(0, size - 1), weight)
+        y = torch.movedim(torch.movedim(x, axis, -1) @ matrix.T.to(x), -1, axis)
+    if settings.coordinates == "tf_crop_and_resize":
+        outside = ((where < 0) | (where > size - 1)).to(x.device)
+        view = [-1 if i == axis else 1 for i in range(x.dim())]
+        y = torch.where(outside.reshape(view), torch.as_tensor(settings.fill, dtype=y.dtype, device=y.device), y)
+    return y
+
+
+def _sizes(x: Tensor, axes: list[int], scales: list[float], sizes: list[int], policy: str) -> list[tuple[int, float]]:
+    """Wanted size and scale of each axis."""
+    if scales:
+        return [(math.floor(x.shape[a] * s), s) for a, s in zip(axes, scales, strict=True)]
+    ratios = [w / x.shape[a] for a, w in zip(axes, sizes, strict=True)]
+    if policy == "stretch":
+        return list(zip(sizes, ratios, strict=True))
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [(math.floor(ratio * x.shape[a] + 0.5), ratio) for a in axes]
+
+
+def _resize(
+    x: Tensor,
+    axes: list[int],
+    wanted: list[tuple[int, float]],
+    roi: list[float],
+    settings: _Settings,
+) -> Tensor:
+    checked([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)])
+    dtype = x.dtype
+    if settings.mode != "nearest" and not x.is_floating_point():
+        x = x.float()
+    region = roi or [0.0] * len(axes) + [1.0] * len(axes)
+    for i, (axis, (size, scale)) in enumerate(zip(axes, wanted, strict=True)):
+        part = (region[i], region[len(axes) + i])
+        if size == x.shape[axis] and scale == 1 and part == (0.0, 1.0):
+            continue
+        x = _resize_axis(x, axis, size, scale, part, settings)
+    return x.to(dtype)
+
+
+@op("Upsample", since=7)
+def upsample_7(x: Tensor, *, mode: str = "nearest", scales: Sequence[float]) -> Tensor:
+    return _upsample(x, list(scales), mode)
+
+
+@op("Upsample", since=9, constants=(1,))
+def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
+    return _upsample(x, scales.tolist(), mode)
+
+
+@op("Resize", since=10, constants=(1,))
+def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
+    return _upsample(x, scales.tolist(), mode)
+
+
+def _upsample(x: Tensor, scales: list[float], mode: str) -> Tensor:
+    axes = list(range(x.dim()))
+    settings = _Settings(mode, "asymmetric", "floor", -0.75, 0, 0.0, 0)
+    return _resize(x, axes, _sizes(x, axes, scales, [], "stretch"), [], settings)
+
+
+@op("Resize", since=11, constants=(1, 2, 3))
+def resize_11(
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:
+    chosen = positive_axes(axes, x.dim())
+    factors = [] if scales is None else scales.tolist()
+    wanted = _sizes(x, chosen, factors, ints(sizes), keep_aspect_ratio_policy)
+    is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    region = roi.tolist() if is_crop and roi is not None else []
+    settings = _Settings(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        exclude_outside,
+        extrapolation_value,
+        antialias,
+    )
+    return _resize(x, chosen, wanted, region, settings)
+
+
+@op("GridSample", since=16)
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
+) -> Tensor:
+    name = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    return F.grid_sample(x, grid, name, padding_mode, bool(align_corners))
+
+
+@op("AffineGrid", since=20, constants=(1,))
+def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    return F.affine_grid(theta, checked(ints(size)), bool(align_corners))

@@ -1,0 +1,105 @@
+"""Which function runs which ONNX operator, in which version.
+
+An operator is a plain function of tensors: inputs by position (an absent optional input is None), attributes as
+keyword arguments with the standard's defaults. Three keywords are filled in by the walker when a function asks for
+them: `training` (module mode), `n_outputs` (how many outputs the node has) and `opset` (the model's version).
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from onnx import defs
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+CONTEXT_KEYWORDS = frozenset({"training", "n_outputs", "opset"})
+
+OpFunction = Callable[..., Any]
+Function = TypeVar("Function", bound=OpFunction)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One implementation of an operator, valid from schema version `since` on.
+
+    The three sets say what an initializer in an input slot is: `weights` are trained whatever their size, `constants`
+    are settings and never trained, `statistics` are buffers that training updates. In the other slots a float tensor of
+    more than one element is a weight. Settings also stay on the CPU when the data is elsewhere.
+    """
+
+    name: str
+    since: int
+    function: OpFunction
+    weights: frozenset[int]
+    constants: frozenset[int]
+    statistics: frozenset[int]
+    context: frozenset[str]
+    attributes: dict[str, bool]  # name → whether it must be given
+    domain: str
+
+
+_OPS: dict[tuple[str, str], list[Op]] = {}
+
+
+def op(
+    name: str,
+    since: int = 1,
+    *,
+    weights: tuple[int, ...] = (),
+    constants: tuple[int, ...] = (),
+    statistics: tuple[int, ...] = (),
+    domain: str = "",
+) -> Callable[[Function], Function]:
+    """Register the decorated function as operator `name` from schema version `since` on."""
+
+    def register(function: Function) -> Function:
+        versions = _OPS.setdefault((domain, name), [])
+        if any(other.since == since for other in versions):
+            raise ValueError(f"{name} is registered twice for version {since}")
+        keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        wanted = CONTEXT_KEYWORDS & {p.name for p in keywords}
+        attributes = {p.name: p.default is p.empty for p in keywords if p.name not in wanted}
+        slots = (frozenset(weights), frozenset(constants), frozenset(statistics))
+        versions.append(Op(name, since, function, *slots, wanted, attributes, domain))
+        versions.sort(key=lambda o: o.since)
+        return function
+
+    return register
+
+
+def standard_domain(domain: str) -> str:
+    """The domain with both spellings of the standard one made equal."""
+    return "" if domain in STANDARD_DOMAINS else domain
+
+
+@functools.cache
+def schema_of(name: str, opset: int, domain: str = "") -> defs.OpSchema | None:
+    """The schema that a model of this opset means by `name`, or None when there is no such operator."""
+    try:
+        return defs.get_schema(name, opset, domain)
+    except defs.SchemaError:
+        return None
+
+
+def schema_version(name: str, opset: int) -> int | None:
+    """Version of that schema."""
+    schema = schema_of(name, opset)
+    return None if schema is None else int(schema.since_version)
+
+
+def find(name: str, opset: int, domain: str = "") -> Op | None:
+    """Newest implementation that is not newer than the model's schema of this operator."""
+    domain = standard_domain(domain)
+    schema = schema_of(name, opset, domain)
+    if schema is None and domain == "":
+        return None
+    version = opset if schema is None else int(schema.since_version)
+    return max((o for o in _OPS.get((domain, name), ()) if o.since <= version), key=lambda o: o.since, default=None)
+
+
+def all_ops() -> Iterator[Op]:
+    """Every implementation, by domain, name and version."""
+    for key in sorted(_OPS):
+        yield from _OPS[key]

@@ -1,0 +1,94 @@
+"""The equations of Learned Threshold Pruning (Azarian et al., 2021) as pure functions of tensors.
+
+Numbers are the labels of the paper's LaTeX source; docs/method.md maps them to the printed ones. Symbols: w weights of
+a layer, v their pruned version, τ the layer's threshold on w², T its temperature, λ the weight of the regulariser.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class WeightGradient(StrEnum):
+    """How ∂v/∂w is taken in the backward pass."""
+
+    APPROXIMATE = "4"  # sigm((w² - τ) / T): the sigmoid as a constant, so that no gap opens around the threshold
+    EXACT = "10"  # with the σ_T term; pruning stalls, kept for the paper's ablation
+
+
+def hard_prune(w: Tensor, tau: Tensor | float) -> Tensor:
+    """v = w · step(w² - τ). Eq. (9)."""
+    return w * (w.square() > tau)
+
+
+def gate(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
+    """Evaluate sigm((w² - τ) / T), how far each weight is kept. The factor in eq. (1)."""
+    return torch.sigmoid((w.square() - tau) / T)
+
+
+def sigma_T(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
+    """Derivative of the gate with respect to w: 2w/T · sigm · (1 - sigm). Eq. (14)."""
+    s = gate(w, tau, T)
+    return 2 * w / T * s * (1 - s)
+
+
+def soft_prune(
+    w: Tensor, tau: Tensor, T: Tensor | float, gradient: WeightGradient = WeightGradient.APPROXIMATE
+) -> Tensor:
+    """v = w · sigm((w² - τ) / T), differentiable in w and τ. Eq. (1), with gradients (10) for τ and (4) for w."""
+    v: Tensor = _SoftPrune.apply(w, tau, T, gradient)  # type: ignore[no-untyped-call]
+    return v
+
+
+def soft_l0(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
+    """L0 = Σ sigm((w² - τ) / T), the differentiable count of kept weights. Eq. (2)."""
+    return gate(w, tau, T).sum()
+
+
+def soft_l0_slope(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
+    """∂L0/∂τ = -½ Σ σ_T(w)/w, written without the division. Eq. (16)."""
+    s = gate(w, tau, T)
+    return -(s * (1 - s)).sum() / T
+
+
+def total_loss(loss: Tensor, l0: Tensor, lam: float) -> Tensor:
+    """L_T = L + λ Σ L0. Eq. (18)."""
+    return loss + lam * l0.sum()
+
+
+def threshold_step(grad_loss: Tensor, grad_l0: Tensor, lam: float, lr: float) -> Tensor:
+    """Δτ = -η_τ (∂L/∂τ + λ ∂L0/∂τ). Eq. (8)."""
+    return -lr * (grad_loss + lam * grad_l0)
+
+
+def weight_gradient(w: Tensor, tau: Tensor, T: Tensor | float, grad_v: Tensor) -> Tensor:
+    """∂L_T/∂w ≈ sigm((w² - τ) / T) · ∂L/∂v. Eq. (21)."""
+    return gate(w, tau, T) * grad_v
+
+
+def temperature(w: Tensor, t0: float) -> Tensor:
+    """T = T0 · σ²_|w|. Eq. (12)."""
+    return t0 * w.abs().var(correction=0)
+
+
+class _SoftPrune(torch.autograd.Function):
+    """Keeps only w for the backward pass and computes the sigmoid again there: no second copy of the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, tau: Tensor, T: Tensor | float, gradient: WeightGradient) -> Tensor:
+        ctx.save_for_backward(w, tau)
+        ctx.T, ctx.gradient = T, gradient
+        return w * gate(w, tau, T)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        w, tau = ctx.saved_tensors
+        grad_v = grads[0]
+        s = gate(w, tau, ctx.T)
+        half_sigma = w * (s * (1 - s)) / ctx.T  # ½ σ_T(w)
+        grad_tau = -(grad_v * half_sigma).sum()
+        if ctx.gradient == WeightGradient.EXACT:
+            return grad_v * (s + 2 * w * half_sigma), grad_tau, None, None
+        return grad_v * s, grad_tau, None, None

@@ -1,0 +1,77 @@
+"""From thresholds to exact masks: which weights stay, to the count asked for, with no layer dying."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.config import MethodSettings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import Kernel
+
+
+def floors(kernels: Sequence[Kernel], settings: MethodSettings) -> dict[str, int]:
+    """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through."""
+    return {
+        k.name: min(k.elements, max(settings.floor_weights, math.ceil(settings.floor * k.elements))) for k in kernels
+    }
+
+
+def keep_above(w: Tensor, tau: float, floor: int) -> Tensor:
+    """Mask of eq. (9), w² > τ, widened to the `floor` largest weights where fewer would stay."""
+    mask = w.square() > tau
+    if int(mask.sum()) >= floor:
+        return mask
+    return keep_largest(w, floor)
+
+
+def keep_largest(w: Tensor, count: int) -> Tensor:
+    """Mask of exactly the `count` weights that are largest in size; the first ones among equals."""
+    mask = torch.zeros(w.numel(), dtype=torch.bool, device=w.device)
+    order = torch.sort(w.abs().flatten(), descending=True, stable=True).indices
+    mask[order[:count]] = True
+    return mask.view_as(w)
+
+
+def keep_exactly(
+    weights: Mapping[str, Tensor], scale: Mapping[str, float], lowest: Mapping[str, int], count: int
+) -> dict[str, Tensor]:
+    """Masks that keep exactly `count` weights, those largest in w²/τ: a common factor on all thresholds.
+
+    Each layer's `lowest` largest weights are kept first, whatever their ratio.
+    """
+    sizes = [w.numel() for w in weights.values()]
+    first = {n: keep_largest(w, lowest[n]) for n, w in weights.items()}
+    rest = count - sum(lowest.values())
+    ratio = torch.cat([(w.square() / scale[n]).masked_fill(first[n], -1.0).flatten() for n, w in weights.items()])
+    chosen = torch.zeros(ratio.numel(), dtype=torch.bool, device=ratio.device)
+    chosen[torch.sort(ratio, descending=True, stable=True).indices[:rest]] = True
+    parts = torch.split(chosen, sizes)
+    return {n: first[n] | part.view_as(w) for (n, w), part in zip(weights.items(), parts, strict=True)}
+
+
+def wanted_nonzeros(
+    kernels: Sequence[Kernel], nonzeros: Mapping[str, int], lowest: Mapping[str, int], compression: float
+) -> int:
+    """How many weights of the prunable kernels may stay so that the whole model has this compression.
+
+    Kernels that are not pruned weigh on the target too; `nonzeros` is what every kernel has now.
+    """
+    elements = sum(k.elements for k in kernels)
+    others = sum(nonzeros[k.name] for k in kernels if not k.prunable)
+    count = math.floor(elements / compression) - others
+    least = sum(lowest.values())
+    if count < least:
+        raise InputError(
+            f"compression {compression:g}× is out of reach: {others:,} weights are not prunable and the floors keep "
+            f"{least:,} more, so {elements / (others + least):.1f}× is the most",
+            "ask for less, lower method.floor, or exclude fewer kernels",
+        )
+    present = sum(nonzeros.values())
+    if count + others >= present:
+        raise InputError(
+            f"the model already has compression {elements / present:.2f}×, and {compression:g}× was asked for",
+            "ask for more than it has",
+        )
+    return count

@@ -1,0 +1,50 @@
+"""The trail: each epoch's network, hard-pruned, judged on the validation split and written as a file of its own."""
+
+import json
+from dataclasses import asdict
+
+import torch
+
+from ltp_pipeline.files import write_json
+from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.stages import export
+from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.training import Training
+from ltp_pipeline.workspace import Workspace
+
+FORMAT = "sparse"
+
+
+def add(training: Training, masks: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
+    """Judge the network under `masks` with fresh running statistics, write it, and leave the live module as it was."""
+    imported, workspace = training.imported, training.workspace
+    tensors = imported.module.tensors()
+    statistics = {n: t.clone() for n, t in tensors.items() if imported.module.roles[n] is Role.STATISTIC}
+    hard = {n: tensors[n].detach().masked_fill(~mask, 0.0) for n, mask in masks.items()}
+    training.refresh_statistics(hard)
+    accuracy = training.accuracy(training.data.val, hard)
+    arrays = export.live_arrays(imported, hard)
+    path = workspace.trail_path(epoch + 1)
+    export.write(imported, arrays, FORMAT, path)
+    with torch.no_grad():
+        for name, value in statistics.items():
+            tensors[name].copy_(value)
+    elements = sum(k.elements for k in imported.kernels)
+    nonzeros = sum(int((arrays[k.name] != 0).sum()) for k in imported.kernels)
+    entry = TrailEntry(epoch + 1, epoch + 1, elements / nonzeros, accuracy, workspace.relative(path))
+    write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
+    return entry
+
+
+def read(workspace: Workspace, before: int | None = None) -> list[TrailEntry]:
+    """Entries written so far; those of epochs that are about to be done again are left out."""
+    if not workspace.trail_index.is_file():
+        return []
+    entries = [TrailEntry(**e) for e in json.loads(workspace.trail_index.read_text(encoding="utf-8"))]
+    return [e for e in entries if before is None or e.entry < before]
+
+
+def choose(trail: list[TrailEntry], least: float) -> TrailEntry:
+    """The sparsest entry whose accuracy is at least `least`; failing that, the most accurate."""
+    good = [e for e in trail if e.accuracy >= least]
+    return max(good, key=lambda e: e.compression) if good else max(trail, key=lambda e: e.accuracy)

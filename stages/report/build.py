@@ -1,0 +1,209 @@
+"""report.json from what the stages measured; nothing is computed here that could be measured elsewhere."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ltp_pipeline.report_schema import SCHEMA
+from ltp_pipeline.stages.report.intervals import paired_interval
+
+if TYPE_CHECKING:
+    from ltp_pipeline.config import Settings
+    from ltp_pipeline.data import Data
+    from ltp_pipeline.records import Array, ImportedModel, LearnedThresholds, Measured, Original
+
+LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
+HISTOGRAMS = 6
+BINS = 60
+SCATTER_POINTS = 3000
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything a report is made of."""
+
+    imported: ImportedModel
+    data: Data
+    settings: Settings
+    original: Original
+    learned: LearnedThresholds
+    chosen: int
+    pruned: Measured
+    baseline: Measured | None
+    weights: WeightPictures
+    device: str
+    timings: Mapping[str, float]
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class WeightPictures:
+    """What the pictures of single layers need, taken before the live weights change again."""
+
+    histograms: list[dict[str, Any]]
+    scatter: dict[str, Any] | None
+
+
+def build(f: Findings) -> dict[str, Any]:
+    """The report without its gates."""
+    model = f.imported.file
+    return {
+        "schema": SCHEMA,
+        "verdict": "not-gated",
+        "gates": [],
+        "model": {
+            "name": model.path.name if model.path else "model",
+            "path": str(model.path) if model.path else None,
+            "sha256": model.sha256,
+            "opset": model.opset,
+            "kernels": len(f.imported.kernels),
+            "kernel_elements": sum(k.elements for k in f.imported.kernels),
+        },
+        "data": {
+            "path": str(f.settings.data.path),
+            "classes": f.data.classes,
+            "splits": {name: len(split) for name, split in _splits(f.data).items()},
+            "notes": list(f.data.notes),
+        },
+        "original": {
+            "path": str(model.path) if model.path else None,
+            "accuracy": asdict(f.original.accuracy),
+            "bytes": model.bytes,
+            "latency_ms": f.original.latency_ms,
+            "load_ms": f.original.load_ms,
+        },
+        "pruned": _measured(f.pruned, f.original),
+        "baseline": {"method": "global-magnitude", **_measured(f.baseline, f.original)} if f.baseline else None,
+        "baseline_reason": None if f.baseline else "left out by --no-baseline",
+        "difference": _difference(f.pruned, f.baseline),
+        "layers": _layers(f),
+        "trail": [{**asdict(e), "chosen": e.entry == f.chosen} for e in f.learned.trail],
+        "histograms": f.weights.histograms,
+        "scatter": f.weights.scatter,
+        "sizes": _sizes(f),
+        "notes": [*f.imported.notes, *f.notes],
+        "settings": f.settings.model_dump(mode="json", by_alias=True),
+        "environment": _environment(f),
+        "timings": {stage: round(seconds, 3) for stage, seconds in f.timings.items()},
+    }
+
+
+def picture_weights(
+    imported: ImportedModel, before: Mapping[str, Array], after: Mapping[str, Array], thresholds: Mapping[str, float]
+) -> WeightPictures:
+    """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
+    largest = sorted(imported.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
+    histograms = []
+    for kernel in largest:
+        old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))
+        edges = np.linspace(0, max(old.max(), new.max(), 1e-12), BINS + 1)
+        histograms.append(
+            {
+                "name": kernel.name,
+                "threshold": thresholds.get(kernel.name),
+                "edges": edges.tolist(),
+                "before": np.histogram(old, edges)[0].tolist(),
+                "after": np.histogram(new[new > 0], edges)[0].tolist(),
+            }
+        )
+    if not largest:
+        return WeightPictures([], None)
+    name = largest[0].name
+    rows = np.linspace(0, largest[0].elements - 1, min(SCATTER_POINTS, largest[0].elements)).astype(np.int64)
+    squares = [(np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist() for x in (before, after)]
+    scatter = {"name": name, "threshold": thresholds.get(name), "before": squares[0], "after": squares[1]}
+    return WeightPictures(histograms, scatter)
+
+
+def _splits(data: Data) -> dict[str, Any]:
+    return {"train": data.train, "val": data.val, "test": data.test}
+
+
+def _measured(m: Measured, original: Original) -> dict[str, Any]:
+    first = m.validations[0]
+    return {
+        "accuracy": asdict(first.accuracy),
+        "drop": original.accuracy.top1 - first.accuracy.top1,
+        "drop_interval": list(paired_interval(original.correct, m.correct)),
+        "compression": first.counted.compression,
+        "sparsity": first.counted.sparsity,
+        "nonzeros": first.counted.nonzeros,
+        "epochs": dict(m.epochs),
+        "files": [
+            {
+                "format": v.file.format,
+                "path": v.file.name,
+                "sha256": v.file.sha256,
+                "bytes": v.file.bytes,
+                "accuracy": asdict(v.accuracy),
+                "parity_max_abs": v.parity_max_abs,
+                "load_ms": v.load_ms,
+                "latency_ms": v.latency_ms,
+                "original_latency_ms": v.original_latency_ms,
+            }
+            for v in m.validations
+        ],
+    }
+
+
+def _difference(pruned: Measured, baseline: Measured | None) -> dict[str, Any] | None:
+    if baseline is None:
+        return None
+    value = pruned.validations[0].accuracy.top1 - baseline.validations[0].accuracy.top1
+    # paired_interval gives before - after: the baseline's misses that the learned network does not have
+    return {"value": value, "interval": list(paired_interval(pruned.correct, baseline.correct))}
+
+
+def _layers(f: Findings) -> list[dict[str, Any]]:
+    baseline = f.baseline.validations[0].nonzeros if f.baseline else {}
+    return [
+        {
+            "name": k.name,
+            "op": k.op,
+            "shape": list(k.shape),
+            "elements": k.elements,
+            "nonzeros": f.pruned.validations[0].nonzeros[k.name],
+            "threshold": f.learned.thresholds.get(k.name),
+            "temperature": f.learned.temperatures.get(k.name),
+            "baseline_nonzeros": baseline.get(k.name),
+            "prunable": k.prunable,
+            "reason": k.reason,
+        }
+        for k in f.imported.kernels
+    ]
+
+
+def _sizes(f: Findings) -> dict[str, int | None]:
+    counted = f.pruned.validations[0].counted
+    others = f.imported.file.bytes - 4 * counted.elements
+    p = counted.nonzeros / counted.elements
+    entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
+    bound = (counted.elements * entropy + 32 * counted.nonzeros) / 8 + max(others, 0)
+    files = {v.file.format: v.file.bytes for v in f.pruned.validations}
+    return {"original": f.imported.file.bytes, **files, "bound": math.ceil(bound)}
+
+
+def _environment(f: Findings) -> dict[str, Any]:
+    import torch
+
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "device": f.device,
+        "seed": f.settings.train.seed,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

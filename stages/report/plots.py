@@ -1,0 +1,267 @@
+"""The pictures of report.html: one pure function each, from report or log to SVG.
+
+A function returns None when its data is missing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ltp_pipeline.stages.report import text
+from ltp_pipeline.stages.report.svg import BASELINE, FAINT, INK, LEARNED, ORIGINAL, legend, log_axis, short, svg
+from ltp_pipeline.stages.report.text import get
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Log = Sequence[Mapping[str, Any]]
+DEPTH = ["#3f8fd2", "#8c8cb4", "#d98c1f"]  # first to last layer: as dark as each other, apart for every eye
+STAGES = {"learn": LEARNED, "finetune": ORIGINAL, "baseline": BASELINE}
+STAGE_NAMES = {"learn": "learning thresholds", "finetune": "fine-tuning", "baseline": "global magnitude"}
+POINTS = 300  # per curve; more cannot be told apart
+
+
+def trail(report: Mapping[str, Any]) -> str | None:
+    """Accuracy against compression along the trail, with the original and both results."""
+    entries = sorted(report.get("trail") or [], key=lambda e: e["compression"])
+    if not entries:
+        return None
+
+    def draw(figure: "Figure") -> None:
+        from matplotlib.ticker import LogLocator
+
+        ax = figure.add_subplot()
+        x, y = [e["compression"] for e in entries], [100 * e["accuracy"] for e in entries]
+        ax.plot(x, y, "-o", color=LEARNED, ms=4, lw=1.2, alpha=0.75, label="trail, before fine-tuning (validation)")
+        for entry in entries:
+            if entry.get("chosen"):
+                ax.plot(
+                    entry["compression"], 100 * entry["accuracy"], "o", ms=11, mfc="none", mec=INK, label="chosen entry"
+                )
+        original = text.number(get(report, "original", "accuracy", "top1"))
+        if original is not None:
+            ax.axhline(100 * original, color=ORIGINAL, lw=0.9, ls="--")
+            ax.plot(1, 100 * original, "D", color=ORIGINAL, ms=7, label="original (test)")
+        for part, marker, color, label in (
+            ("pruned", "*", LEARNED, "LTP"),
+            ("baseline", "s", BASELINE, "global magnitude"),
+        ):
+            at = text.number(get(report, part, "compression"))
+            top1 = text.number(get(report, part, "accuracy", "top1"))
+            if at is not None and top1 is not None:
+                ms = 14 if marker == "*" else 8
+                ax.plot(
+                    at, 100 * top1, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=f"{label} (test)"
+                )
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
+        log_axis(ax.xaxis, "×")
+        ax.set_xlabel("compression")
+        ax.set_ylabel("top-1 accuracy, %")
+        legend(figure, ax)
+
+    return svg("trail", "Accuracy against compression along the trail", 3.7, draw)
+
+
+def layers(report: Mapping[str, Any]) -> str | None:
+    """Kept share per layer in graph order, learned beside global magnitude."""
+    rows = [x for x in report.get("layers") or [] if text.kept(x) is not None]
+    if not rows:
+        return None
+    named = len(rows) <= 60
+
+    def draw(figure: "Figure") -> None:
+        ax = figure.add_subplot()
+        at = range(len(rows))
+        learned = [text.kept(x) or 0.0 for x in rows]
+        other = [text.kept(x, "baseline_nonzeros") for x in rows]
+        for y, a, b in zip(at, learned, other, strict=True):
+            if b is not None:
+                ax.plot([a, b], [y, y], color=FAINT, lw=2, zorder=1)
+        if any(b is not None for b in other):
+            shown = [math.nan if b is None else b for b in other]
+            ax.plot(shown, at, "s", color=BASELINE, ms=5, label="global magnitude", ls="none")
+        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label="LTP", ls="none")
+        ax.set_xscale("symlog", linthresh=0.01, linscale=0.4)
+        ticks = [0, 0.01, 0.03, 0.1, 0.3, 1]
+        ax.set_xticks(ticks, [f"{100 * t:g} %" for t in ticks])
+        ax.set_xticks([], minor=True)
+        ax.set_xlim(-0.001, 1.15)
+        ax.set_ylim(len(rows) - 0.4, -0.6)
+        if named:
+            ax.set_yticks(list(at), [short(x["name"]) for x in rows])
+        else:
+            ax.set_ylabel("layer, in graph order")
+        ax.set_xlabel("share of the layer's weights that is kept")
+        legend(figure, ax)
+
+    height = 0.9 + (0.19 * len(rows) if named else min(12.0, 0.06 * len(rows) + 3))
+    return svg("layers", "Kept share per layer", height, draw)
+
+
+def thresholds(log: Log) -> str | None:
+    """How each layer's threshold moved while it was learned."""
+    lines = [x for x in log if x.get("stage") == "learn" and x.get("thresholds")]
+    names = list(lines[0]["thresholds"]) if lines else []
+    if len(lines) < 2 or not names:
+        return None
+
+    def draw(figure: "Figure") -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        colors = LinearSegmentedColormap.from_list("depth", DEPTH)
+        ax = figure.add_subplot()
+        chosen = _thin(lines)
+        for index, name in enumerate(names):
+            curve = [(x["step"], x["thresholds"].get(name)) for x in chosen]
+            curve = [(step, tau) for step, tau in curve if tau is not None and tau > 0]
+            color = colors(index / max(1, len(names) - 1))
+            label = {0: f"first: {short(name)}", len(names) - 1: f"last: {short(name)}"}.get(index)
+            if curve:
+                ax.plot(*zip(*curve, strict=True), color=color, lw=1.3, label=label)
+        ax.set_yscale("log")
+        log_axis(ax.yaxis)
+        ax.set_xlabel("step")
+        ax.set_ylabel("threshold τ (of w²)")
+        legend(figure, ax)
+
+    return svg("thresholds", "Thresholds over training", 3.5, draw)
+
+
+def training(log: Log) -> str | None:
+    """Loss of every stage, and λ below it, over steps."""
+    curves = {s: [x for x in log if x.get("stage") == s and text.number(x.get("loss")) is not None] for s in STAGES}
+    curves = {stage: lines for stage, lines in curves.items() if len(lines) > 1}
+    if not curves:
+        return None
+    weights = [x for x in curves.get("learn", []) if (text.number(x.get("lambda")) or 0) > 0]
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1]) if weights else [figure.add_subplot()]
+        for stage, lines in curves.items():
+            shift = 0
+            if stage == "finetune" and "learn" in curves and lines[0]["step"] <= curves["learn"][-1]["step"]:
+                shift = curves["learn"][-1]["step"] + 1  # it follows learning, also when its steps count from 0
+            x, y = _means(lines, "loss")
+            axes[0].plot([s + shift for s in x], y, color=STAGES[stage], lw=1.3, label=STAGE_NAMES[stage])
+        axes[0].set_ylabel("loss")
+        if weights:
+            x, y = _means(weights, "lambda")
+            axes[1].plot(x, y, color=LEARNED, lw=1.3)
+            axes[1].set_yscale("log")
+            log_axis(axes[1].yaxis)
+            axes[1].set_ylabel("λ")
+        axes[-1].set_xlabel("step")
+        legend(figure, axes[0])
+
+    return svg("training", "Loss and λ over steps", 3.7, draw)
+
+
+def histograms(report: Mapping[str, Any]) -> str | None:
+    """|w| of the largest layers before and after, with the threshold."""
+    found = [h for h in report.get("histograms") or [] if len(h["edges"]) == len(h["before"]) + 1 > 1][:6]
+    if not found:
+        return None
+    rows = math.ceil(len(found) / 2)
+
+    def draw(figure: "Figure") -> None:
+        axes = figure.subplots(rows, 2 if len(found) > 1 else 1, squeeze=False)
+        for ax, one in zip(axes.flat, found, strict=False):
+            edges = one["edges"]
+            ax.stairs(one["before"], edges, fill=True, color=FAINT, label="before")
+            ax.stairs(one["after"], edges, color=LEARNED, lw=1.3, label="after")
+            if one.get("threshold") is not None:
+                ax.axvline(math.sqrt(one["threshold"]), color=BASELINE, lw=1.2, ls="--", label="threshold √τ")
+            if edges[0] > 0 and edges[-1] / edges[0] > 50:
+                ax.set_xscale("log")
+                log_axis(ax.xaxis)
+            else:
+                ax.locator_params(axis="x", nbins=4)
+            ax.set_yscale("symlog", linthresh=1)
+            log_axis(ax.yaxis)
+            ax.set_title(short(one["name"]), fontsize=9)
+        for ax in list(axes.flat)[len(found) :]:
+            ax.set_axis_off()
+        for ax in axes[-1]:
+            ax.set_xlabel("|w|")
+        legend(figure, axes.flat[0])
+
+    return svg("histograms", "Histogram of |w| in the largest layers", 0.6 + 1.6 * rows, draw)
+
+
+def scatter(report: Mapping[str, Any]) -> str | None:
+    """w² before and after in one layer: what crossed the threshold, and which way."""
+    one = report.get("scatter")
+    if not one or not one.get("before") or len(one["before"]) != len(one["after"]):
+        return None
+    positive = [v for v in [*one["before"], *one["after"]] if v > 0]
+    if not positive:
+        return None
+
+    def draw(figure: "Figure") -> None:
+        ax = figure.add_subplot()
+        tau = one.get("threshold")
+        floor = max(min(positive), (tau or max(positive)) * 1e-5)  # zeros are drawn at the edge
+        pairs = [(max(a, floor), max(b, floor)) for a, b in zip(one["before"], one["after"], strict=True)]
+        groups = [("kept" if tau else "weights", LEARNED, pairs)]
+        if tau:
+            groups = [
+                ("kept", LEARNED, [p for p in pairs if p[0] > tau and p[1] > tau]),
+                ("pruned", FAINT, [p for p in pairs if p[0] <= tau and p[1] <= tau]),
+                ("fell below", BASELINE, [p for p in pairs if p[0] > tau >= p[1]]),
+                ("rose above", ORIGINAL, [p for p in pairs if p[0] <= tau < p[1]]),
+            ]
+            ax.axvline(tau, color=INK, lw=0.9, ls="--")
+            ax.axhline(tau, color=INK, lw=0.9, ls="--")
+        for label, color, some in groups:
+            if some:
+                ax.plot(*zip(*some, strict=True), ".", color=color, ms=3, mew=0, label=f"{label}: {len(some)}")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        log_axis(ax.xaxis)
+        log_axis(ax.yaxis)
+        ax.set_xlabel("w² before")
+        ax.set_ylabel("w² after")
+        legend(figure, ax, 3)
+
+    return svg("scatter", f"w² before and after in {one['name']}", 4.2, draw)
+
+
+def sizes(report: Mapping[str, Any]) -> str | None:
+    """Bytes per format against the bound."""
+    known = {k: v for k, v in (report.get("sizes") or {}).items() if text.number(v) and k != "bound"}
+    bound = text.number(get(report, "sizes", "bound"))
+    if not known:
+        return None
+
+    def draw(figure: "Figure") -> None:
+        ax = figure.add_subplot()
+        names, values = list(known), list(known.values())
+        colors = [ORIGINAL if n == "dense" else LEARNED for n in names]
+        ax.barh(range(len(names)), values, color=colors, height=0.6)
+        for y, value in enumerate(values):
+            share = f" ({100 * value / known['dense']:.3g} %)" if "dense" in known else ""
+            ax.annotate(text.size(value) + share, (value, y), (4, 0), textcoords="offset points", va="center")
+        if bound:
+            ax.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {text.size(bound)}")
+        ax.set_yticks(range(len(names)), names)
+        ax.set_ylim(len(names) - 0.4, -0.6)
+        ax.set_xlim(0, 1.3 * max(values))
+        ax.locator_params(axis="x", nbins=5)
+        ax.xaxis.set_major_formatter(lambda v, _: text.size(v) if v else "0")
+        ax.grid(axis="y", visible=False)
+        legend(figure, ax)
+
+    return svg("sizes", "File size per format", 1.3 + 0.38 * len(known), draw)
+
+
+def _thin(lines: Log) -> Log:
+    step = max(1, math.ceil(len(lines) / POINTS))
+    return [*lines[:-1:step], lines[-1]]
+
+
+def _means(lines: Log, key: str) -> tuple[list[float], list[float]]:
+    """Step and mean value of neighbouring lines, few enough to draw."""
+    width = max(1, math.ceil(len(lines) / POINTS))
+    groups = [lines[i : i + width] for i in range(0, len(lines), width)]
+    return [g[-1]["step"] for g in groups], [sum(x[key] for x in g) / len(g) for g in groups]

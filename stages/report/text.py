@@ -1,0 +1,113 @@
+"""Numbers as people read them; the same words in every rendering."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NOTHING = "–"
+FORMATS = {"dense": "dense", "sparse": "sparse initializers", "packed": "packed", "bound": "bound"}
+
+
+def number(value: Any) -> float | None:
+    """The value, when it is a finite number."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if usable else None
+
+
+def percent(value: Any, digits: int = 2) -> str:
+    """0.9132 → 91.32 %."""
+    found = number(value)
+    return NOTHING if found is None else f"{100 * found:.{digits}f} %".replace("-", "−")
+
+
+def points(value: Any) -> str:
+    """0.0045 → 0.45 points; a minus sign is a gain."""
+    found = number(value)
+    return NOTHING if found is None else f"{_signed(100 * found)} points"
+
+
+def interval(value: Any) -> str:
+    """[-0.0004, 0.0094] → −0.04 to 0.94."""
+    if not isinstance(value, Sequence) or len(value) != 2 or any(number(v) is None for v in value):
+        return ""
+    return f"{_signed(100 * value[0])} to {_signed(100 * value[1])}"
+
+
+def times(value: Any) -> str:
+    """8.3637 → 8.36×."""
+    found = number(value)
+    return NOTHING if found is None else f"{found:.{2 if found < 100 else 0}f}×"
+
+
+def size(value: Any) -> str:
+    """131072 → 131 kB, decimal units."""
+    found = number(value)
+    if found is None:
+        return NOTHING
+    for unit in ("B", "kB", "MB"):
+        if found < 999.5:
+            return f"{found:.3g} {unit}"
+        found /= 1000
+    return f"{found:.3g} GB"
+
+
+def count(value: Any) -> str:
+    """432400 → 432 400, with a narrow space that does not break."""
+    found = number(value)
+    return NOTHING if found is None else f"{found:,.0f}".replace(",", "\u202f")
+
+
+def plain(value: Any) -> str:
+    """Any setting or measurement in a table cell."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(v) for v in value) or NOTHING
+    return str(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as rows of dotted names."""
+    rows = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", plain(value)))
+    return rows
+
+
+def kept(layer: Mapping[str, Any], key: str = "nonzeros") -> float | None:
+    """The share of a layer's weights that is left."""
+    elements, nonzeros = number(layer.get("elements")), number(layer.get(key))
+    return nonzeros / elements if elements and nonzeros is not None else None
+
+
+def get(source: Any, *keys: str) -> Any:
+    """A value deep in the report, None when anything on the way is missing."""
+    for key in keys:
+        source = source.get(key) if isinstance(source, Mapping) else None
+    return source
+
+
+def headline(report: Mapping[str, Any]) -> str:
+    """The result in one sentence."""
+    compression, drop = get(report, "pruned", "compression"), number(get(report, "pruned", "drop"))
+    if number(compression) is None or drop is None:
+        return "The pruned network was not measured completely."
+    change = "loses" if drop > 0 else "gains"
+    sentence = f"{times(compression)} fewer weights; top-1 accuracy {change} {points(abs(drop))}"
+    if spread := interval(get(report, "pruned", "drop_interval")):
+        sentence += f" (95 % interval of the drop {spread})"
+    difference = number(get(report, "difference", "value"))
+    if difference is None:
+        return f"{sentence}."
+    return f"{sentence}, {points(abs(difference))} {'better' if difference >= 0 else 'worse'} than global magnitude."
+
+
+def _signed(value: float) -> str:
+    return f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")

@@ -1,0 +1,274 @@
+"""The one training loop: learning thresholds, fine-tuning and the baseline differ only in their Phase.
+
+Everything random is a function of (seed, phase, epoch, step), so a run that stops and goes on takes the same steps as
+one that was never interrupted.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ltp_pipeline.config import TrainSettings
+from ltp_pipeline.data import Data, Split, batches
+from ltp_pipeline.errors import InputError, TrainingFailed
+from ltp_pipeline.records import ImportedModel
+from ltp_pipeline.stages.import_model.program import NodeError
+from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.prune import load_tensors
+from ltp_pipeline.workspace import Workspace
+
+SAVE_EVERY_SECONDS = 120.0
+BN_REFRESH_SAMPLES = 4096
+
+
+class Phase(Protocol):
+    """What one kind of training does beyond the plain loop."""
+
+    name: str  # what people and the log call it
+    key: str  # of its checkpoint; two phases of one run never share one
+
+    def weights(self) -> Mapping[str, Tensor] | None:
+        """Tensors to use in the forward pass instead of the module's own."""
+
+    def after_backward(self, progress: "Progress") -> None:
+        """Look at, or change, the gradients before the optimizer steps."""
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Judge the network as it stands; what is returned is shown and logged."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Whatever else must survive an interruption."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def log(self) -> dict[str, object]:
+        """Values for the log line of this step."""
+
+
+@dataclass
+class Progress:
+    """Where training is."""
+
+    epoch: int
+    step: int  # of the whole phase
+    steps: int
+    lr: float
+    loss: float = math.nan
+
+
+def pick_device(name: str) -> torch.device:
+    """Resolve `auto` to the best device there is."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def class_loss(outputs: Tensor, labels: Tensor, probabilities: bool) -> Tensor:
+    """Cross-entropy; a graph that ends in Softmax gives probabilities, whose logarithm serves as scores."""
+    scores = outputs.flatten(1)
+    return F.cross_entropy(scores.clamp_min(1e-12).log() if probabilities else scores, labels)
+
+
+def cosine(step: int, steps: int, lr: float) -> float:
+    """Learning rate that falls from `lr` to zero over `steps`."""
+    return lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+@dataclass(frozen=True)
+class Training:
+    """Model, data and settings that stay the same through all phases of a run."""
+
+    imported: ImportedModel
+    data: Data
+    settings: TrainSettings
+    workspace: Workspace
+    device: torch.device
+
+    @cached_property
+    def probabilities(self) -> bool:
+        """Whether the graph ends in Softmax, so that its output is probabilities and not scores."""
+        name = self.imported.proto.graph.output[0].name
+        return any(n.op_type == "Softmax" and name in n.output for n in self.imported.proto.graph.node)
+
+    def classes(self) -> int:
+        """How many classes the first output scores; an error when it is no class score."""
+        count = min(2, len(self.data.test))
+        x = self.tensor(self.data.test.read(np.arange(count)))
+        module = self.imported.module.to(self.device).eval()
+        try:
+            with torch.inference_mode():
+                output = module(x)[0]
+        except NodeError as error:
+            raise InputError(
+                f"the model does not run on a batch of {count} samples: {error}",
+                "export it with a dynamic batch size, and check the shape of the data",
+            ) from None
+        shape = tuple(output.shape)
+        scores = output.is_floating_point() and output.dim() >= 2 and shape[0] == count
+        if not scores or shape[1] < 2 or output[0].numel() != shape[1]:
+            raise InputError(
+                f"output {self.imported.file.outputs[0].name!r} of shape {shape} for {count} samples is no class score",
+                "give a classifier whose first output is (batch, classes)",
+            )
+        return int(shape[1])
+
+    def run(self, phase: Phase, epochs: int) -> None:
+        """Train for `epochs`, going on from the checkpoint of this phase if there is one."""
+        module = self.imported.module.to(self.device)
+        tensors = module.tensors()
+        parameters = {n: tensors[n] for n, role in module.roles.items() if role is Role.WEIGHT}
+        optimizer = torch.optim.SGD(
+            parameters.values(),
+            lr=self.settings.lr,
+            momentum=self.settings.momentum,
+            weight_decay=self.settings.weight_decay,
+        )
+        batch = min(self.settings.batch_size, len(self.data.train))
+        per_epoch = max(len(self.data.train) // batch, 1)
+        total = per_epoch * epochs
+        start = self._resume(phase, optimizer, parameters)
+        saved = time.monotonic()
+        with self.workspace.progress.task(phase.name, total, start) as bar:
+            for progress, x, y in self._steps(phase.key, start, per_epoch, total, batch):
+                self._step(phase, optimizer, progress, x, y)
+                if progress.step % max(per_epoch // 10, 1) == 0:
+                    self._log(phase, progress, phase.log())
+                shown: dict[str, float] = {"loss": progress.loss}
+                done = progress.step + 1
+                if done % per_epoch == 0:
+                    shown |= phase.end_epoch(progress.epoch)
+                    self._log(phase, progress, shown)
+                if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
+                    self._save(phase, optimizer, parameters, done)
+                    saved = time.monotonic()
+                bar.advance(epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
+
+    def _steps(
+        self, key: str, start: int, per_epoch: int, total: int, batch: int
+    ) -> Iterator[tuple[Progress, Tensor, Tensor]]:
+        train = self.data.train
+        for epoch in range(start // per_epoch, total // per_epoch):
+            order = np.random.default_rng(_seed(self.settings.seed, key, epoch)).permutation(len(train))
+            first = max(start - epoch * per_epoch, 0)
+            order = order[first * batch : per_epoch * batch]
+            for i, (x, y) in enumerate(batches(train, batch, order)):
+                step = epoch * per_epoch + first + i
+                torch.manual_seed(_seed(self.settings.seed, key, step))  # for Dropout
+                lr = cosine(step, total, self.settings.lr)
+                yield Progress(epoch, step, total, lr), self.tensor(x), self.tensor(y)
+
+    def _step(self, phase: Phase, optimizer: torch.optim.SGD, progress: Progress, x: Tensor, y: Tensor) -> None:
+        module = self.imported.module.train()
+        optimizer.param_groups[0]["lr"] = progress.lr
+        optimizer.zero_grad(set_to_none=True)
+        loss = class_loss(module(x, weights=phase.weights())[0], y, self.probabilities)
+        progress.loss = float(loss.detach())
+        if not math.isfinite(progress.loss):
+            raise self._not_finite(phase.name, progress)
+        loss.backward()  # type: ignore[no-untyped-call]
+        phase.after_backward(progress)
+        optimizer.step()
+
+    def _not_finite(self, name: str, progress: Progress) -> TrainingFailed:
+        where = next((n for n, t in self.imported.module.tensors().items() if not t.isfinite().all()), None)
+        layer = f"tensor {where!r} is not finite" if where else "every weight is still finite: the activations overflow"
+        return TrainingFailed(
+            f"the loss is not finite in {name}, epoch {progress.epoch + 1}, step {progress.step}; {layer}",
+            f"lower the learning rate (now {self.settings.lr:g}) or check the scale of the data; what is done is kept",
+        )
+
+    def tensor(self, array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> Tensor:
+        """Put a batch on the device."""
+        return torch.from_numpy(array).to(self.device)
+
+    def accuracy(self, split: Split, weights: Mapping[str, Tensor] | None = None) -> float:
+        """Top-1 of the module as it stands, in torch; used for choosing, never reported as the result."""
+        module = self.imported.module.eval()
+        correct = 0
+        with torch.inference_mode():
+            for x, y in batches(split, max(self.settings.batch_size, 256)):
+                scores = module(self.tensor(x), weights=weights)[0].flatten(1)
+                correct += int((scores.argmax(1) == self.tensor(y)).sum())
+        return correct / len(split)
+
+    def refresh_statistics(self, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Measure BatchNormalization's mean and variance anew for the weights as they are now.
+
+        A forward pass in training mode moves a statistic by (1 - momentum) of the way to the batch's own; undone and
+        divided by that share, the moves average to the statistic of all batches.
+        """
+        module = self.imported.module.train()
+        tensors = module.tensors()
+        statistics = {n: tensors[n] for n in batch_norm_momenta(self.imported) if n in tensors}
+        if not statistics:
+            return
+        before = {n: t.clone() for n, t in statistics.items()}
+        moves = {n: torch.zeros_like(t) for n, t in statistics.items()}
+        count = 0
+        with torch.no_grad():
+            sample = np.arange(min(len(self.data.train), BN_REFRESH_SAMPLES))
+            for x, _ in batches(self.data.train, min(self.settings.batch_size, len(sample)), sample, drop_last=True):
+                module(self.tensor(x), weights=weights)
+                for name, t in statistics.items():
+                    moves[name] += t - before[name]
+                    t.copy_(before[name])
+                count += 1
+            for name, momentum in batch_norm_momenta(self.imported).items():
+                statistics[name] += moves[name] / (count * (1 - momentum))
+
+    def _save(self, phase: Phase, optimizer: torch.optim.SGD, parameters: Mapping[str, Tensor], done: int) -> None:
+        momenta = {n: optimizer.state[p].get("momentum_buffer") for n, p in parameters.items()}
+        self.workspace.save_state(
+            phase.key,
+            {
+                **{f"tensor/{n}": t for n, t in self.imported.module.tensors().items()},
+                **{f"momentum/{n}": m for n, m in momenta.items() if m is not None},
+                **{f"phase/{n}": t for n, t in phase.state().items()},
+            },
+            {"steps": done},
+        )
+
+    def _resume(self, phase: Phase, optimizer: torch.optim.SGD, parameters: Mapping[str, Tensor]) -> int:
+        found = self.workspace.load_state(phase.key)
+        if found is None:
+            return 0
+        state, meta = found
+        load_tensors(self.imported, _part(state, "tensor/"))
+        for name, buffer in _part(state, "momentum/").items():
+            optimizer.state[parameters[name]]["momentum_buffer"] = buffer.to(self.device)
+        phase.restore(_part(state, "phase/"))
+        return int(meta["steps"])
+
+    def _log(self, phase: Phase, at: Progress, values: Mapping[str, object]) -> None:
+        line = {"stage": phase.name, "key": phase.key, "epoch": at.epoch, "step": at.step, "loss": at.loss, "lr": at.lr}
+        self.workspace.log({**line, **values})
+
+
+def batch_norm_momenta(imported: ImportedModel) -> dict[str, float]:
+    """Momentum of each running statistic, by its name."""
+    module = imported.module
+    momenta: dict[str, float] = {}
+    for node in imported.proto.graph.node:
+        if node.op_type == "BatchNormalization":
+            momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
+            momenta |= {n: momentum for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
+    return momenta
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+
+
+def _seed(*parts: int | str) -> int:
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6], "big")

@@ -1,0 +1,202 @@
+"""Measure a file in onnxruntime: accuracy, sparsity, load time, and latency beside the original's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ltp_pipeline import exporters
+from ltp_pipeline.config import DataSettings, KernelSettings
+from ltp_pipeline.data import Data, Split, batches, open_data
+from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.records import Accuracy, ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.stages.report.intervals import paired_interval
+
+if TYPE_CHECKING:
+    from ltp_pipeline.records import Array
+
+BATCH = 256
+LATENCY_ROUNDS = 15
+LATENCY_BATCH = 16
+PARITY_SAMPLES = 64
+PARITY_LIMIT = 1e-3  # relative; fp16 files round at every node, which the module does not
+PROVIDER = "CPUExecutionProvider"
+
+
+class Session:
+    """A file loaded in onnxruntime; hides whether its batch size is fixed."""
+
+    def __init__(self, path: Path, provider: str = PROVIDER) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        begun = time.perf_counter()
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
+        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
+            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
+        self.load_ms = 1000 * (time.perf_counter() - begun)
+        overridable = {i.name for i in self.session.get_overridable_initializers()}
+        first = next(i for i in self.session.get_inputs() if i.name not in overridable)
+        self.input: str = first.name
+        self.half = first.type == "tensor(float16)"
+        size = first.shape[0] if first.shape else None
+        self.fixed_batch = size if isinstance(size, int) else None
+
+    def scores(self, x: Array) -> Array:
+        """First output for a batch of any size, one row per sample."""
+        if self.half:
+            x = x.astype(np.float16)
+        step = self.fixed_batch or len(x)
+        rows = []
+        for start in range(0, len(x), step):
+            part = x[start : start + step]
+            missing = step - len(part)
+            if missing:
+                part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+            rows.append(self.session.run(None, {self.input: part})[0][: step - missing])
+        result: Array = np.concatenate(rows).astype(np.float32).reshape(len(x), -1)
+        return result
+
+
+def measure(session: Session, split: Split) -> tuple[Accuracy, Array]:
+    """Accuracy over a whole split, and whether each sample was right."""
+    right = []
+    right5 = []
+    for x, y in batches(split, BATCH):
+        scores = session.scores(x)
+        of_label = np.take_along_axis(scores, y[:, None], axis=1)
+        # A tie counts by position, as argmax does; NaN never wins.
+        better = (scores > of_label).sum(1) + ((scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])).sum(1)
+        better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
+        right.append(better == 0)
+        right5.append(better < 5)
+        classes = scores.shape[1]
+    correct = np.concatenate(right)
+    top5 = float(np.concatenate(right5).mean()) if classes > 5 else None
+    return Accuracy(float(correct.mean()), top5, len(split), split.name), correct
+
+
+def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[float]:
+    """Median milliseconds of one batch, measured in turns so that all sessions see the same machine."""
+    times: list[list[float]] = [[] for _ in sessions]
+    for session in sessions:
+        session.scores(x)
+    for _ in range(rounds):
+        for session, taken in zip(sessions, times, strict=True):
+            begun = time.perf_counter()
+            session.scores(x)
+            taken.append(1000 * (time.perf_counter() - begun))
+    return [float(np.median(taken)) for taken in times]
+
+
+def count_in_file(path: Path, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
+    """Sparsity as the file itself says, and the nonzeros of each kernel."""
+    tensors = exporters.read_tensors(exporters.load(path), kernels)
+    nonzeros = {name: int(np.count_nonzero(tensors[name])) for name in kernels}
+    return Sparsity(sum(tensors[n].size for n in kernels), sum(nonzeros.values())), nonzeros
+
+
+def measure_original(path: Path, data: Data) -> tuple[Original, Session]:
+    """Accuracy, load time and latency of the file as it was given."""
+    session = Session(path)
+    accuracy, correct = measure(session, data.test)
+    validation = accuracy if data.val is data.test else measure(session, data.val)[0]
+    x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))
+    return Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0]), session
+
+
+def run(
+    files: Sequence[ExportedFile], imported: ImportedModel, original: Session, split: Split, epochs: Mapping[str, int]
+) -> Measured:
+    """Prove the exported files of the live module, one by one."""
+    results = [_prove(file, imported, original, split) for file in files]
+    return Measured([v for v, _ in results], results[0][1], epochs)
+
+
+def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split: Split) -> tuple[Validation, Array]:
+    session = Session(file.path)
+    accuracy, correct = measure(session, split)
+    x = split.read(np.arange(min(PARITY_SAMPLES, len(split))))
+    expected = _torch_scores(imported, x)
+    parity = float(np.abs(session.scores(x) - expected).max())
+    if not parity <= PARITY_LIMIT * max(float(np.abs(expected).max()), 1e-6):
+        raise ExportFailed(
+            f"{file.name} computes something else than the pruned network: outputs differ by {parity:.3g}",
+            "please report this as a bug",
+        )
+    counted, nonzeros = count_in_file(file.path, [k.name for k in imported.kernels])
+    pruned_ms, original_ms = latency([session, original], x[:LATENCY_BATCH])
+    return Validation(file, accuracy, counted, nonzeros, parity, session.load_ms, pruned_ms, original_ms), correct
+
+
+def _torch_scores(imported: ImportedModel, x: Array) -> Array:
+    import torch
+
+    module = imported.module.eval()
+    device = next(module.parameters()).device
+    with torch.inference_mode():
+        scores: Array = module(torch.from_numpy(x).to(device))[0].float().cpu().numpy().reshape(len(x), -1)
+    return scores
+
+
+def validate(
+    model: Path | str,
+    data: DataSettings,
+    *,
+    against: Path | str | None = None,
+    seed: int = 0,
+    provider: str = PROVIDER,
+) -> dict[str, Any]:
+    """Measure any file on the test split, and beside another one if given."""
+    from ltp_pipeline.stages import import_model
+
+    file = import_model.read(model)
+    kernels = [k.name for k in import_model.build(file, KernelSettings()).kernels]
+    opened = open_data(data, file.inputs[0], seed)
+    session = Session(Path(model), provider)
+    accuracy, correct = measure(session, opened.test)
+    counted, _ = count_in_file(Path(model), kernels) if kernels else (None, {})
+    result: dict[str, Any] = {
+        "path": str(model),
+        "accuracy": asdict(accuracy),
+        "sparsity": counted.sparsity if counted else None,
+        "compression": counted.compression if counted else None,
+        "nonzeros": counted.nonzeros if counted else None,
+        "bytes": file.bytes,
+        "load_ms": session.load_ms,
+        "notes": list(opened.notes),
+    }
+    x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
+    if against is None:
+        return {**result, "latency_ms": latency([session], x)[0]}
+    other = Session(Path(against), provider)
+    other_accuracy, other_correct = measure(other, opened.test)
+    mine, theirs = latency([session, other], x)
+    return {
+        **result,
+        "latency_ms": mine,
+        "against": {
+            "path": str(against),
+            "accuracy": asdict(other_accuracy),
+            "drop": other_accuracy.top1 - accuracy.top1,
+            "drop_interval": list(paired_interval(other_correct, correct)),
+            "agreement": agreement(session, other, opened.test),
+            "latency_ms": theirs,
+            "latency_ratio": mine / theirs,
+            "bytes": Path(against).stat().st_size,
+        },
+    }
+
+
+def agreement(one: Session, other: Session, split: Split) -> float:
+    """Share of samples for which both files name the same class."""
+    same = [one.scores(x).argmax(1) == other.scores(x).argmax(1) for x, _ in batches(split, BATCH)]
+    return float(np.concatenate(same).mean())

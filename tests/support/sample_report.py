@@ -1,0 +1,225 @@
+"""A report and a training log as a small residual network would leave them."""
+
+from typing import Any
+
+import numpy as np
+
+HOSTILE = "<script>alert(1)</script>"
+SHAPES: list[tuple[str, str, tuple[int, ...]]] = [
+    ("stem.conv.weight", "Conv", (16, 3, 3, 3)),
+    *[(f"stage1.block{b}.conv{c}.weight", "Conv", (16, 16, 3, 3)) for b in (0, 1, 2) for c in (1, 2)],
+    ("stage2.block0.conv1.weight", "Conv", (32, 16, 3, 3)),
+    ("stage2.block0.shortcut.weight", "Conv", (32, 16, 1, 1)),
+    *[(f"stage2.block{b}.conv{c}.weight", "Conv", (32, 32, 3, 3)) for b in (1, 2) for c in (1, 2)],
+    (HOSTILE, "Conv", (32, 32, 3, 3)),
+    ("stage3.block0.conv1.weight", "Conv", (64, 32, 3, 3)),
+    ("stage3.block0.shortcut.weight", "Conv", (64, 32, 1, 1)),
+    *[(f"stage3.block{b}.conv{c}.weight", "Conv", (64, 64, 3, 3)) for b in (1, 2) for c in (1, 2)],
+    ("head.fc.weight", "Gemm", (10, 64)),
+]
+
+
+def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A passed run with everything in it; without the baseline on request."""
+    rng = np.random.default_rng(0)
+    layers = _layers(rng, baseline)
+    elements = sum(x["elements"] for x in layers)
+    nonzeros = sum(x["nonzeros"] for x in layers)
+    baseline_nonzeros = sum(x["baseline_nonzeros"] for x in layers) if baseline else 0
+    report = {
+        "schema": "ltp-report/1",
+        "verdict": "passed",
+        "gates": [
+            {"name": "max_drop", "limit": 0.01, "value": 0.0045, "passed": True, "detail": ""},
+            {"name": "min_compression", "limit": 5.0, "value": elements / nonzeros, "passed": True, "detail": ""},
+        ],
+        "model": {
+            "path": "model.onnx",
+            "sha256": "a" * 64,
+            "opset": 17,
+            "kernels": len(layers),
+            "kernel_elements": elements,
+            "name": "resnet20 <small>",
+        },
+        "original": {
+            "accuracy": _accuracy(0.9177),
+            "bytes": 1_102_345,
+            "latency_ms": 1.92,
+            "path": "model.onnx",
+            "reasons": {},
+        },
+        "pruned": {
+            **_pruned(0.9132, elements, nonzeros, ("sparse", "packed"), ""),
+            "drop_interval": [-0.0004, 0.0094],
+        },
+        "baseline": {
+            "method": "global-magnitude",
+            **_pruned(0.9041, elements, baseline_nonzeros, ("packed",), "baseline."),
+            "drop_interval": [0.0081, 0.0191],
+        }
+        if baseline
+        else None,
+        "baseline_reason": None if baseline else "not asked for: --no-baseline",
+        "difference": {"value": 0.0091, "interval": [0.0035, 0.0147]} if baseline else None,
+        "layers": layers,
+        "trail": _trail(rng),
+        "data": {
+            "path": "images.npz",
+            "classes": 10,
+            "splits": {"train": 45000, "val": 5000, "test": 10000},
+            "notes": ["no val part in the file: 10 % of train was split off by seed"],
+        },
+        "settings": {
+            "data": {"path": "images.npz", "mean": [0.49, 0.48, 0.45], "std": [0.25, 0.24, 0.26], "layout": "NCHW"},
+            "budget": {"target_compression": 8, "target_sparsity": None},
+            "train": {"epochs": 12, "finetune_epochs": 6, "batch_size": 128, "lr": 0.03, "seed": 0},
+            "export": {"formats": ["sparse", "packed"]},
+        },
+        "environment": {
+            "versions": {"ltp-pipeline": "0.1.0", "python": "3.11.7", "torch": "2.6.0", "onnxruntime": "1.20.1"},
+            "platform": "Linux-6.1-x86_64",
+            "threads": 2,
+            "device": "cpu",
+            "seed": 0,
+        },
+        "timings": {"import": 1.4, "learn": 412.7, "prune": 0.3, "finetune": 180.2, "export": 0.9, "baseline": 590.1},
+        "notes": ["2 nodes were folded into constants before training"],
+        "histograms": _histograms(rng, layers),
+        "scatter": _scatter(rng, layers[-2]),
+        "sizes": {"dense": 1_102_345, "bound": 108_200, "sparse": 318_840, "packed": 131_072},
+    }
+    return report, _log(layers, baseline)
+
+
+def _accuracy(top1: float) -> dict[str, Any]:
+    return {"top1": top1, "top5": min(1.0, top1 + 0.08), "samples": 10000, "split": "test"}
+
+
+def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...], prefix: str) -> dict[str, Any]:
+    sizes = {"sparse": 318_840, "packed": 131_072}
+    return {
+        "accuracy": _accuracy(top1),
+        "drop": round(0.9177 - top1, 6),
+        "compression": elements / nonzeros,
+        "sparsity": 1 - nonzeros / elements,
+        "nonzeros": nonzeros,
+        "epochs": {"prune": 0 if prefix else 12, "finetune": 18 if prefix else 6},
+        "files": [
+            {
+                "format": name,
+                "path": f"model.{prefix}{name}.onnx",
+                "sha256": hex(hash_like(prefix + name))[2:].zfill(64),
+                "bytes": sizes[name],
+                "accuracy": _accuracy(top1),
+                "parity_max_abs": 3.1e-6,
+                "load_ms": 8.4,
+                "latency_ms": 1.95,
+            }
+            for name in formats
+        ],
+        "reasons": {},
+    }
+
+
+def hash_like(text: str) -> int:
+    """A number as large as a hash, the same in every process."""
+    return int.from_bytes(text.encode() * 4, "big") % 2**256
+
+
+def _layers(rng: np.random.Generator, baseline: bool) -> list[dict[str, Any]]:
+    layers = []
+    for index, (name, op, shape) in enumerate(SHAPES):
+        elements = int(np.prod(shape))
+        first = index == 0
+        kept = 1.0 if first else min(0.9, 60 / elements**0.75 + 0.3 * (1 - index / len(SHAPES)) * rng.uniform(0.6, 1))
+        other = 1.0 if first else float(np.clip(0.16 * rng.lognormal(0, 0.7), 0, 0.9))
+        layers.append(
+            {
+                "name": name,
+                "op": op,
+                "shape": list(shape),
+                "elements": elements,
+                "nonzeros": round(elements * kept),
+                "threshold": None if first else float(2e-4 * rng.lognormal(0, 0.8)),
+                "temperature": None if first else 1e-3,
+                "baseline_nonzeros": round(elements * other) if baseline else None,
+                "prunable": not first,
+                "reason": "excluded by --exclude 'stem.*'" if first else None,
+            }
+        )
+    if baseline:  # the same number of nonzeros, shared out otherwise
+        share = (sum(x["nonzeros"] for x in layers) - layers[0]["elements"]) / (
+            sum(x["baseline_nonzeros"] for x in layers) - layers[0]["elements"]
+        )
+        for layer in layers[1:]:
+            layer["baseline_nonzeros"] = round(layer["baseline_nonzeros"] * share)
+    return layers
+
+
+def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
+    return [
+        {
+            "entry": i,
+            "epoch": i,
+            "compression": float(1.35**i),
+            "accuracy": float(0.915 - 0.0004 * 1.5**i + rng.normal(0, 0.0012)),
+            "file": f"trail/{i:03}.onnx",
+            "chosen": i == 7,
+        }
+        for i in range(1, 11)
+    ]
+
+
+def _histograms(rng: np.random.Generator, layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for layer in sorted(layers, key=lambda x: -x["elements"])[:6]:
+        before = np.abs(rng.normal(0, 0.03, layer["elements"]))
+        after = before[before**2 > layer["threshold"]] * 1.1
+        edges = np.linspace(0, before.max() * 1.1, 41)
+        found.append(
+            {
+                "name": layer["name"],
+                "threshold": layer["threshold"],
+                "edges": edges.tolist(),
+                "before": np.histogram(before, edges)[0].tolist(),
+                "after": np.histogram(after, edges)[0].tolist(),
+            }
+        )
+    return found
+
+
+def _scatter(rng: np.random.Generator, layer: dict[str, Any]) -> dict[str, Any]:
+    before = rng.normal(0, 0.03, 2500) ** 2
+    moved = before * rng.lognormal(0.1, 0.6, 2500)
+    after = np.where(moved > layer["threshold"], moved, np.where(rng.random(2500) < 0.5, 0, moved * 0.01))
+    return {
+        "name": layer["name"],
+        "threshold": layer["threshold"],
+        "before": before.tolist(),
+        "after": after.tolist(),
+    }
+
+
+def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    lines: list[dict[str, Any]] = []
+    for stage, steps in (("learn", 240), ("finetune", 120), *((("baseline", 360),) if baseline else ())):
+        for step in range(0, steps, 2):
+            share = step / steps
+            line: dict[str, Any] = {
+                "stage": stage,
+                "epoch": step // 20,
+                "step": step,
+                "loss": 0.12 + 0.5 * np.exp(-4 * share) + abs(rng.normal(0, 0.03)),
+                "lr": 0.03 * (1 + np.cos(np.pi * share)) / 2,
+                "kept": 1 - 0.88 * min(1.0, 1.4 * share) if stage == "learn" else 0.12,
+                "lambda": 1e-6 * 10 ** (3 * share) if stage == "learn" else None,
+            }
+            if stage == "learn":
+                line["thresholds"] = {
+                    x["name"]: x["threshold"] * (1 - np.exp(-5 * (share + 0.01))) for x in layers if x["prunable"]
+                }
+            if step % 20 == 18:
+                line["val_accuracy"] = 0.88 + 0.03 * share
+            lines.append({k: float(v) if isinstance(v, np.floating) else v for k, v in line.items()})
+    return lines

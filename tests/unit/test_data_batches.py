@@ -1,0 +1,93 @@
+"""Batches: order, prefetch, errors, and a reader that stops when it is no longer wanted."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.data import Split, batches
+from ltp_pipeline.data.division import split_off
+from ltp_pipeline.data.samples import Array, ArraySamples
+from ltp_pipeline.errors import InputError
+
+
+def split(count: int) -> Split:
+    x = np.arange(count, dtype=np.float32)[:, None]
+    return Split("train", ArraySamples(x), np.arange(count), np.arange(count), lambda batch: batch)
+
+
+def readers() -> int:
+    return sum(thread.name.startswith("prefetch") for thread in threading.enumerate())
+
+
+def test_an_order_is_followed() -> None:
+    order = np.array([4, 0, 0, 3])
+    got = list(batches(split(5), 3, order))
+    assert [y.tolist() for _, y in got] == [[4, 0, 0], [3]]
+    assert [x[:, 0].tolist() for x, _ in got] == [[4, 0, 0], [3]]
+
+
+def test_drop_last_leaves_the_rest_out() -> None:
+    assert [len(y) for _, y in batches(split(7), 3, drop_last=True)] == [3, 3]
+    assert list(batches(split(2), 3, drop_last=True)) == []
+
+
+def test_a_batch_size_below_one_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="batch_size"):
+        batches(split(2), 0)
+
+
+def test_the_next_batch_is_read_while_one_is_used() -> None:
+    read = []
+
+    class Watched(Split):
+        def read(self, indices: Array) -> Array:
+            read.append(indices.tolist())
+            return super().read(indices)
+
+    source = split(4)
+    stream = batches(Watched("train", source._samples, source.labels, source.rows, source._prepare), 1)
+    next(stream)
+    deadline = time.monotonic() + 5
+    while len(read) < 2 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert read == [[0], [1]]
+
+
+def test_an_error_while_reading_reaches_the_caller() -> None:
+    def broken(batch: Array) -> Array:
+        if batch[0, 0] == 2:
+            raise InputError("image x.png cannot be decoded", "repair or remove it")
+        return batch
+
+    source = split(4)
+    stream = batches(Split("train", source._samples, source.labels, source.rows, broken), 1)
+    assert next(stream)[1].tolist() == [0]
+    assert next(stream)[1].tolist() == [1]
+    with pytest.raises(InputError, match=r"x\.png"):
+        next(stream)
+    assert readers() == 0
+
+
+def test_closing_stops_the_reader() -> None:
+    stream = batches(split(100), 1)
+    next(stream)
+    assert readers() == 1
+    stream.close()  # type: ignore[attr-defined]
+    assert readers() == 0
+
+
+def test_each_side_of_a_division_sees_every_class_where_it_can() -> None:
+    labels = np.array([0] * 90 + [1] * 2 + [2] * 1 + [3] * 7)
+    for seed in range(20):
+        kept, taken = split_off(labels, 0.1, seed)
+        assert set(labels[kept]) == {0, 1, 2, 3}
+        assert set(labels[taken]) == {0, 1, 3}
+
+
+def test_reading_data_needs_no_torch() -> None:
+    code = "import sys, ltp_pipeline.data; sys.exit('torch' in sys.modules or 'onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,179 @@
+"""Gates: every one passes, fails, and fails on null; bad limits are refused."""
+
+import copy
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from ltp_pipeline.config import GateSettings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gate import GATES, Verdict, gate_settings, github_lines, judge, junit, wilson
+from tests.support.sample_report import sample
+
+# name, limit that passes, limit that fails, where the value comes from
+CASES = [
+    ("min_accuracy", 0.91, 0.92, ("pruned", "accuracy", "top1")),
+    ("max_drop", 0.0045, 0.004, ("pruned", "drop")),
+    ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity")),
+    ("min_compression", 8.3, 8.4, ("pruned", "compression")),
+    ("max_bytes", 131_072, 131_071, ("pruned", "files")),
+    ("max_latency_ratio", 1.02, 1.01, ("original", "latency_ms")),
+    ("per_layer_floor", 0.04, 0.05, ("layers",)),
+]
+
+
+@pytest.fixture
+def report() -> dict[str, Any]:
+    return sample()[0]
+
+
+def changed(report: dict[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    found = copy.deepcopy(report)
+    part = found
+    for key in keys[:-1]:
+        part = part[key]
+    part[keys[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize(("name", "passing", "failing", "keys"), CASES)
+def test_passes_fails_and_fails_on_null(
+    report: dict[str, Any], name: str, passing: float, failing: float, keys: tuple[str, ...]
+) -> None:
+    (good,) = judge(report, gate_settings({name: passing}))
+    assert (good.name, good.limit, good.passed) == (name, passing, True)
+    (bad,) = judge(report, gate_settings({name: failing}))
+    assert not bad.passed
+    assert bad.value is not None
+    assert bad.line.startswith(f"{name}: limit {failing:.6g}, value ")
+    assert "\n" not in bad.line
+    (null,) = judge(changed(report, keys, None), gate_settings({name: passing}))
+    assert (null.passed, null.value) == (False, None)
+    absent = copy.deepcopy(report)
+    del absent[keys[0]]
+    assert not judge(absent, gate_settings({name: passing}))[0].passed
+    assert not judge({}, gate_settings({name: passing}))[0].passed
+
+
+def test_every_gate_is_tested_and_is_a_setting() -> None:
+    assert {case[0] for case in CASES} | {"beat_baseline"} == set(GATES)
+    assert set(GateSettings.model_fields) == set(GATES) | {"by", "confidence"}
+
+
+def test_no_gate_asked() -> None:
+    assert judge(sample()[0], GateSettings()) == []
+
+
+def test_beat_baseline(report: dict[str, Any]) -> None:
+    asked = gate_settings({"beat_baseline": True})
+    assert judge(report, asked)[0].passed
+    equal = changed(report, ("baseline", "accuracy", "top1"), report["pruned"]["accuracy"]["top1"])
+    assert not judge(equal, asked)[0].passed
+    without = judge(sample(baseline=False)[0], asked)[0]
+    assert not without.passed
+    assert "--no-baseline" in without.detail
+
+
+@pytest.mark.parametrize(("by", "passed"), [(0.0, True), (0.0091, True), (0.0092, False)])
+def test_beat_baseline_by_points(report: dict[str, Any], by: float, passed: bool) -> None:
+    assert judge(report, gate_settings({"beat_baseline": True, "by": by}))[0].passed is passed
+
+
+def test_binary_rounding_decides_nothing(report: dict[str, Any]) -> None:
+    assert judge(changed(report, ("pruned", "drop"), 0.95 - 0.94), gate_settings({"max_drop": 0.01}))[0].passed
+
+
+def test_negative_drop_can_be_demanded(report: dict[str, Any]) -> None:
+    assert not judge(report, gate_settings({"max_drop": -0.01}))[0].passed
+    assert judge(changed(report, ("pruned", "drop"), -0.02), gate_settings({"max_drop": -0.01}))[0].passed
+
+
+def test_point_value_is_judged_and_the_interval_is_told(report: dict[str, Any]) -> None:
+    (verdict,) = judge(report, gate_settings({"max_drop": 0.005}))
+    assert verdict.passed
+    assert "95 % interval -0.0004 to 0.0094" in verdict.detail
+    assert "too few samples" in verdict.detail
+
+
+@pytest.mark.parametrize(("confidence", "passed"), [(0.5, True), (0.95, False), (0.99, False)])
+def test_confidence_judges_the_far_end(report: dict[str, Any], confidence: float, passed: bool) -> None:
+    asked = gate_settings({"max_drop": 0.007, "confidence": confidence})
+    assert judge(report, asked)[0].passed is passed
+
+
+def test_confidence_without_an_interval_fails(report: dict[str, Any]) -> None:
+    asked = gate_settings({"max_drop": 0.5, "confidence": 0.9})
+    assert not judge(changed(report, ("pruned", "drop_interval"), None), asked)[0].passed
+
+
+def test_confidence_counts_for_accuracy_and_baseline(report: dict[str, Any]) -> None:
+    small = changed(report, ("pruned", "accuracy", "samples"), 200)
+    assert judge(small, gate_settings({"min_accuracy": 0.9}))[0].passed
+    assert not judge(small, gate_settings({"min_accuracy": 0.9, "confidence": 0.95}))[0].passed
+    sure = {"beat_baseline": True, "confidence": 0.95}
+    assert judge(report, gate_settings(sure))[0].passed
+    assert not judge(changed(report, ("difference", "interval"), [-0.001, 0.019]), gate_settings(sure))[0].passed
+
+
+def test_wilson_known_value() -> None:
+    assert wilson(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)
+
+
+def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) -> None:
+    report["pruned"]["files"][0] |= {"latency_ms": 3.0, "original_latency_ms": 3.0}
+    (verdict,) = judge(report, gate_settings({"max_latency_ratio": 1.02}))
+    assert verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_drop": 5}, "write 0.05"),
+        ({"max_drop": 1}, "max_drop"),
+        ({"max_drop": float("nan")}, "max_drop"),
+        ({"min_accuracy": 90}, "write 0.9"),
+        ({"min_accuracy": -0.1}, "min_accuracy"),
+        ({"confidence": 95}, "write 0.95"),
+        ({"min_compression": 0.5}, "min_compression"),
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"max_latency_ratio": 0}, "max_latency_ratio"),
+        ({"by": 0.01}, "beat_baseline"),
+        ({"min_sparsity": 0.95, "per_layer_floor": 0.1}, "contradict"),
+        ({"min_compression": 20, "per_layer_floor": 0.1}, "contradict"),
+        ({"min_acuracy": 0.9}, "min_acuracy"),
+    ],
+)
+def test_bad_limits_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        gate_settings(options)
+    assert told in caught.value.what
+    assert caught.value.exit_code == 3
+    assert caught.value.remedy
+
+
+def test_limits_that_just_fit_together() -> None:
+    gate_settings({"min_compression": 10, "per_layer_floor": 0.1})
+    gate_settings({"min_sparsity": 0.9, "per_layer_floor": 0.1})
+
+
+def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
+    verdicts = [
+        *judge(report, gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
+        Verdict("a\x00<b", 1, 2, False),
+    ]
+    root = ElementTree.fromstring(junit(verdicts))  # noqa: S314 - our own text
+    suite = root.find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
+    cases = suite.findall("testcase")
+    assert [c.get("name") for c in cases] == ["max_drop", "min_sparsity", "a?<b"]
+    failures = [c.find("failure") for c in cases]
+    assert [f is None for f in failures] == [False, True, False]
+    assert failures[0] is not None
+    assert failures[0].get("message") == verdicts[0].line
+
+
+def test_github_annotations_are_escaped() -> None:
+    lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %\nnext"), Verdict("fine", 1.0, 2.0, True)])
+    assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25%0Anext)"]

@@ -1,0 +1,58 @@
+"""Two reports of the same model."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from ltp_pipeline.compare import compare
+from ltp_pipeline.errors import InputError
+from tests.support.sample_report import sample
+
+
+def worse() -> dict[str, Any]:
+    report = copy.deepcopy(sample()[0])
+    report["pruned"]["accuracy"]["top1"] -= 0.02
+    report["pruned"]["compression"] *= 2
+    return report
+
+
+def test_nothing_changed() -> None:
+    report = sample()[0]
+    result = compare(report, report, max_drop=0.0, max_compression_loss=0.0, max_growth=0.0)
+    assert all(c.better is None for c in result.changes)
+    assert all(v.passed for v in result.verdicts)
+    assert result.notes == ()
+
+
+def test_better_and_worse_are_told_apart() -> None:
+    changes = {c.name: c for c in compare(sample()[0], worse()).changes}
+    assert changes["top-1"].better is False
+    assert changes["compression"].better is True
+    assert changes["top-1"].line == "top-1: 0.9132 → 0.8932, worse"
+
+
+@pytest.mark.parametrize(("limit", "passed"), [(0.02, True), (0.019, False)])
+def test_loss_is_gated(limit: float, passed: bool) -> None:
+    (verdict,) = compare(sample()[0], worse(), max_drop=limit).verdicts
+    assert verdict.passed is passed
+
+
+def test_a_missing_side_fails_its_limit() -> None:
+    new = worse()
+    new["pruned"]["accuracy"] = None
+    assert not compare(sample()[0], new, max_drop=0.5).verdicts[0].passed
+
+
+def test_other_conditions_are_noted() -> None:
+    new = worse()
+    new["model"]["sha256"] = "b" * 64
+    new["original"]["accuracy"]["samples"] = 200
+    notes = " ".join(compare(sample()[0], new).notes)
+    assert "another original model" in notes
+    assert "10000 before, 200 now" in notes
+
+
+def test_percent_instead_of_fraction_is_refused() -> None:
+    with pytest.raises(InputError, match="no fraction"):
+        compare(sample()[0], worse(), max_drop=5)

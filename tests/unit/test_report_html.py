@@ -1,0 +1,181 @@
+"""report.html: complete, harmless, the same bytes every time."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from ltp_pipeline.stages.report import html, plots
+from tests.support.sample_report import HOSTILE, sample
+
+SECTIONS = ["pictures", "layers", "gates", "settings", "environment", "timings", "files"]
+PICTURES = ["trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
+
+
+NO_PICTURES: dict[str, Any] = {"trail": [], "sizes": {}, "histograms": [], "scatter": None}  # saves time
+
+
+class Page(HTMLParser):
+    """Collects tags and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def ids(self, *tags: str) -> list[str | None]:
+        return [a["id"] for t, a in self.tags if "id" in a and (not tags or t in tags)]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return html.render(*sample())
+
+
+def test_every_section_and_picture_is_there(page: str) -> None:
+    parsed = Page(page)
+    assert parsed.ids("section") == SECTIONS
+    assert parsed.ids("figure") == PICTURES
+    assert "Left out" not in page
+    assert sum(tag == "svg" for tag, _ in parsed.tags) == len(PICTURES)
+
+
+def test_ids_are_unique_and_references_resolve(page: str) -> None:
+    ids = Page(page).ids()
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
+
+
+def test_the_top_has_what_decides(page: str) -> None:
+    top = page[page.index("<header>") : page.index("</header>")]
+    for told in (
+        "✓ Passed",
+        "8.36×",
+        "0.45 points",
+        "−0.04 to 0.94",
+        "1.1 MB",
+        "131 kB",
+        "1.36 points",
+        "0.81 to 1.91",
+    ):
+        assert told in top
+
+
+def test_failing_gates_stand_at_the_top() -> None:
+    report, _ = sample()
+    report["verdict"] = "failed"
+    report["gates"][0] |= {"passed": False, "limit": 0.001}
+    top = html.render(report | NO_PICTURES, []).split("</header>")[0]
+    assert "✗ Failed" in top
+    assert "limit 0.001, value 0.0045" in top
+
+
+def test_text_is_escaped_everywhere() -> None:
+    report, log = sample()
+    hostile = f"{HOSTILE}\" onload='x' $\\frac$"
+    report["model"]["name"] = report["model"]["path"] = hostile
+    report["notes"] = report["data"]["notes"] = [hostile]
+    report["settings"] = {hostile: hostile}
+    report["timings"] = {hostile: 1.0}
+    report["environment"]["platform"] = hostile
+    report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
+    report["pruned"]["files"][0]["path"] = hostile
+    report["pruned"]["reasons"] = {hostile: hostile}
+    report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
+    report["trail"][0]["file"] = hostile
+    for layer in report["layers"]:
+        layer["name"] = layer["op"] = layer["reason"] = hostile
+    for line in log:
+        if "thresholds" in line:
+            line["thresholds"] = {hostile: 1e-4 * (line["step"] + 1)}
+    text = html.render(report, log)
+    parsed = Page(text)
+    assert [attrs for tag, attrs in parsed.tags if tag == "script"] == [{}]
+    assert not any(name.startswith("on") for _, attrs in parsed.tags for name in attrs)
+    assert "&lt;script&gt;alert(1)" in text
+
+
+def test_needs_no_network(page: str) -> None:
+    assert len(page.encode()) < 3_000_000
+    assert not re.search(r'(?:src|href)="(?!#)', page)
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+    assert set(re.findall(r"https?://[^\"'<> ]+", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_same_bytes_in_another_process(page: str) -> None:
+    code = "from tests.support.sample_report import *; from ltp_pipeline.stages.report import html; import sys; "
+    code += "sys.stdout.buffer.write(html.render(*sample()).encode())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert other.stdout == page.encode()
+
+
+def test_user_style_has_no_say(page: str) -> None:
+    from matplotlib import rc_context
+
+    with rc_context({"font.size": 30, "lines.linewidth": 9}):
+        assert html.render(*sample()) == page
+
+
+def test_colours_follow_the_page(page: str) -> None:
+    svg = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert "var(--learned)" in svg
+    assert "#000000" not in svg
+    assert not re.search(r"#0[1-5]0[1-5]0[1-5]", svg)
+
+
+def test_a_picture_without_data_says_why() -> None:
+    text = html.render(sample()[0] | NO_PICTURES | {"layers": []}, [])
+    assert Page(text).ids("figure") == []
+    for sentence in (
+        "the run kept no trail",
+        "no file sizes are known",
+        "no histograms were taken",
+        "no weights were sampled",
+        "no layer was counted",
+        "the log holds no losses",
+        "the log holds no thresholds",
+    ):
+        assert f"Left out: {sentence}." in text
+
+
+def test_without_a_baseline() -> None:
+    assert "no baseline: not asked for" in html.render(sample(baseline=False)[0] | NO_PICTURES, [])
+
+
+@pytest.mark.parametrize("report", [{}, {"verdict": "not-gated", "pruned": None, "baseline": None, "layers": None}])
+def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
+    assert "not measured completely" in html.render(report, [])
+
+
+def test_a_large_network_stays_small() -> None:
+    report, log = sample()
+    layer = report["layers"][5]
+    report["layers"] = [layer | {"name": f"layer{i}.weight"} for i in range(400)]
+    log = [line | {"step": i, "thresholds": {f"l{k}": 1e-4 for k in range(100)}} for i, line in enumerate(log * 10)]
+    assert len(html.render(report, log)) < 3_000_000
+
+
+@pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
+def test_too_short_a_log_gives_no_curve(log: list[dict[str, Any]]) -> None:
+    assert plots.training(log) is None
+    assert plots.thresholds(log) is None
+
+
+def test_unusual_values_are_drawn() -> None:
+    report, log = sample()
+    report["scatter"] |= {"before": [0.0, 1e-3, 1e-3], "after": [0.0, 0.0, 2e-3], "threshold": None}
+    report["layers"][3] |= {"nonzeros": 0, "baseline_nonzeros": 0, "name": "层"}
+    report["trail"] = report["trail"][:1]
+    for line in log:
+        line["loss"] = None
+    assert "层" in html.render(report, log)

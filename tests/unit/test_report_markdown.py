@@ -1,0 +1,56 @@
+"""report.md: short, complete, and harmless in a pull-request comment."""
+
+from typing import Any
+
+import pytest
+
+from ltp_pipeline.stages.report import markdown
+from tests.support.sample_report import HOSTILE, sample
+
+
+def test_says_what_decides() -> None:
+    text = markdown.render(*sample())
+    assert "✅ passed" in text
+    assert "| top-1 | 91.77 % | 91.32 % | 90.41 % |" in text
+    assert "| drop | – | 0.45 points (−0.04 to 0.94) | 1.36 points (0.81 to 1.91) |" in text
+    assert "| compression | 1× | 8.36× | 8.36× |" in text
+    assert "| file, packed |  | 131 kB | 131 kB |" in text
+    assert "| epochs | – | 12 + 6 | 0 + 18 |" in text
+    assert "`model.sparse.onnx`" in text
+    assert "Most pruned: `stage3.block2.conv2.weight` (4.4 % kept)" in text
+    assert "Least pruned: `stage2.block0.shortcut.weight` (67.8 % kept)" in text
+
+
+def test_fits_a_comment() -> None:
+    assert len(markdown.render(*sample())) < 4000
+
+
+def test_failing_gates_come_first() -> None:
+    report, log = sample()
+    report["verdict"] = "failed"
+    report["gates"][0] |= {"passed": False, "limit": 0.001}
+    text = markdown.render(report, log)
+    assert text.index("❌ **max\\_drop**: limit 0.001, value 0.0045") < text.index("| top-1")
+
+
+def test_without_a_baseline() -> None:
+    text = markdown.render(*sample(baseline=False))
+    assert "No baseline: not asked for" in text
+    assert "| 91.32 % | – |" in text
+
+
+def test_nothing_from_a_model_is_markup() -> None:
+    report, log = sample()
+    report["model"]["name"] = f"{HOSTILE} | [x](y) @all\n# big"
+    report["layers"] = [x for x in report["layers"] if x["name"] == HOSTILE]
+    report["layers"][0]["name"] = "a`b\n<img src=x>"
+    text = markdown.render(report, log)
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert "\n# big" not in text
+    assert "`a'b <img src=x>`" in text
+
+
+@pytest.mark.parametrize("report", [{}, {"pruned": None, "layers": None}, {"pruned": {"files": []}, "gates": []}])
+def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
+    assert "not measured completely" in markdown.render(report, [])
