@@ -8,7 +8,8 @@ from onnx import GraphProto, TensorProto
 from ltp_pipeline.errors import UsageError
 from ltp_pipeline.exporters.tensors import Array
 
-VALUES = ("own", "fp16", "int8")
+PARTS = {"own": "v", "fp16": "fp16", "int8": "int8"}  # under which name the values are stored
+DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Rounded:
 
 def check(values: str) -> None:
     """Refuse an unknown kind of values."""
-    if values not in VALUES:
-        raise UsageError(f"there is no kind of values named '{values}'", f"choose one of {', '.join(VALUES)}")
+    if values not in PARTS:
+        raise UsageError(f"there is no kind of values named '{values}'", f"choose one of {', '.join(PARTS)}")
 
 
 def rounded(array: Array, values: str, axis: int) -> Rounded:
@@ -62,6 +63,3 @@ def output_axis(graph: GraphProto, name: str) -> int:
                 return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
             return 0
     return 0
-
-
-DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}

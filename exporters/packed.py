@@ -1,28 +1,42 @@
-"""The packed format: ordinary ONNX nodes that rebuild each kernel from its nonzeros, folded away at load.
+"""The packed format: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
 
-Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes. Names that packing adds begin
-with a reserved prefix. Decoding writes the same nodes anew and takes nothing that differs from them.
+Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
 """
 
-import re
-from collections.abc import Collection, Mapping
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
 from ltp_pipeline.exporters.dense import tidy
-from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Packed
+from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
-_CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
-_CODE_TYPES = {"16f": TensorProto.UINT16, "16v": TensorProto.UINT16}
-_HEADERS = 60  # bytes that two tensors take beside their values
-# What converters add to a node without changing what it does.
-_NEUTRAL = {"allowzero": 0, "axis": 0, "exclusive": 0, "fmod": 0, "reduction": b"none", "reverse": 0, "saturate": 1}
+GROUP = 2**26  # elements decoded together; more would only take more memory
+CHAIN = 700  # bytes: about what one more chain of decoding nodes takes
+MEMBER = 110  # bytes: about what one more tensor in a chain takes
+WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
+KINDS = (*packed_codec.CHOICES, packed_codec.MASK)
+DENSE = len(KINDS)  # the column after theirs
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A tensor on its way into a group: what is stored of it, and where its nonzeros are."""
+
+    name: str
+    tensor: TensorProto
+    kept: lossy.Rounded
+    where: Array
+    costs: Sequence[float]  # bytes for each of KINDS, then for dense
+
+    @property
+    def group(self) -> tuple[int, str]:
+        """Only tensors of the same type can be decoded together."""
+        return self.tensor.data_type, self.kept.values
 
 
 def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
@@ -32,17 +46,20 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
     and "int8" round what is stored, and the label ltp.values says so.
     """
     lossy.check(values)
-    decoder, parts, packed = Decoder(), list[TensorProto](), set[str]()
-    for name, tensor in _eligible(model, kernels).items():
-        added = _pack(model, name, tensor, len(packed), values, decoder)
-        if added:
-            parts.extend(added)
-            packed.add(name)
+    opset = packed_graph.opset_of(model)
+    prepared = [_prepare(model, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
+    parts, decoder = list[TensorProto](), Decoder()
+    for index, (kind, members) in enumerate(_groups(prepared)):
+        group, stored = _store(index, kind, members)
+        added = packed_graph.decoder(group, opset)
+        decoder.nodes |= added.nodes
+        decoder.constants |= added.constants
+        parts += stored
+    packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
     tidy(copy, kernels)
     if packed:
-        for part in (*decoder.constants.values(), *parts):
-            copy.graph.initializer.add().CopyFrom(part)
+        copy.graph.initializer.extend([*decoder.constants.values(), *parts])
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, packed)
         if values != "own":
@@ -50,8 +67,7 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
     return copy
 
 
-def _eligible(model: ModelProto, kernels: Collection[str]) -> dict[str, TensorProto]:
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
@@ -60,160 +76,70 @@ def _eligible(model: ModelProto, kernels: Collection[str]) -> dict[str, TensorPr
     return {
         name: tensor
         for name, tensor in tensors.stored(model.graph).items()
-        if name in kernels
-        and name not in outputs
-        and tensor.data_type in types
-        and tensor.dims
-        and min(tensor.dims) > 0
+        if name in kernels and name not in outputs and tensor.data_type in types and tensor.dims and all(tensor.dims)
     }
 
 
-def _pack(
-    model: ModelProto, name: str, tensor: TensorProto, index: int, values: str, into: Decoder
-) -> list[TensorProto] | None:
-    """The tensors that take the place of one kernel, its decoder added; None where dense is no larger."""
-    dims = tuple(tensor.dims)
-    kept = lossy.rounded(tensors.to_array(tensor, name), values, lossy.output_axis(model.graph, name) % len(dims))
-    flat = kept.stored.reshape(-1)
-    where = tensors.nonzero(flat)
-    best = min(
-        packed_codec.candidates(where, flat.size),
-        key=lambda c: c.code_bytes + c.values * flat.dtype.itemsize + _node_bytes(c.kind, kept.values),
-    )
-    packed = Packed(index, best.kind, name, dims, tensor.data_type, kept.values)
-    trial = Decoder(dict(into.nodes), dict(into.constants))
-    packed_graph.decoder(packed, trial)
-    size = _added_bytes(into, trial) + best.code_bytes + best.values * flat.dtype.itemsize + _HEADERS
-    if size >= tensor.ByteSize():
-        return None
-    into.nodes, into.constants = trial.nodes, trial.constants
-    codes, stored = best.make(flat[where])
-    data_type = lossy.DATA_TYPES.get(kept.values, tensor.data_type)
+def _prepare(model: ModelProto, name: str, tensor: TensorProto, values: str) -> _Kernel:
+    array = tensors.to_array(tensor, name)
+    kept = lossy.rounded(array, values, lossy.output_axis(model.graph, name) % array.ndim)
+    where = tensors.nonzero(kept.stored)
+    sizes = packed_codec.sizes(where, array.size)
+    extra = MEMBER + (kept.scale.nbytes + MEMBER if kept.scale is not None else 0)
+    costs = [sizes[kind][0] + sizes[kind][1] * kept.stored.dtype.itemsize + extra for kind in KINDS]
+    return _Kernel(name, tensor, kept, where, [*costs, float(array.nbytes)])
+
+
+def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
+    """The kernels that go together, with the kind of codes that suits them; those that stay dense are left out."""
+    for key in dict.fromkeys(kernel.group for kernel in kernels):
+        alike = [kernel for kernel in kernels if kernel.group == key]
+        chosen = _choose(np.array([kernel.costs for kernel in alike]))
+        for column, kind in enumerate(KINDS):
+            members, size = list[_Kernel](), 0
+            for kernel in (k for k, choice in zip(alike, chosen, strict=True) if choice == column):
+                if members and size + kernel.kept.stored.size > GROUP:
+                    yield kind, members
+                    members, size = [], 0
+                members.append(kernel)
+                size += kernel.kept.stored.size
+            if members:
+                yield kind, members
+
+
+def _choose(costs: Array) -> Array:
+    """The column for each tensor: the cheapest, with kinds left out as long as that saves more than it costs."""
+    weighed = costs.copy()
+    weighed[:, [i for i, kind in enumerate(KINDS) if kind not in packed_codec.QUICK]] /= WORTH_IT
+    allowed = [*range(len(KINDS)), DENSE]
+
+    def total(columns: list[int]) -> float:
+        return float(weighed[:, columns].min(axis=1).sum() + CHAIN * (len(columns) - 1))
+
+    while len(allowed) > 1:
+        fewer = min(([c for c in allowed if c != out] for out in allowed if out != DENSE), key=total)
+        if total(fewer) > total(allowed):
+            break
+        allowed = fewer
+    return np.array(allowed)[weighed[:, allowed].argmin(axis=1)]
+
+
+def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:
+    """A group and the tensors that hold it."""
+    starts = np.cumsum([0, *(kernel.kept.stored.size for kernel in kernels)])
+    where = np.concatenate([kernel.where + start for kernel, start in zip(kernels, starts, strict=False)])
+    nonzeros = np.concatenate([kernel.kept.stored.reshape(-1)[kernel.where] for kernel in kernels])
+    kind, codes, stored = packed_codec.make(kind, where, nonzeros, int(starts[-1]))
+    data_type, values = kernels[0].group
+    members = tuple((kernel.name, tuple(kernel.tensor.dims)) for kernel in kernels)
+    group = Group(index, kind, data_type, values, members)
+    code_type = TensorProto.UINT16 if codes.dtype == np.uint16 else TensorProto.UINT8
     parts = [
-        tensors.make(packed.name(best.kind), _CODE_TYPES.get(best.kind, TensorProto.UINT8), codes),
-        tensors.make(packed.name("v" if kept.values == "own" else kept.values), data_type, stored, like=tensor),
+        tensors.make(group.name(kind), code_type, codes),
+        tensors.make(group.name(lossy.PARTS[values]), lossy.DATA_TYPES.get(values, data_type), stored),
     ]
-    if kept.scale is not None:
-        parts.append(tensors.make(packed.name("scale"), tensor.data_type, kept.scale))
-    return parts
-
-
-def _added_bytes(before: Decoder, after: Decoder) -> int:
-    nodes = sum(node.ByteSize() + 2 for name, node in after.nodes.items() if name not in before.nodes)
-    constants = sum(t.ByteSize() + 2 for name, t in after.constants.items() if name not in before.constants)
-    return int(nodes + constants)
-
-
-@lru_cache
-def _node_bytes(kind: str, values: str) -> int:
-    """About what the nodes of one tensor take, without those it shares with others."""
-    packed, alone = Packed(99, kind, "", (8,), TensorProto.FLOAT, values), Decoder()
-    packed_graph.decoder(packed, alone)
-    return sum(node.ByteSize() + 2 for output, node in alone.nodes.items() if output.startswith(packed.name("")))
-
-
-def encoded_names(model: ModelProto) -> list[str]:
-    """The names of the packed tensors."""
-    return [packed.weight for packed in _find(model)]
-
-
-def decode(model: ModelProto, names: Collection[str]) -> tuple[dict[str, TensorProto], set[str]]:
-    """These packed tensors, dense, and the names of all that packing added for them."""
-    nodes = {output: node for node in model.graph.node for output in node.output}
-    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    decoded, added = {}, set[str]()
-    for packed in _find(model):
-        if packed.weight in names:
-            if packed.weight in decoded:
-                raise _edited(packed.weight)
-            decoded[packed.weight] = _dense(packed, nodes, initializers, added)
-    return decoded, added
-
-
-def _find(model: ModelProto) -> list[Packed]:
-    """The packed tensors as their names tell it; whether the rest agrees is for `_dense` to see."""
-    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    coded = [match for name in initializers if (match := _CODES.fullmatch(name))]
-    if not coded:
-        return []
-    users = {node.input[0]: node for node in model.graph.node if node.input and node.input[0].startswith(PREFIX)}
-    found = []
-    for match in coded:
-        head = f"{PREFIX}{match[1]}/"
-        values = next((kind for kind in lossy.DATA_TYPES if head + kind in initializers), "own")
-        last = users.get(head + ("g" if match[2] == packed_codec.MASK else "d"), NodeProto())
-        shape = last.input[1] if len(last.input) == 2 else ""
-        if values == "int8":
-            last = users.get(head + "w", NodeProto())
-        stored = initializers.get(head + ("v" if values == "own" else values))
-        if not last.output or not last.output[0] or shape not in initializers or stored is None:
-            raise _edited(match[0])
-        dims = tuple(int(n) for n in tensors.to_array(initializers[shape]).reshape(-1))
-        data_type = stored.data_type if values == "own" else _cast_to(users.get(head + values))
-        found.append(Packed(int(match[1]), match[2], last.output[0], dims, data_type, values))
-    return found
-
-
-def _cast_to(node: NodeProto | None) -> int:
-    return next((int(a.i) for a in node.attribute if a.name == "to"), 0) if node is not None else 0
-
-
-def _dense(
-    packed: Packed, nodes: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto], added: set[str]
-) -> TensorProto:
-    elements = 1
-    for n in packed.dims:
-        elements *= n
-    if packed.data_type not in tensors.FLOATS or min(packed.dims, default=0) < 1 or elements > tensors.LARGEST // 2:
-        raise _edited(packed.weight)
-    wanted = Decoder()
-    packed_graph.decoder(packed, wanted)
-    for output, node in wanted.nodes.items():
-        if output not in nodes or not _same(node, nodes[output]) or output in initializers:
-            raise _edited(packed.weight)
-    for name, constant in wanted.constants.items():
-        if name not in initializers or not _equal(constant, initializers[name]):
-            raise _edited(packed.weight)
-    own = {packed.name(part) for part in (packed.kind, "v", "scale", *lossy.DATA_TYPES)} & set(initializers)
-    added.update(own, wanted.nodes, wanted.constants)
-    stored = initializers[packed.name("v" if packed.values == "own" else packed.values)]
-    codes, values = (tensors.to_array(initializers[packed.name(packed.kind)]), tensors.to_array(stored))
-    try:
-        flat = packed_codec.decode(packed.kind, codes, values, elements)
-    except ValueError as error:
-        raise InputError(f"packed tensor '{packed.weight}' {error}", "export it again") from None
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(packed.data_type))
-    dense = lossy.restored(flat, packed.dims, dtype, _scale(packed, initializers))
-    return tensors.make(packed.weight, packed.data_type, dense, like=stored)
-
-
-def _scale(packed: Packed, initializers: Mapping[str, TensorProto]) -> Array | None:
-    if packed.values != "int8":
-        return None
-    tensor = initializers.get(packed.name("scale"), TensorProto())
-    shape = tuple(tensor.dims)
-    fits = len(shape) == len(packed.dims) and all(n in (1, d) for n, d in zip(shape, packed.dims, strict=True))
-    if tensor.data_type != packed.data_type or not fits:
-        raise _edited(packed.weight)
-    return tensors.to_array(tensor)
-
-
-def _same(wanted: NodeProto, found: NodeProto) -> bool:
-    parts = [(n.op_type, n.domain.replace("ai.onnx", ""), list(n.input), list(n.output)) for n in (wanted, found)]
-    ours, theirs = ({a.name: helper.get_attribute_value(a) for a in n.attribute} for n in (wanted, found))
-    extra = [(key, value) for key, value in theirs.items() if key not in ours]
-    same = all(key in theirs and theirs[key] == value for key, value in ours.items())
-    return parts[0] == parts[1] and same and all(_NEUTRAL.get(key) == value for key, value in extra)
-
-
-def _equal(wanted: TensorProto, found: TensorProto) -> bool:
-    return (wanted.data_type, list(wanted.dims)) == (found.data_type, list(found.dims)) and np.array_equal(
-        tensors.to_array(wanted), tensors.to_array(found)
-    )
-
-
-def _edited(name: str) -> InputError:
-    return InputError(
-        f"packed tensor '{name}' is not as it was written: its nodes, names or constants were changed",
-        "export it again, or unpack the file as it was first written",
-    )
+    # `save` must still see that the model kept its weights in a second file.
+    if any(kernel.tensor.external_data for kernel in kernels):
+        parts[1].external_data.add(key="location", value="")
+    scales = [(f"{nth}scale", kernel.kept.scale) for nth, kernel in enumerate(kernels)]
+    return group, parts + [tensors.make(group.name(n), data_type, s) for n, s in scales if s is not None]

@@ -1,21 +1,23 @@
-"""Positions of nonzeros as bytes: gaps of 4, 8 or 16 bits, or a bitmask. Pure numpy; knows nothing of ONNX.
+"""Positions of nonzeros as bytes: gaps of 4 to 16 bits, or a bitmask. Pure numpy; knows nothing of ONNX.
 
-Two kinds of gap code. *Valued* ("v"): a code is the distance to the position before; a distance over the largest code
-is bridged by entries that write an explicit zero. *Free* ("f"): a code below the largest one is the number of zeros
-before a nonzero; the largest code bridges that many zeros and has no value of its own. Free bridges cost less room,
-valued ones fewer nodes to decode. Free codes and masks keep a zero before their values, for all that is not there.
+*Valued* gaps ("v"): a code is the distance to the position before; a distance over the largest code is bridged by
+entries that write an explicit zero. *Free* gaps ("f"): a code below the largest is the number of zeros before a
+nonzero; the largest code bridges that many zeros and has no value of its own. Free bridges take less room, valued ones
+far less time to decode. Free gaps and masks keep a zero before their values, for all that is not there.
+
+Codes of 4 to 7 bits are stored k + 1 in k bytes: k of them in the low bits, one spread over the high bits.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from ltp_pipeline.exporters.tensors import Array
 
-WIDTHS = {"4f": 4, "4o": 4, "8f": 8, "8v": 8, "16f": 16, "16v": 16}  # "4o": free, with an odd number of codes
+ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
+WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "4o": 4, "8f": 8}
 MASK = "m"
 KINDS = (*WIDTHS, MASK)
+QUICK = ("4v", "5v", "6v", "7v", "8v", "16v")  # to decode
+CHOICES = (*QUICK, "4f", "8f")  # an odd number of codes turns 4f into 4o
 
 
 def top(kind: str) -> int:
@@ -23,56 +25,60 @@ def top(kind: str) -> int:
     return int(2 ** WIDTHS[kind] - 1)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One way to write positions: what it takes, and how to do it."""
-
-    kind: str
-    code_bytes: int
-    values: int  # how many are stored
-    make: Callable[[Array], tuple[Array, Array]]  # nonzero values in; codes and stored values out
-
-
-def candidates(where: Array, size: int) -> list[Candidate]:
-    """Every way to write these ascending positions within `size`; cheap until `make` is called."""
-    found = [Candidate(MASK, -(-size // 8), where.size + 1, lambda values: (_mask(where, size), _after_zero(values)))]
-    if not where.size:
-        return found
-    zeros = (np.diff(where, prepend=-1) - 1).astype(np.int32)
-    gaps = zeros + 1
-    gaps[0] -= 1
-    for width in (8, 16):
-        entries = where.size + int(_bridges(gaps, f"{width}v").sum())
-        found.append(Candidate(f"{width}v", entries * width // 8, entries, _valued(gaps, f"{width}v")))
-    for width in (4, 8, 16):
-        entries = where.size + int(_bridges(zeros, f"{width}f").sum())
-        kind = "4o" if width == 4 and entries % 2 else f"{width}f"
-        found.append(Candidate(kind, -(-entries * width // 8), where.size + 1, _free(zeros, kind)))
+def sizes(where: Array, size: int) -> dict[str, tuple[float, int]]:
+    """For each kind, the bytes of codes and the number of values that these ascending positions within `size` take."""
+    found: dict[str, tuple[float, int]] = {MASK: (size / 8, where.size)}
+    steps = _steps(where)
+    for kind in CHOICES:
+        entries = where.size + int(_bridges(steps[kind[-1]], kind).sum())
+        found[kind] = (entries * _bits(kind) / 8, entries if kind in QUICK else where.size)
     return found
+
+
+def make(kind: str, where: Array, values: Array, size: int) -> tuple[str, Array, Array]:
+    """The kind as it came out, the codes and the stored values."""
+    if kind == MASK:
+        return kind, _mask(where, size), _after_zero(values)
+    width = WIDTHS[kind]
+    codes, ends = _codes(_steps(where)[kind[-1]], kind)
+    if kind not in QUICK:
+        if width == 4 and codes.size % 2:
+            kind, codes = "4o", np.append(codes, codes.dtype.type(0))
+        return kind, (_spread(codes, width) if width in ROWS else codes), _after_zero(values)
+    stored = np.zeros(codes.size, values.dtype)
+    stored[ends] = values
+    if width not in ROWS:
+        return kind, codes, stored
+    spare = -codes.size % (ROWS[width] + 1)
+    if spare:  # explicit zeros within the longest gap fill the last bytes up
+        longest = int(codes.argmax()) if codes.size else 0
+        if not codes.size or codes[longest] <= spare:
+            return make("8v", where, values, size)
+        codes[longest] -= spare
+        codes = np.insert(codes, longest, [1] * spare)
+        stored = np.insert(stored, longest, [0] * spare)
+    return kind, _spread(codes, width), stored
+
+
+def _bits(kind: str) -> float:
+    rows = ROWS.get(WIDTHS[kind])
+    return 8 * rows / (rows + 1) if rows else WIDTHS[kind]
+
+
+def _steps(where: Array) -> dict[str, Array]:
+    """What valued and free codes count: distances, and the zeros between."""
+    gaps = np.diff(where.astype(np.int32), prepend=np.int32(0))
+    zeros = gaps - 1
+    zeros[:1] += 1
+    return {"v": gaps, "f": zeros}
 
 
 def _bridges(steps: Array, kind: str) -> Array:
     """How many bridges each step needs; a valued step must not end on its last bridge, which writes a zero there."""
+    if not steps.size or steps.max() < top(kind):
+        return np.zeros(1, steps.dtype)
     bridges: Array = np.maximum(steps - 1, 0) // top(kind) if kind.endswith("v") else steps // top(kind)
     return bridges
-
-
-def _valued(gaps: Array, kind: str) -> Callable[[Array], tuple[Array, Array]]:
-    def make(values: Array) -> tuple[Array, Array]:
-        codes, ends = _codes(gaps, kind)
-        stored = np.zeros(codes.size, values.dtype)
-        stored[ends] = values
-        return codes, stored
-
-    return make
-
-
-def _free(zeros: Array, kind: str) -> Callable[[Array], tuple[Array, Array]]:
-    def make(values: Array) -> tuple[Array, Array]:
-        codes, _ = _codes(zeros, kind)
-        return (_nibbles(codes) if WIDTHS[kind] == 4 else codes), _after_zero(values)
-
-    return make
 
 
 def _codes(steps: Array, kind: str) -> tuple[Array, Array | slice]:
@@ -87,12 +93,25 @@ def _codes(steps: Array, kind: str) -> tuple[Array, Array | slice]:
     return codes, ends
 
 
-def _nibbles(codes: Array) -> Array:
-    """Two codes per byte: the first half of them in the low nibbles, the second in the high ones."""
-    half = -(-codes.size // 2)
-    packed: Array = codes[:half].copy()
-    packed[: codes.size - half] |= codes[half:] << 4
-    return packed
+def high_weights(width: int) -> Array:
+    """What the high bits of each row count in the code that is spread over them."""
+    weights: Array = 1 << (8 - width) * np.arange(ROWS[width])
+    return weights
+
+
+def _spread(codes: Array, width: int) -> Array:
+    rows = codes.reshape(ROWS[width] + 1, -1)
+    high = rows[-1] // high_weights(width)[:, None] % (1 << (8 - width))
+    packed: Array = rows[:-1] | (high << width).astype(np.uint8)
+    return packed if ROWS[width] > 1 else packed.reshape(-1)
+
+
+def _gathered(packed: Array, width: int) -> Array:
+    if packed.shape[:-1] != (() if ROWS[width] == 1 else (ROWS[width],)):
+        raise ValueError("has codes of the wrong shape")
+    rows = packed.reshape(ROWS[width], -1)
+    last = high_weights(width) @ (rows >> width).astype(np.int64)
+    return np.concatenate([(rows & (1 << width) - 1).reshape(-1), last])
 
 
 def _mask(where: Array, size: int) -> Array:
@@ -109,10 +128,10 @@ def _after_zero(values: Array) -> Array:
 
 def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
     """The dense flat array; ValueError for codes and values that no encoder wrote."""
-    if codes.ndim != 1 or values.ndim != 1 or codes.dtype != (np.uint16 if kind.startswith("16") else np.uint8):
+    if not codes.ndim or values.ndim != 1 or codes.dtype != (np.uint16 if kind == "16v" else np.uint8):
         raise ValueError("has codes or values of the wrong type or shape")
     if kind == MASK:
-        where, values = _from_mask(codes, values, size)
+        where, values = _from_mask(codes.reshape(-1), values, size)
     else:
         where, values = _from_gaps(kind, codes, values, size)
     if (where[1:] <= where[:-1]).any():
@@ -132,18 +151,18 @@ def _from_mask(codes: Array, values: Array, size: int) -> tuple[Array, Array]:
 
 
 def _from_gaps(kind: str, codes: Array, values: Array, size: int) -> tuple[Array, Array]:
-    if WIDTHS[kind] == 4:
-        codes = np.concatenate([codes & 15, (codes if kind == "4f" else codes[:-1]) >> 4])
-    steps = codes.astype(np.int64)
-    real = np.ones(steps.size, bool) if kind.endswith("v") else steps < top(kind)
-    where = np.cumsum(steps) if kind.endswith("v") else np.cumsum(steps + real) - 1
+    valued = kind.endswith("v")
+    codes = _gathered(codes, WIDTHS[kind]) if WIDTHS[kind] in ROWS else codes.reshape(-1)
+    steps = (codes[:-1] if kind == "4o" else codes).astype(np.int64)
+    real = np.ones(steps.size, bool) if valued else steps < top(kind)
+    where = np.cumsum(steps) if valued else np.cumsum(steps + real) - 1
     if where.size and where[-1] >= size:
         raise ValueError("has gaps that run past the end")
-    if kind.endswith("v"):
-        if values.size != where.size:
-            raise ValueError(f"has {values.size} values for {where.size} gaps")
-        return where, values
-    return where[real], _checked(values, int(real.sum()))
+    if not valued:
+        return where[real], _checked(values, int(real.sum()))
+    if values.size != where.size:
+        raise ValueError(f"has {values.size} values for {where.size} gaps")
+    return where, values
 
 
 def _checked(values: Array, count: int) -> Array:

@@ -30,7 +30,7 @@ def verify(file: Path | ModelProto, expected: Mapping[str, Array], format: str) 
         # Shape inference types a sparse initializer as sparse, so full_check fails on every valid file with one.
         subject = file if isinstance(file, ModelProto) else str(file)
         onnx.checker.check_model(subject, full_check=format != "sparse")
-    except Exception as error:  # the checker's C++ errors share no narrower type
+    except Exception as error:  # noqa: BLE001 (the checker's C++ errors share no narrower type)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExportFailed(f"the exported file is not valid ONNX: {reason}", AGAIN) from None
     for name, array in expected.items():

@@ -16,6 +16,7 @@ from ltp_pipeline.exporters.dense import tidy
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 6
+HEADER = 32  # bytes that the indices take beside themselves
 AGAIN = "get the file again from where it came from, or export it again"
 
 
@@ -46,7 +47,7 @@ def _smaller(name: str, tensor: TensorProto) -> SparseTensorProto | None:
         return None
     array = tensors.to_array(tensor, name)
     where = tensors.nonzero(array)
-    if where.size * (8 + array.dtype.itemsize) >= array.nbytes:
+    if where.size * (8 + array.dtype.itemsize) + HEADER >= array.nbytes:
         return None
     sparse = SparseTensorProto(
         values=tensors.make(name, tensor.data_type, array.reshape(-1)[where]),
@@ -54,7 +55,7 @@ def _smaller(name: str, tensor: TensorProto) -> SparseTensorProto | None:
         dims=tensor.dims,
     )
     sparse.values.doc_string = tensor.doc_string
-    return sparse if sparse.ByteSize() < tensor.ByteSize() else None
+    return sparse
 
 
 def encoded_names(model: ModelProto) -> list[str]:

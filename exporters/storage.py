@@ -1,18 +1,20 @@
 """ONNX files on disk: parsing with clear errors, writing in one move, external data kept inside the model's folder."""
 
+import os
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-import numpy as np
-from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, TensorProto, helper
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.tensors import LARGEST, every_tensor
-from ltp_pipeline.files import write_bytes
+from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, every_tensor
+from ltp_pipeline.exporters.wire import Piece, content, pieces, size
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
+MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
 PAGE = 4096  # the alignment with which runtimes can map external data into memory
-AGAIN = "get the file again from where it came from"
 
 
 def load(path: Path) -> ModelProto:
@@ -52,7 +54,7 @@ def _parse(path: Path, content: bytes) -> ModelProto:
 def _load_external(tensor: TensorProto, folder: Path) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     source = _external_file(tensor.name, entries.get("location", ""), folder)
-    expected = _bytes_of(tensor)
+    expected = byte_size(tensor)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
     except ValueError:
@@ -88,60 +90,68 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
     return source
 
 
-def _bytes_of(tensor: TensorProto) -> int:
-    elements = 1
-    for n in tensor.dims:
-        elements *= n
-    four_bit = tensor.data_type in (TensorProto.UINT4, TensorProto.INT4)
-    try:
-        width = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
-    except KeyError:
-        raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
-    size = (elements + 1) // 2 if four_bit else elements * width
-    if min(tensor.dims, default=1) < 0 or size > LARGEST:
-        raise InputError(f"tensor '{tensor.name}' has impossible dims {list(tensor.dims)}", AGAIN)
-    return size
-
-
 def save(model: ModelProto, path: Path) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
     More than 2 GB, or a model that had external data when it was loaded: the weights go to `<name>.data` beside it.
     """
     path = Path(path)
-    if any(t.external_data for t in every_tensor(model)) or model.ByteSize() > LARGEST:
-        model, data = _with_external_data(model, f"{path.name}.data")
-        content = _serialized(model)
-        # An older model of this name must not meet the new data, should we be stopped between the two.
-        path.unlink(missing_ok=True)
-        write_bytes(path.with_name(f"{path.name}.data"), data)
-        write_bytes(path, content)
-    else:
-        write_bytes(path, _serialized(model))
+    if not _goes_outside(model):
+        _write(path, pieces(model))
+        return
+    beside = path.with_name(f"{path.name}.data")
+    model, data = _with_external_data(model, beside.name)
+    # An older model of this name must not meet the new data, should we be stopped between the two.
+    path.unlink(missing_ok=True)
+    _write(beside, data)
+    _write(path, pieces(model))
 
 
-def _serialized(model: ModelProto) -> bytes:
-    try:
-        content: bytes = model.SerializeToString(deterministic=True)
-    except (EncodeError, ValueError) as error:
-        raise ExportFailed(f"the model cannot be written: {error}", "export it as packed, which is smaller") from None
-    return content
+def _goes_outside(model: ModelProto) -> bool:
+    total = 0
+    for tensor in every_tensor(model):
+        if tensor.external_data:
+            return True
+        total += byte_size(tensor)
+    return total > LARGEST - MARGIN
 
 
-def _with_external_data(model: ModelProto, location: str) -> tuple[ModelProto, bytes]:
-    """Move the large tensors of a copy out into one run of bytes."""
+def _with_external_data(model: ModelProto, location: str) -> tuple[ModelProto, list[bytes]]:
+    """Copy a model with the values of its large tensors moved out into one run of bytes."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    data = bytearray()
+    data, offset = list[bytes](), 0
     for tensor in every_tensor(copy, sparse=False):
         del tensor.external_data[:]
-        if len(tensor.raw_data) < INLINE_BELOW:
+        if byte_size(tensor) < INLINE_BELOW or not tensor.HasField("raw_data"):
             continue
-        data.extend(bytes(-len(data) % PAGE))
-        entries = {"location": location, "offset": len(data), "length": len(tensor.raw_data)}
-        for key, value in entries.items():
+        data.append(tensor.raw_data)
+        for key, value in {"location": location, "offset": offset, "length": len(data[-1])}.items():
             tensor.external_data.add(key=key, value=str(value))
-        data.extend(tensor.raw_data)
         tensor.ClearField("raw_data")
         tensor.data_location = TensorProto.EXTERNAL
-    return copy, bytes(data)
+        data.append(bytes(-len(data[-1]) % PAGE))
+        offset += len(data[-2]) + len(data[-1])
+    return copy, data
+
+
+def _write(path: Path, parts: Sequence[Piece]) -> None:
+    """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
+    if sum(map(size, parts)) > LARGEST and path.suffix == ".onnx":
+        raise ExportFailed(f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", "give a writable folder with --out") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(map(content, parts))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(scratch).chmod(0o644)
+        Path(scratch).replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", "free some space, then run the same again") from None
+    finally:
+        Path(scratch).unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from ltp_pipeline.errors import ExportFailed, InputError
 Array = np.ndarray[Any, Any]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+AGAIN = "get the file again from where it came from"
 LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
 _DATA = frozenset(
     ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
@@ -77,6 +78,21 @@ def _attribute_tensors(nodes: Collection[NodeProto]) -> Iterator[TensorProto]:
         yield from attribute.tensors
 
 
+def byte_size(tensor: TensorProto) -> int:
+    """The bytes that a tensor's values take by its dims and type, whatever it holds; impossible dims are refused."""
+    elements = 1
+    for n in tensor.dims:
+        elements *= n
+    try:
+        width = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+    except KeyError:
+        raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
+    size = (elements + 1) // 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else elements * width
+    if min(tensor.dims, default=1) < 0 or size > LARGEST:
+        raise InputError(f"tensor '{tensor.name}' has impossible dims {list(tensor.dims)}", AGAIN)
+    return int(size)
+
+
 def to_array(tensor: TensorProto, name: str = "") -> Array:
     """The values of a tensor; content that does not fit its own dims or type is bad input."""
     name = name or tensor.name
@@ -88,7 +104,7 @@ def to_array(tensor: TensorProto, name: str = "") -> Array:
             return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
         array: Array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, MemoryError) as error:
-        raise InputError(f"tensor '{name}' is corrupt: {error}", "get the file again from where it came from") from None
+        raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
     return array
 
 
@@ -121,31 +137,36 @@ def bits(array: Array) -> Array:
 
 def nonzero(array: Array) -> Array:
     """Ascending flat positions of what is not zero; -0.0 is zero, NaN is not."""
-    return np.flatnonzero(bits(array).reshape(-1) << 1)
+    flat = array.reshape(-1)
+    if array.dtype.kind != "f" or array.dtype.itemsize < 4:  # of these numpy compares the bits faster, or only them
+        flat = bits(flat) << (array.dtype.kind != "i")
+    return np.flatnonzero(flat != 0)
 
 
 def without_negative_zero(array: Array) -> Array:
     """The same values with -0.0 as 0.0; the array itself when there is none."""
-    sign = np.array(1, bits(array).dtype) << (8 * array.dtype.itemsize - 1)
-    negative = bits(array) == sign
-    if not negative.any():
+    # The bits of -0.0, read as an integer, are the smallest integer there is.
+    integers = bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
+    smallest = np.iinfo(integers.dtype).min
+    if not integers.size or integers.min() != smallest:
         return array
     cleaned = array.copy()
-    cleaned[negative] = 0
+    cleaned[integers == smallest] = 0
     return cleaned
 
 
 def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:
     """Copy the fields of a message except some."""
-    for field, value in source.ListFields():
-        if field.name in skip:
-            continue
+    # ListFields would also fetch, and so copy, what is to be skipped.
+    for name in (field.name for field in source.DESCRIPTOR.fields if field.name not in skip):
+        value = getattr(source, name)
         if hasattr(value, "extend"):
-            getattr(target, field.name).extend(value)
-        elif isinstance(value, Message):
-            getattr(target, field.name).CopyFrom(value)
-        else:
-            setattr(target, field.name, value)
+            getattr(target, name).extend(value)
+        elif source.HasField(name):
+            if isinstance(value, Message):
+                getattr(target, name).CopyFrom(value)
+            else:
+                setattr(target, name, value)
 
 
 def copy_model(model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = ()) -> ModelProto:

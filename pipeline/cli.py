@@ -16,6 +16,8 @@ from ltp_pipeline.errors import GateFailed, LtpError, UnsupportedModel, UsageErr
 if TYPE_CHECKING:
     from ltp_pipeline.gate import Verdict
 
+INTERRUPTED = 130
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -301,20 +303,20 @@ def main() -> None:
     """Run a command; every error a user can meet ends in two lines and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # typer returns the code of an Exit, and turns Ctrl-C into one with 130
     except LtpError as error:
         _fail(error)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("\ninterrupted; what is done is kept, the same command goes on", err=True)
-        sys.exit(130)
+        code = INTERRUPTED
     except Exception as error:
         show: Callable[[], None] | None = getattr(error, "show", None)  # click's own errors of usage
         if show is None:
             raise
         show()
-        sys.exit(2)
+        code = 2
+    if code == INTERRUPTED:
+        typer.echo("\ninterrupted; what is done is kept, the same command goes on", err=True)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

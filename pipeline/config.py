@@ -76,6 +76,12 @@ class MethodSettings(Section):
     floor_weights: Annotated[int, Field(ge=1)] = 8
 
 
+class ModelSettings(Section):
+    """How the model is read: `simplify` says when onnxsim may rewrite the graph; auto: only where it must."""
+
+    simplify: Literal["auto", "always", "never"] = "auto"
+
+
 class KernelSettings(Section):
     """Which kernels may be pruned: shell-style patterns of initializer names."""
 
@@ -135,6 +141,7 @@ class Settings(Section):
     budget: BudgetSettings = BudgetSettings()
     train: TrainSettings = TrainSettings()
     method: MethodSettings = MethodSettings()
+    model: ModelSettings = ModelSettings()
     kernels: KernelSettings = KernelSettings()
     export: ExportSettings = ExportSettings()
     baseline: BaselineSettings = BaselineSettings()
@@ -159,7 +166,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        raise InputError(_complaint(error), "correct the setting; docs/settings.md lists every key") from None
+        raise InputError(*_complaint(error)) from None
     if settings.method.lambda_ is not None:
         if settings.budget != BudgetSettings():
             raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
@@ -204,12 +211,18 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _complaint(error: ValidationError) -> str:
+def _complaint(error: ValidationError) -> tuple[str, str]:
+    """What is wrong with which keys, and what could stand there."""
     parts = []
+    remedy = "correct the setting in ltp.toml or on the command line"
     for item in error.errors():
         key = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
             parts.append(f"unknown setting {key}")
+            section = Settings.model_fields.get(str(item["loc"][0]))
+            known = section.annotation.model_fields if section and len(item["loc"]) > 1 else Settings.model_fields
+            names = ", ".join(field.alias or name for name, field in known.items())
+            remedy = f"known {'keys' if section else 'sections'}: {names}"
         else:
             parts.append(f"setting {key}: {item['msg'].removeprefix('Value error, ')}")
-    return "; ".join(parts)
+    return "; ".join(parts), remedy

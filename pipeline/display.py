@@ -51,32 +51,34 @@ def _percent(part: Mapping[str, Any] | None) -> str:
 def show_model(found: Mapping[str, Any]) -> None:
     """What `inspect` found."""
     console = Console()
-    console.print(
-        Text(f"{found['path']}: {found['bytes']:,} bytes, opset {found['opset']}, {found['producer'] or '?'}")
-    )
+    made = f"opset {found['opset']}, by {found['producer'] or 'an unnamed producer'}"
+    kept = f", {found['format']} format" if found["format"] else ""
+    console.print(Text(f"{found['path']}: {found['bytes']:,} bytes, {made}{kept}"))
     for kind in ("inputs", "outputs"):
         for tensor in found[kind]:
             console.print(Text(f"  {kind[:-1]} {tensor['name']}: {tensor['type']} {_shape(tensor['shape'])}"))
-    operators = ", ".join(f"{name} {count}" for name, count in found["operators"].items())
-    console.print(Text(f"  operators: {operators}"))
-    if found["unsupported"]:
-        console.print(Text("not supported:"))
-        for line in found["unsupported"]:
-            console.print(Text(f"  {line}"))
-        return
-    table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
-    for k in found["kernels"]:
-        zeros = 1 - k["nonzeros"] / k["elements"]
-        cells = [k["name"], k["op"], _shape(k["shape"]), f"{k['elements']:,}", f"{k['share']:.1%}", f"{zeros:.1%}"]
-        table.add_row(*(Text(c) for c in cells), Text(k["reason"] or "yes"))
-    console.print(table)
-    share = found["prunable_elements"] / found["kernel_elements"] if found["kernel_elements"] else 0
-    console.print(
-        Text(
-            f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} weights, {share:.1%} of them prunable; "
-            f"{found['batch_norms']} BatchNormalization nodes"
+    names = (f"{o['name']} {o['count']}{'' if o['supported'] else ' (not supported)'}" for o in found["operators"])
+    console.print(Text(f"  operators: {', '.join(names)}"))
+    norms = f"{found['batch_norms']} present, {found['folded_batch_norms']} probably folded into convolutions"
+    console.print(Text(f"  BatchNormalization: {norms}"))
+    if found["kernels"]:
+        table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
+        for k in found["kernels"]:
+            zeros = 1 - k["nonzeros"] / k["elements"]
+            cells = [k["name"], k["op"], _shape(k["shape"]), f"{k['elements']:,}", f"{k['share']:.1%}", f"{zeros:.1%}"]
+            table.add_row(*(Text(c) for c in cells), Text(k["reason"] or "yes"))
+        console.print(table)
+        console.print(
+            Text(
+                f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} weights, "
+                f"{found['prunable_elements'] / found['kernel_elements']:.1%} of them prunable, "
+                f"{found['sparsity']:.1%} zero already"
+            )
         )
-    )
+    for line in found["unsupported"]:
+        console.print(Text(f"not supported: {line}"))
+    for line in found["plan"]:
+        console.print(Text(line))
 
 
 def _shape(shape: list[Any] | None) -> str:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
-from xml.etree import ElementTree
 
 from pydantic import ValidationError
 
+from ltp_pipeline.ci import github_lines as github_lines
+from ltp_pipeline.ci import junit as junit
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import sha256_of
@@ -98,29 +99,6 @@ def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
             detail = f"its sha256 is {found}: the report does not belong to this file"
         verdicts.append(Verdict(f"file {name}", expected, None, found == expected, detail))
     return verdicts
-
-
-def junit(verdicts: Sequence[Verdict]) -> str:
-    """JUnit XML as CI systems read it: one test case per gate."""
-    failed = sum(not v.passed for v in verdicts)
-    count = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": "0"}
-    root = ElementTree.Element("testsuites", count)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count})
-    for verdict in verdicts:
-        named = {"classname": "ltp-pipeline.gate", "name": _printable(verdict.name), "time": "0"}
-        case = ElementTree.SubElement(suite, "testcase", named)
-        line = _printable(verdict.line)
-        if verdict.passed:
-            ElementTree.SubElement(case, "system-out").text = line
-        else:
-            ElementTree.SubElement(case, "failure", {"message": line, "type": "GateFailed"}).text = line
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def github_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """GitHub workflow commands: every failing gate becomes an annotation."""
-    return [f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}" for v in verdicts if not v.passed]
 
 
 def _min_accuracy(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
@@ -296,13 +274,3 @@ def _show(value: float | bool | str | None) -> str:
     if value is None:
         return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _github(text: str, also: str = "") -> str:
-    for char in "%\r\n" + also:
-        text = text.replace(char, f"%{ord(char):02X}")
-    return text

@@ -1,53 +1,76 @@
-"""What a model is made of and what `run` would do with it; needs no data and changes nothing."""
+"""What a model is made of and what `run` would do with it; needs no data, no torch, and changes nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.records import ModelFile, TensorInfo
+from ltp_pipeline.records import Kernel, ModelFile, TensorInfo
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
+from ltp_pipeline.stages.import_model import support
+from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.refusals import refusals
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto
 
 
 def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[str, Any]:
     """Describe a model as plain values."""
     file = import_model.read(model)
-    graph = file.proto.graph
-    problems = unsupported_nodes(file.proto)
-    listed = _kernels(file, kernels or KernelSettings()) if not problems else []
-    elements = sum(k["elements"] for k in listed)
-    return {
+    labels = exporters.labels(file.proto)
+    try:
+        file, walked, notes = import_model.prepare(file)
+        reasons: list[str] = []
+    except UnsupportedModel as error:
+        walked, notes, reasons = file.proto, [], list(error.reasons)
+    broken = support.problems(walked)
+    versions = {o.domain: o.version for o in walked.opset_import}
+    reasons += refusals(walked)
+    reasons += [
+        f"{label(n)} (opset {versions.get(n.domain, 1)}, domain {n.domain or 'ai.onnx'}): {r}" for n, r in broken
+    ]
+    found = find_kernels(walked.graph, kernels or KernelSettings())
+    listed = _kernels(file.proto if not _stored_elsewhere(file, found) else walked, found)
+    elements, prunable = sum(k["elements"] for k in listed), sum(k["elements"] for k in listed if k["prunable"])
+    zeros = elements - sum(k["nonzeros"] for k in listed)
+    described = {
         "path": str(model),
         "sha256": file.sha256,
         "bytes": file.bytes,
+        "format": labels.get("format"),
         "opset": file.opset,
         "ir_version": file.proto.ir_version,
         "producer": f"{file.proto.producer_name} {file.proto.producer_version}".strip() or None,
         "inputs": [_tensor(i) for i in file.inputs],
         "outputs": [_tensor(o) for o in file.outputs],
-        "operators": dict(sorted(Counter(n.op_type for n in graph.node).items())),
-        "unsupported": problems,
-        "batch_norms": sum(n.op_type == "BatchNormalization" for n in graph.node),
+        "operators": _operators(walked.graph, {(n.domain, n.op_type) for n, _ in broken}),
+        "unsupported": reasons,
+        "batch_norms": sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
+        "folded_batch_norms": _folded(walked.graph),
         "kernels": listed,
         "kernel_elements": elements,
-        "prunable_elements": sum(k["elements"] for k in listed if k["prunable"]),
-        "sparsity": 1 - sum(k["nonzeros"] for k in listed) / elements if elements else None,
+        "prunable_elements": prunable,
+        "sparsity": zeros / elements if elements else None,
+        "notes": notes,
     }
+    return {**described, "plan": _plan(described)}
 
 
-def _kernels(file: ModelFile, settings: KernelSettings) -> list[dict[str, Any]]:
-    try:
-        found = import_model.build(file, settings).kernels
-    except UnsupportedModel:
-        return []
-    values = exporters.read_tensors(file.proto, [k.name for k in found])
+def _stored_elsewhere(file: ModelFile, found: list[Kernel]) -> bool:
+    known = {t.name for t in file.proto.graph.initializer} | {o for n in file.proto.graph.node for o in n.output}
+    return any(k.name not in known for k in found)
+
+
+def _kernels(model: ModelProto, found: list[Kernel]) -> list[dict[str, Any]]:
+    values = exporters.read_tensors(model, [k.name for k in found])
     total = sum(k.elements for k in found)
     return [
         {
@@ -62,6 +85,49 @@ def _kernels(file: ModelFile, settings: KernelSettings) -> list[dict[str, Any]]:
         }
         for k in found
     ]
+
+
+def _operators(graph: GraphProto, broken: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    counts = Counter((n.domain, n.op_type) for n in every_node(graph))
+    return [
+        {"name": name, "domain": domain or "ai.onnx", "count": count, "supported": (domain, name) not in broken}
+        for (domain, name), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0]))
+    ]
+
+
+def _folded(graph: GraphProto) -> int:
+    """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
+    normalised = {n.input[0] for n in graph.node if is_standard(n, "BatchNormalization") and n.input}
+    convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
+    return sum(not normalised.intersection(n.output) for n in convs)
+
+
+def _plan(found: dict[str, Any]) -> list[str]:
+    """What `run` would do, in sentences."""
+    if found["unsupported"]:
+        count = len(found["unsupported"])
+        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count} problems."]
+    if not found["kernels"]:
+        return ["`run` would stop with exit 4: the model has no kernels to prune."]
+    if not found["prunable_elements"]:
+        return ["`run` would stop with exit 3: no kernel is left to prune."]
+    prunable = [k for k in found["kernels"] if k["prunable"]]
+    share = found["prunable_elements"] / found["kernel_elements"]
+    plan = [f"`run` would prune {len(prunable)} kernels with {share:.1%} of the weights in kernels."]
+    left = len(found["kernels"]) - len(prunable)
+    if left:
+        plan.append(f"{left} kernels stay dense, so sparsity cannot exceed {share:.1%}.")
+    if found["sparsity"]:
+        plan.append(f"{found['sparsity']:.1%} of these weights are zero already and would stay so.")
+    if len(found["inputs"]) != 1:
+        plan.append(f"It needs one input for the data; this model has {len(found['inputs'])}.")
+    elif any(not isinstance(d, int) for d in (found["inputs"][0]["shape"] or [None])[1:]):
+        plan.append("The sizes that the input leaves open are taken from the data.")
+    if found["folded_batch_norms"]:
+        plan.append(
+            f"{found['folded_batch_norms']} convolutions have a bias and no BatchNormalization: it was probably folded."
+        )
+    return [*plan, *(f"Done on the way in: {note}." for note in found["notes"])]
 
 
 def _tensor(info: TensorInfo) -> dict[str, Any]:

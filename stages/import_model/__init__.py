@@ -1,86 +1,106 @@
-"""From an ONNX file to a trainable module over its graph, checked against onnxruntime."""
+"""From an ONNX file to a trainable module over its graph, checked against onnxruntime.
 
-import hashlib
+torch is imported only where a module is built, so that `inspect` answers without waiting for it.
+"""
+
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import ModelProto, ValueInfoProto, checker
+from onnx import ModelProto
 
-from ltp_pipeline import exporters
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.files import sha256_of
-from ltp_pipeline.records import ImportedModel, Kernel, ModelFile, TensorInfo
-from ltp_pipeline.stages.import_model import ops  # noqa: F401 - fills the registry
-from ltp_pipeline.stages.import_model.graph_module import GraphModule, standard_opset
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
+from ltp_pipeline.stages.import_model import simplify
+from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
+from ltp_pipeline.stages.import_model.kernels import find_kernels, zeros_of
 from ltp_pipeline.stages.import_model.normalise import normalise
-from ltp_pipeline.stages.import_model.parity import check_parity
-from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.roles import Role
-from ltp_pipeline.stages.import_model.tensors import type_name
-from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
+from ltp_pipeline.stages.import_model.reading import read
+from ltp_pipeline.stages.import_model.refusals import refusals
+
+__all__ = ["build", "import_model", "read", "require_prunable", "run"]
 
 OLDEST_OPSET = 7
 
 
-def import_model(source: Path | str | ModelProto, kernels: KernelSettings | None = None) -> ImportedModel:
+def import_model(
+    source: Path | str | ModelProto, kernels: KernelSettings | None = None, settings: ModelSettings | None = None
+) -> ImportedModel:
     """Make a file, or a model in memory, trainable; the public entry."""
-    return run(read(source), kernels or KernelSettings())
+    return run(read(source), kernels or KernelSettings(), settings=settings)
 
 
-def read(source: Path | str | ModelProto) -> ModelFile:
-    """Read and check a model without looking at its operators yet."""
-    if isinstance(source, ModelProto):
-        proto = ModelProto()
-        proto.CopyFrom(source)
-        content = source.SerializeToString()
-        path, digest, size = None, hashlib.sha256(content).hexdigest(), len(content)
-    else:
-        path = Path(source)
-        proto = exporters.load(path)
-        digest, size = sha256_of(path), path.stat().st_size
-    opset = standard_opset(proto)
-    if not proto.graph.node:
-        raise InputError(f"{path or 'the model'} has no nodes", "give a trained ONNX model")
-    proto = exporters.to_dense(proto)
-    _check(proto, path)
-    initial = {t.name for t in proto.graph.initializer}
-    inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
-    outputs = tuple(_info(o) for o in proto.graph.output)
-    return ModelFile(proto, inputs, outputs, opset, digest, path, size)
-
-
-def run(file: ModelFile, settings: KernelSettings, sample_shape: tuple[int, ...] | None = None) -> ImportedModel:
+def run(
+    file: ModelFile,
+    kernels: KernelSettings,
+    sample_shape: tuple[int, ...] | None = None,
+    settings: ModelSettings | None = None,
+) -> ImportedModel:
     """Build the module and refuse a model that it would not compute as onnxruntime does."""
-    imported = build(file, settings)
-    parity, problem = check_parity(file.proto, imported.module, file.inputs, sample_shape)
-    notes = imported.notes if problem is None else (*imported.notes, f"not compared with onnxruntime: {problem}")
-    return replace(imported, parity=parity, notes=notes)
+    when = (settings or ModelSettings()).simplify
+    if when != "always":
+        try:
+            return _checked(build(file, kernels), file, sample_shape)
+        except UnsupportedModel as error:
+            if when == "never" or refusals(file.proto):
+                raise
+            refused = error
+    try:
+        simpler = replace(file, proto=simplify.simplified(file.proto))
+        return _checked(_noted(build(simpler, kernels), simplify.NOTES[when]), file, sample_shape)
+    except (simplify.SimplifyFailed, InputError) as error:
+        if when == "always":
+            raise UnsupportedModel(f"the graph cannot be simplified: {error}", 'set simplify = "never"') from None
+        raise refused from None
+    except UnsupportedModel:
+        if when == "always":
+            raise
+        raise refused from None
 
 
-def build(file: ModelFile, settings: KernelSettings) -> ImportedModel:
+def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
     """Build the module, without running it."""
+    from ltp_pipeline.stages.import_model.graph_module import GraphModule
+    from ltp_pipeline.stages.import_model.program import NodeError
+    from ltp_pipeline.stages.import_model.roles import Role
+    from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
+
+    file, walked, notes = prepare(file)
+    reasons = [*refusals(walked), *unsupported_nodes(walked)]
+    if reasons:
+        raise UnsupportedModel(
+            f"the model cannot be handled, for {len(reasons)} reasons",
+            "replace or remove what is listed; docs/operators.md and docs/import.md say what is supported",
+            reasons,
+        )
+    try:
+        module = GraphModule(walked)
+    except NodeError as error:
+        raise UnsupportedModel(
+            f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
+        ) from None
+    trained = {name for name, role in module.roles.items() if role is Role.WEIGHT}
+    found = tuple(k for k in find_kernels(walked.graph, kernels) if k.name in trained)
+    zeros, elements = zeros_of(file.proto, found), sum(k.elements for k in found)
+    if zeros > elements / 100:
+        notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
+    return ImportedModel(file, module, found, None, tuple(notes))
+
+
+def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
+    """The file to write back to, the graph to walk, and what was done to get there; needs no torch."""
     if file.opset < OLDEST_OPSET:
         raise UnsupportedModel(
             f"the model uses opset {file.opset}; opsets from {OLDEST_OPSET} on are supported",
             "convert it with onnx.version_converter",
+            [f"opset {file.opset} is older than {OLDEST_OPSET}"],
         )
     notes = normalise(file.proto)
-    reasons = unsupported_nodes(file.proto)
-    if reasons:
-        raise UnsupportedModel(
-            f"{len(reasons)} nodes of the model are not supported",
-            "replace or remove them; docs/operators.md lists what is supported",
-            reasons,
-        )
-    try:
-        module = GraphModule(file.proto)
-    except NodeError as error:
-        raise UnsupportedModel(f"the graph cannot be built: {error}", "check how the model was exported") from None
-    shapes = {n: tuple(t.shape) for n, t in module.tensors().items() if module.roles[n] is Role.WEIGHT}
-    kernels = find_kernels(file.proto.graph, shapes, settings)
-    return ImportedModel(file, module, tuple(kernels), None, tuple(notes))
+    walked, done = flatten(file.proto)
+    if has_weights_in_functions(file.proto):
+        file = replace(file, proto=walked)
+        done.append("functions that hold weights are written out in the exported files too")
+    return file, walked, [*notes, *done]
 
 
 def require_prunable(imported: ImportedModel) -> tuple[Kernel, ...]:
@@ -95,22 +115,14 @@ def require_prunable(imported: ImportedModel) -> tuple[Kernel, ...]:
     return imported.prunable
 
 
-def _check(proto: ModelProto, path: Path | None) -> None:
-    try:
-        checker.check_model(proto)
-    except checker.ValidationError as error:
-        line = str(error).strip().splitlines()[0][:300]
-        raise InputError(f"{path or 'the model'} is not valid ONNX: {line}", "export the model again") from None
-    except ValueError:  # over 2 GB: the checker wants a path
-        if path is not None:
-            checker.check_model(str(path))
+def _checked(imported: ImportedModel, file: ModelFile, sample_shape: tuple[int, ...] | None) -> ImportedModel:
+    """Compare with what onnxruntime makes of the file as it was given."""
+    from ltp_pipeline.stages.import_model.parity import check_parity
+
+    parity, problem = check_parity(file.proto, imported.module, file.inputs, sample_shape)
+    imported = replace(imported, parity=parity)
+    return imported if problem is None else _noted(imported, f"not compared with onnxruntime: {problem}")
 
 
-def _info(value: ValueInfoProto) -> TensorInfo:
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        return TensorInfo(value.name, value.type.WhichOneof("value") or "unknown", None)
-    if not tensor.HasField("shape"):
-        return TensorInfo(value.name, type_name(tensor.elem_type), None)
-    dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
-    return TensorInfo(value.name, type_name(tensor.elem_type), dims)
+def _noted(imported: ImportedModel, note: str) -> ImportedModel:
+    return replace(imported, notes=(*imported.notes, note))

@@ -4,50 +4,81 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
-from onnx import GraphProto, NodeProto
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.exporters import read_tensors
+from ltp_pipeline.exporters.tensors import stored, to_array
 from ltp_pipeline.records import Kernel
-from ltp_pipeline.stages.import_model.program import label
+from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
 
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 # A weight that only passes through these is still the same weight: they move elements, they do not mix them.
-_VIEWS = frozenset({"Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten"})
+_VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
+
+Read = tuple[NodeProto, int]
 
 
-def find_kernels(graph: GraphProto, shapes: Mapping[str, tuple[int, ...]], settings: KernelSettings) -> list[Kernel]:
-    """Every kernel among the trained tensors `shapes`, in graph order, with the reason why it is not prunable."""
-    readers = _readers(graph, shapes)
+def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
+    """Every kernel of a graph, in graph order, with the reason why it is not prunable; needs no torch."""
+    tensors = {name: t for name, t in stored(graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
     kernels = []
-    for name, nodes in readers.items():
-        operators = [n.op_type for n, slot in nodes if slot in WEIGHT_SLOTS.get(n.op_type, ())]
-        if operators:
-            reason = _other_use(nodes) or _left_out(name, settings)
-            kernels.append(Kernel(name, operators[0], shapes[name], reason))
+    for name, reads in _readers(graph, tensors).items():
+        operators = [node.op_type for node, slot in reads if _is_weight(node, slot)]
+        if operators and not _is_formula(tensors[name], reads):
+            reason = _other_use(reads) or _left_out(name, settings)
+            kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
 
 
-def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[tuple[NodeProto, int]]]:
-    """For each tensor the nodes that read it, looking through views; ordered by first use."""
-    source: dict[str, str] = {}
-    readers: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
+def zeros_of(model: ModelProto, kernels: Collection[Kernel]) -> int:
+    """How many weights of these kernels are zero already."""
+    values = read_tensors(model, [k.name for k in kernels])
+    return sum(k.elements - int(np.count_nonzero(values[k.name])) for k in kernels)
+
+
+def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Read]]:
+    """For each tensor the nodes that read it, looking through views and into subgraphs; ordered by first use."""
+    readers: dict[str, list[Read]] = defaultdict(list)
+    _collect(graph, {}, names, readers)
+    return readers
+
+
+def _collect(graph: GraphProto, source: dict[str, str], names: Collection[str], readers: dict[str, list[Read]]) -> None:
     for node in graph.node:
         for slot, value in enumerate(node.input):
             name = source.get(value, value)
             if name not in names:
                 continue
-            if node.op_type in _VIEWS and slot == 0:
+            if is_standard(node, *_VIEWS) and slot == 0 and node.output:
                 source[node.output[0]] = name
             else:
                 readers[name].append((node, slot))
+        for nested in subgraphs(node):
+            _collect(nested, source, names, readers)
     for output in graph.output:
-        if source.get(output.name, output.name) in names:
-            readers[source.get(output.name, output.name)].append((NodeProto(op_type="output", name=output.name), 0))
-    return readers
+        name = source.get(output.name, output.name)
+        if name in names:
+            readers[name].append((NodeProto(op_type="output", name=output.name), 0))
 
 
-def _other_use(nodes: list[tuple[NodeProto, int]]) -> str | None:
-    others = [label(n) for n, slot in nodes if slot not in WEIGHT_SLOTS.get(n.op_type, ())]
+def _is_weight(node: NodeProto, slot: int) -> bool:
+    return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
+
+
+def _is_formula(tensor: TensorProto, reads: list[Read]) -> bool:
+    """A lone number on the left of a product, or a tensor with infinities (a mask), is nothing that was learned."""
+    if np.prod(tensor.dims, dtype=np.int64) == 1 and all(slot == 0 for _, slot in reads):
+        return True
+    # A sum is not finite when an element is not; only then is the long way worth taking.
+    array = to_array(tensor)
+    with np.errstate(all="ignore"):
+        return not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array.astype(np.float64)).all()
+
+
+def _other_use(reads: list[Read]) -> str | None:
+    others = dict.fromkeys(label(node) for node, slot in reads if not _is_weight(node, slot))
     return f"also read by {', '.join(others)}" if others else None
 
 

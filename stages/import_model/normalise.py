@@ -1,112 +1,166 @@
-"""The few edits a graph needs before it can be trained and written back by name; none changes what it computes.
+"""The few edits a file's graph needs before it can be trained and written back by name; none changes what it infers.
 
-A training-mode export is put back into inference mode, and a tensor that exporters merged although it plays two roles
-(a BatchNormalization's bias that equals its mean) becomes two again.
+A training-mode export is put back into inference mode, a weight made by ConstantOfShape becomes an initializer, and a
+tensor that exporters merged although it plays two roles (a BatchNormalization's bias and its mean) becomes two again.
 """
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline.stages.import_model.graph_module import is_tensor_constant
-from ltp_pipeline.stages.import_model.program import LARGEST_CONSTANT, label
-from ltp_pipeline.stages.import_model.tensors import FLOAT_TYPES
+from ltp_pipeline.exporters.tensors import to_array
+from ltp_pipeline.stages.import_model.graphs import (
+    FLOAT_TYPES,
+    LARGEST_CONSTANT,
+    constants,
+    every_node,
+    identities,
+    is_standard,
+    label,
+    outer_reads,
+    small_value,
+)
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
+_LEARNED = {
+    "Conv": (1, 2),
+    "ConvTranspose": (1, 2),
+    "Gemm": (0, 1, 2),
+    "MatMul": (0, 1),
+    "BatchNormalization": (1, 2, 3, 4),
+}
+_VIEWS = ("Identity", "Unsqueeze", "Reshape", "Transpose", "Cast")
 
 
 def normalise(model: ModelProto) -> list[str]:
-    """Edit `model` in place and say what was done."""
+    """Edit `model` in place and say what was done; a second call finds nothing to do."""
     notes = []
-    edits: list[tuple[Callable[[GraphProto], int], str]] = [
+    edits: list[tuple[Callable[[ModelProto], int], str]] = [
         (_leave_training_mode, "{} training-mode nodes put into inference mode"),
         (_fill_constant_shapes, "{} weights made by ConstantOfShape turned into initializers"),
         (_separate_statistics, "{} running statistics that shared a tensor given their own"),
     ]
     for edit, note in edits:
-        count = edit(model.graph)
+        count = edit(model)
         if count:
             notes.append(note.format(count))
     return notes
 
 
-def _leave_training_mode(graph: GraphProto) -> int:
-    """BatchNormalization with training_mode=1 and Dropout with a true third input would not infer."""
+def _leave_training_mode(model: ModelProto) -> int:
+    """BatchNormalization in training mode and Dropout with a true third input would not infer."""
+    graph = model.graph
+    known = constants(graph)
+    read = {*outer_reads(graph), *(name for f in model.functions for n in f.node for name in n.input)}
+    read |= {name for f in model.functions for name in f.output}
     count = 0
-    true = {t.name for t in graph.initializer if t.data_type == TensorProto.BOOL and numpy_helper.to_array(t).all()}
-    true |= {n.output[0] for n in graph.node if is_tensor_constant(n) and _is_true(n)}
-    for node in graph.node:
-        if node.op_type == "BatchNormalization":
+    for node in (*every_node(graph), *(node for function in model.functions for node in function.node)):
+        if is_standard(node, "BatchNormalization"):
             modes = [a for a in node.attribute if a.name == "training_mode" and a.i]
-            for mode in modes:
-                mode.i = 0
+            # Before opset 14, the outputs beyond the first are what makes it training mode.
+            if (modes or len(node.output) > 1) and not any(name and name in read for name in node.output[1:]):
+                for mode in modes:
+                    mode.i = 0
                 del node.output[1:]
                 count += 1
-        elif node.op_type == "Dropout" and len(node.input) > 2 and node.input[2] in true:
-            node.input[2] = ""
-            count += 1
+        elif is_standard(node, "Dropout") and len(node.input) > 2:
+            value = small_value(known, node.input[2])
+            if value is not None and value.all():
+                node.input[2] = ""
+                count += 1
     return count
 
 
-def _is_true(node: NodeProto) -> bool:
-    tensor = node.attribute[0].t
-    return bool(tensor.data_type == TensorProto.BOOL and numpy_helper.to_array(tensor).all())
-
-
-def _fill_constant_shapes(graph: GraphProto) -> int:
-    """ConstantOfShape of a known float tensor is a weight in disguise."""
-    shapes = {t.name: t for t in graph.initializer}
-    shapes |= {n.output[0]: n.attribute[0].t for n in graph.node if is_tensor_constant(n)}
-    count = 0
-    for node in list(graph.node):
-        if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
-            continue
-        value = node.attribute[0].t if node.attribute else TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0])
-        dims = [int(d) for d in numpy_helper.to_array(shapes[node.input[0]])]
-        size = 1
-        for d in dims:
-            size *= d
-        if value.data_type not in FLOAT_TYPES or not 1 < size <= LARGEST_CONSTANT:
-            continue
-        filler = numpy_helper.to_array(value).reshape(-1)[:1]
-        tensor = numpy_helper.from_array(filler.repeat(size).reshape(dims), node.output[0])
-        graph.initializer.append(tensor)
-        graph.node.remove(node)
-        count += 1
+def _fill_constant_shapes(model: ModelProto) -> int:
+    """ConstantOfShape of a known size where an operator has its weights is a weight in disguise."""
+    graph = model.graph
+    if not any(is_standard(n, "ConstantOfShape") for n in graph.node):
+        return 0
+    known, learned = constants(graph), _learned(graph)
+    kept, room = [], LARGEST_CONSTANT
+    for node in graph.node:
+        tensor = None
+        if is_standard(node, "ConstantOfShape") and learned.intersection(node.output):
+            shape = small_value(known, node.input[0])
+            tensor = None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
+        if tensor is None:
+            kept.append(node)
+        else:
+            room -= math.prod(tensor.dims)
+            _store(model, tensor)
+    count = len(graph.node) - len(kept)
+    if count:
+        nodes = [NodeProto.FromString(n.SerializeToString()) for n in kept]
+        del graph.node[:]
+        graph.node.extend(nodes)
     return count
 
 
-def _separate_statistics(graph: GraphProto) -> int:
+def _learned(graph: GraphProto) -> set[str]:
+    """Values that feed a slot for weights, directly or through a change of shape."""
+    found = set()
+    for node in reversed(graph.node):
+        if is_standard(node, *_LEARNED):
+            found |= {name for slot, name in enumerate(node.input) if slot in _LEARNED[node.op_type]}
+        elif is_standard(node, "Mul", "Add"):  # a scale and shift per channel, shaped by Unsqueeze
+            found |= {name for name in node.input if name}
+        elif is_standard(node, *_VIEWS) and found.intersection(node.output):
+            found.update(node.input[:1])
+    return found
+
+
+def _filled(node: NodeProto, dims: list[int], room: int) -> TensorProto | None:
+    value = (
+        node.attribute[0].t if node.attribute else TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0], dims=[1])
+    )
+    if value.data_type not in FLOAT_TYPES or any(d < 1 for d in dims) or not 1 < math.prod(dims) <= room:
+        return None
+    filler = to_array(value).reshape(-1)[:1]
+    return None if filler.size == 0 else numpy_helper.from_array(np.broadcast_to(filler, dims).copy(), node.output[0])
+
+
+def _separate_statistics(model: ModelProto) -> int:
     """Give each BatchNormalization a mean and a variance that nothing else reads."""
-    tensors = {t.name: t for t in graph.initializer}
-    behind: dict[str, str] = {}
-    for node in graph.node:
-        if node.op_type == "Identity":
-            behind[node.output[0]] = behind.get(node.input[0], node.input[0])
-    uses: dict[str, int] = {}
-    for node in graph.node:
-        for value in node.input if node.op_type != "Identity" else ():
-            name = behind.get(value, value)
-            uses[name] = uses.get(name, 0) + 1
+    graph = model.graph
+    norms = [n for n in graph.node if is_standard(n, "BatchNormalization") and len(n.input) > max(_STATISTICS)]
+    if not norms:
+        return 0
+    tensors, behind = {t.name: t for t in graph.initializer}, identities(graph)
+    tensors.update((n, t) for n, t in constants(graph).items() if isinstance(t, TensorProto))
+    uses = Counter(behind.get(name, name) for name in _reads_but_identity(graph))
     count = 0
-    for node in graph.node:
-        if node.op_type != "BatchNormalization":
-            continue
+    for node in norms:
         for slot in _STATISTICS:
             name = behind.get(node.input[slot], node.input[slot])
             if name in tensors and (uses[name] > 1 or node.input[slot] in behind):
                 private = TensorProto()
                 private.CopyFrom(tensors[name])
-                private.name = _fresh(f"{node.input[slot]}.{label(node)}.{slot}", tensors)
-                tensors[private.name] = private
-                graph.initializer.append(private)
+                private.name = _fresh(f"{node.input[slot]}.{label(node)}.{slot}", model)
+                _store(model, private)
                 uses[name] -= 1
                 node.input[slot] = private.name
                 count += 1
     return count
 
 
-def _fresh(name: str, taken: dict[str, TensorProto]) -> str:
+def _reads_but_identity(graph: GraphProto) -> Iterator[str]:
+    for node in every_node(graph):
+        if not is_standard(node, "Identity"):
+            yield from node.input
+    yield from (o.name for o in graph.output)
+
+
+def _fresh(name: str, model: ModelProto) -> str:
+    taken = {t.name for t in model.graph.initializer} | {o for n in every_node(model.graph) for o in n.output}
     while name in taken:
         name += "_"
     return name
+
+
+def _store(model: ModelProto, tensor: TensorProto) -> None:
+    model.graph.initializer.append(tensor)
+    if model.ir_version < 4:  # where every initializer has to be a graph input too
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))

@@ -24,9 +24,10 @@ Function = TypeVar("Function", bound=OpFunction)
 class Op:
     """One implementation of an operator, valid from schema version `since` on.
 
-    The three sets say what an initializer in an input slot is: `weights` are trained whatever their size, `constants`
-    are settings and never trained, `statistics` are buffers that training updates. In the other slots a float tensor of
-    more than one element is a weight. Settings also stay on the CPU when the data is elsewhere.
+    The sets say what an initializer in an input slot is: `weights` are trained whatever their size, `constants` are
+    settings, never trained and left on the CPU when the data is elsewhere, `untrained` is data without a gradient,
+    `statistics` are buffers that training updates. In the other slots a float tensor of more than one element is a
+    weight.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Op:
     weights: frozenset[int]
     constants: frozenset[int]
     statistics: frozenset[int]
+    untrained: frozenset[int]
     context: frozenset[str]
     attributes: dict[str, bool]  # name → whether it must be given
     domain: str
@@ -50,6 +52,7 @@ def op(
     weights: tuple[int, ...] = (),
     constants: tuple[int, ...] = (),
     statistics: tuple[int, ...] = (),
+    untrained: tuple[int, ...] = (),
     domain: str = "",
 ) -> Callable[[Function], Function]:
     """Register the decorated function as operator `name` from schema version `since` on."""
@@ -61,7 +64,7 @@ def op(
         keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
         wanted = CONTEXT_KEYWORDS & {p.name for p in keywords}
         attributes = {p.name: p.default is p.empty for p in keywords if p.name not in wanted}
-        slots = (frozenset(weights), frozenset(constants), frozenset(statistics))
+        slots = (frozenset(weights), frozenset(constants), frozenset(statistics), frozenset(untrained))
         versions.append(Op(name, since, function, *slots, wanted, attributes, domain))
         versions.sort(key=lambda o: o.since)
         return function

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import Enum
 
-from onnx import GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.import_model import functions, registry
+from ltp_pipeline.stages.import_model.nodes import is_standard
 
 
 class Role(Enum):
@@ -20,40 +21,65 @@ class Role(Enum):
 
 def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -> dict[str, Role]:
     """Role of every tensor, from the input slots that read it."""
-    uses: dict[str, list[Role]] = defaultdict(list)
+    uses: dict[str, set[Role]] = defaultdict(set)
+    data = data_values(graph, opset)
     for node, slot, name in reads(graph):
-        if name in tensors:
-            uses[name].append(_role_in(node, slot, tensors[name], opset))
+        if name in tensors and any(output in data for output in node.output):
+            uses[name].add(_role_in(node, slot, tensors[name], opset))
     return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
 
 
-def reads(graph: GraphProto) -> Iterator[tuple[NodeProto, int, str]]:
-    """Yield each (node, input slot, tensor name) of the main graph, looking through Identity."""
-    behind: dict[str, str] = {}
+def reads(graph: GraphProto, behind: Mapping[str, str] | None = None) -> Iterator[tuple[NodeProto, int, str]]:
+    """Yield each (node, input slot, tensor name) of a graph and its subgraphs, looking through Identity."""
+    known = dict(behind or {})
     for node in graph.node:
-        if node.op_type == "Identity":
-            behind[node.output[0]] = behind.get(node.input[0], node.input[0])
+        if is_standard(node, "Identity") and node.input and node.output:
+            known[node.output[0]] = known.get(node.input[0], node.input[0])
             continue
         for slot, name in enumerate(node.input):
-            yield node, slot, behind.get(name, name)
+            yield node, slot, known.get(name, name)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from reads(attribute.g, known)
+
+
+def data_values(graph: GraphProto, opset: int) -> set[str]:
+    """Names of the values that reach the outputs as data, not only as shapes, scales or pads of some operator."""
+    found = {output.name for output in graph.output}
+    _trace_back(graph, opset, found)
+    return found
+
+
+def _trace_back(graph: GraphProto, opset: int, found: set[str]) -> None:
+    for node in reversed(graph.node):
+        if not any(output in found for output in node.output):
+            continue
+        op = registry.find(node.op_type, opset, node.domain)
+        settings = op.constants if op is not None else ()
+        found.update(name for slot, name in enumerate(node.input) if name and slot not in settings)
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                found.update(output.name for output in attribute.g.output)
+                _trace_back(attribute.g, opset, found)
 
 
 def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
-    op = registry.find(node.op_type, opset) if node.domain in registry.STANDARD_DOMAINS else None
+    op = registry.find(node.op_type, opset, node.domain)
     if op is None:
-        return Role.CONSTANT
+        schema = registry.schema_of(node.op_type, opset, registry.standard_domain(node.domain))
+        return Role.WEIGHT if functions.has_body(schema) and tensor.numel() > 1 else Role.CONSTANT
     if slot in op.statistics:
         return Role.STATISTIC
-    if slot in op.constants:
+    if slot in op.constants or slot in op.untrained:
         return Role.CONSTANT
     # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula, not something learned;
     # where the operator itself says that the slot holds weights, one element is a weight too.
     return Role.WEIGHT if slot in op.weights or tensor.numel() > 1 else Role.CONSTANT
 
 
-def _settle(tensor: Tensor, uses: list[Role]) -> Role:
-    if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+def _settle(tensor: Tensor, uses: set[Role]) -> Role:
+    if not uses - {Role.CONSTANT} or not tensor.is_floating_point():
+        return Role.CONSTANT
+    if not bool(tensor.isfinite().all()):
         return Role.CONSTANT  # e.g. an attention mask of minus infinities
-    if Role.WEIGHT in uses:
-        return Role.WEIGHT
-    return Role.STATISTIC if Role.STATISTIC in uses else Role.CONSTANT
+    return Role.WEIGHT if Role.WEIGHT in uses else Role.STATISTIC

@@ -188,7 +188,7 @@ def _files(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     named = [("original", original)]
     for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):
         named += [(f"{name}, {f.get('format')}", f) for f in get(report, part, "files") or []]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for what, file in named:
         latency = text.number(file.get("latency_ms"))
         speed = text.NOTHING if latency is None else f"{latency:.2f} ms"

@@ -101,7 +101,7 @@ def layers(report: Mapping[str, Any]) -> str | None:
 
 def thresholds(log: Log) -> str | None:
     """How each layer's threshold moved while it was learned."""
-    lines = [x for x in log if x.get("stage") == "learn" and x.get("thresholds")]
+    lines = [x for x in _stage(log, "learn") if x.get("thresholds")]
     names = list(lines[0]["thresholds"]) if lines else []
     if len(lines) < 2 or not names:
         return None
@@ -130,7 +130,7 @@ def thresholds(log: Log) -> str | None:
 
 def training(log: Log) -> str | None:
     """Loss of every stage, and λ below it, over steps."""
-    curves = {s: [x for x in log if x.get("stage") == s and text.number(x.get("loss")) is not None] for s in STAGES}
+    curves = {s: [x for x in _stage(log, s) if text.number(x.get("loss")) is not None] for s in STAGES}
     curves = {stage: lines for stage, lines in curves.items() if len(lines) > 1}
     if not curves:
         return None
@@ -237,10 +237,11 @@ def sizes(report: Mapping[str, Any]) -> str | None:
     def draw(figure: "Figure") -> None:
         ax = figure.add_subplot()
         names, values = list(known), list(known.values())
-        colors = [ORIGINAL if n == "dense" else LEARNED for n in names]
+        colors = [ORIGINAL if n in ("original", "dense") else LEARNED for n in names]
+        whole = known.get("original") or known.get("dense")
         ax.barh(range(len(names)), values, color=colors, height=0.6)
         for y, value in enumerate(values):
-            share = f" ({100 * value / known['dense']:.3g} %)" if "dense" in known else ""
+            share = f" ({100 * value / whole:.3g} %)" if whole else ""
             ax.annotate(text.size(value) + share, (value, y), (4, 0), textcoords="offset points", va="center")
         if bound:
             ax.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {text.size(bound)}")
@@ -253,6 +254,13 @@ def sizes(report: Mapping[str, Any]) -> str | None:
         legend(figure, ax)
 
     return svg("sizes", "File size per format", 1.3 + 0.38 * len(known), draw)
+
+
+def _stage(log: Log, stage: str) -> Log:
+    """The lines of a stage by step; of fine-tuning, which is named by the trail entry, the last that was run."""
+    names = [name for x in log if (name := str(x.get("stage"))).split("-")[0] == stage]
+    found = {x["step"]: x for x in log if names and x.get("stage") == names[-1]}  # a step done again counts once
+    return [found[step] for step in sorted(found)]
 
 
 def _thin(lines: Log) -> Log:

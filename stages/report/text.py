@@ -106,7 +106,11 @@ def headline(report: Mapping[str, Any]) -> str:
     difference = number(get(report, "difference", "value"))
     if difference is None:
         return f"{sentence}."
-    return f"{sentence}, {points(abs(difference))} {'better' if difference >= 0 else 'worse'} than global magnitude."
+    sentence += f"; against global magnitude {'+' if difference > 0 else ''}{points(difference)}"
+    stated = get(report, "difference", "interval")
+    if spread := interval(stated):
+        sentence += f" ({spread}{', which may be chance' if stated[0] <= 0 <= stated[1] else ''})"
+    return f"{sentence}."
 
 
 def _signed(value: float) -> str:

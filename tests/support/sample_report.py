@@ -86,7 +86,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "notes": ["2 nodes were folded into constants before training"],
         "histograms": _histograms(rng, layers),
         "scatter": _scatter(rng, layers[-2]),
-        "sizes": {"dense": 1_102_345, "bound": 108_200, "sparse": 318_840, "packed": 131_072},
+        "sizes": {"original": 1_102_345, "sparse": 318_840, "packed": 131_072, "bound": 108_200},
     }
     return report, _log(layers, baseline)
 
@@ -203,7 +203,7 @@ def _scatter(rng: np.random.Generator, layer: dict[str, Any]) -> dict[str, Any]:
 def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     lines: list[dict[str, Any]] = []
-    for stage, steps in (("learn", 240), ("finetune", 120), *((("baseline", 360),) if baseline else ())):
+    for stage, steps in (("learn", 240), ("finetune-007", 120), *((("baseline", 360),) if baseline else ())):
         for step in range(0, steps, 2):
             share = step / steps
             line: dict[str, Any] = {

@@ -1,11 +1,13 @@
 """Gates: every one passes, fails, and fails on null; bad limits are refused."""
 
 import copy
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from ltp_pipeline.ci import append_step_summary
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gate import GATES, Verdict, gate_settings, github_lines, judge, junit, wilson
@@ -177,3 +179,12 @@ def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
 def test_github_annotations_are_escaped() -> None:
     lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %\nnext"), Verdict("fine", 1.0, 2.0, True)])
     assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25%0Anext)"]
+
+
+def test_step_summary_is_appended(tmp_path: Path) -> None:
+    target = tmp_path / "summary.md"
+    target.write_text("before\n", encoding="utf-8")
+    assert append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(target)})
+    assert target.read_text(encoding="utf-8") == "before\n## Report\n\n"
+    assert not append_step_summary("## Report\n", {})
+    assert not append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(tmp_path)})

@@ -21,6 +21,16 @@ def test_says_what_decides() -> None:
     assert "Least pruned: `stage2.block0.shortcut.weight` (67.8 % kept)" in text
 
 
+def test_noise_is_told() -> None:
+    report, log = sample()
+    assert "loses 0.45 points (95 % interval of the drop −0.04 to 0.94)" in markdown.render(report, log)
+    assert "against global magnitude +0.91 points (0.35 to 1.47)." in markdown.render(report, log)
+    report["difference"] = {"value": -0.001, "interval": [-0.006, 0.004]}
+    assert "magnitude −0.10 points (−0.60 to 0.40, which may be chance)." in markdown.render(report, log)
+    report["pruned"]["drop"] = -0.002
+    assert "gains 0.20 points" in markdown.render(report, log)
+
+
 def test_fits_a_comment() -> None:
     assert len(markdown.render(*sample())) < 4000
 

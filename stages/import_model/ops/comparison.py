@@ -9,31 +9,31 @@ from ltp_pipeline.stages.import_model.registry import op
 _BOTH = (0, 1)
 
 
-@op("Equal", since=7, constants=_BOTH)
+@op("Equal", since=7, untrained=_BOTH)
 @any_integer
 def equal(a: Tensor, b: Tensor) -> Tensor:
     return a == b
 
 
-@op("Greater", since=7, constants=_BOTH)
+@op("Greater", since=7, untrained=_BOTH)
 @any_integer
 def greater(a: Tensor, b: Tensor) -> Tensor:
     return a > b
 
 
-@op("GreaterOrEqual", since=12, constants=_BOTH)
+@op("GreaterOrEqual", since=12, untrained=_BOTH)
 @any_integer
 def greater_or_equal(a: Tensor, b: Tensor) -> Tensor:
     return a >= b
 
 
-@op("Less", since=7, constants=_BOTH)
+@op("Less", since=7, untrained=_BOTH)
 @any_integer
 def less(a: Tensor, b: Tensor) -> Tensor:
     return a < b
 
 
-@op("LessOrEqual", since=12, constants=_BOTH)
+@op("LessOrEqual", since=12, untrained=_BOTH)
 @any_integer
 def less_or_equal(a: Tensor, b: Tensor) -> Tensor:
     return a <= b
@@ -83,12 +83,12 @@ def bitwise_not(x: Tensor) -> Tensor:
     return ~x
 
 
-@op("IsNaN", since=9, constants=(0,))
+@op("IsNaN", since=9, untrained=(0,))
 def is_nan(x: Tensor) -> Tensor:
     return x.isnan()
 
 
-@op("IsInf", since=10, constants=(0,))
+@op("IsInf", since=10, untrained=(0,))
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
     if detect_negative and detect_positive:
         return x.isinf()

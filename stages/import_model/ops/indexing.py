@@ -56,6 +56,10 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 
 @op("Scatter", since=9, constants=(1,))
+def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Tensor:
+    return scatter_elements(x, indices, updates, axis=axis)
+
+
 @op("ScatterElements", since=11, constants=(1,))
 @any_integer
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
@@ -132,7 +136,7 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
     return _index_select(x.reshape(-1) if axis is None else x, keep, axis=axis or 0)
 
 
-@op("NonZero", since=9, constants=(0,))
+@op("NonZero", since=9, untrained=(0,))
 def non_zero(x: Tensor) -> Tensor:
     return signed(x).nonzero().T if x.dim() else torch.zeros((0, int(x != 0)), dtype=torch.int64)
 
@@ -153,7 +157,7 @@ def _top_k(x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]
     return values.narrow(axis, 0, k).to(x.dtype), indices.narrow(axis, 0, k)
 
 
-@op("OneHot", since=9, constants=(0, 1, 2))
+@op("OneHot", since=9, constants=(1,), untrained=(0, 2))
 def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     count = int(number(depth))
     checked([*indices.shape, count])
@@ -164,7 +168,7 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -
     return torch.where(where == classes, on, off)
 
 
-@op("Unique", since=11, constants=(0,))
+@op("Unique", since=11, untrained=(0,))
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     flat = x.reshape(-1) if axis is None else x
     axis = 0 if axis is None else positive_axis(axis, x.dim())

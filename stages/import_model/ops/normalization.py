@@ -1,4 +1,7 @@
-"""Normalisation layers."""
+"""Normalisation layers.
+
+Running statistics are detached: training updates them in place, no gradient flows to them.
+"""
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
@@ -29,7 +32,7 @@ def batch_normalization_7(
     if not spatial:  # statistics of each activation
         y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
     else:
-        y = F.batch_norm(x, mean, var, scale, b, training, 1 - momentum, epsilon)
+        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, 1 - momentum, epsilon)
     return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
 
 
@@ -48,7 +51,7 @@ def batch_normalization_14(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     if training or not training_mode:
-        y = F.batch_norm(x, mean, var, scale, b, training, 1 - momentum, epsilon)
+        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, 1 - momentum, epsilon)
         return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
     # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones untouched.
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)

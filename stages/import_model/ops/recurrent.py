@@ -217,11 +217,12 @@ def lstm(
 ) -> tuple[Tensor, ...]:
     names = _names(activations, ["Sigmoid", "Tanh", "Tanh"], direction)
     acts = _activations(names, activation_alpha, activation_beta, clip)
+    free = _activations(names, activation_alpha, activation_beta, None)  # onnxruntime does not clip the cell's state
     hidden = r.shape[-1]
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:
         input_bias, recurrent_bias = _biases(b, w, d)
-        f, g, h = acts[3 * d : 3 * d + 3]
+        f, g, h = acts[3 * d], acts[3 * d + 1], free[3 * d + 2]
         peep_i, peep_o, peep_f = (0.0, 0.0, 0.0) if p is None else p[d].chunk(3)
 
         def cell(step: Tensor, states: States) -> States:

@@ -102,7 +102,7 @@ for _name, _reduce, _since in [
     _register(_name, _reduce, _since)
 
 
-@op("ArgMax", constants=(0,))
+@op("ArgMax", untrained=(0,))
 def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     x = signed(x)
     if select_last_index:
@@ -111,7 +111,7 @@ def arg_max(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: i
     return x.argmax(axis, bool(keepdims))
 
 
-@op("ArgMin", constants=(0,))
+@op("ArgMin", untrained=(0,))
 def arg_min(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
     x = signed(x)
     if select_last_index:

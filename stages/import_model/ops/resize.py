@@ -5,6 +5,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,8 +15,9 @@ from ltp_pipeline.stages.import_model.registry import op
 
 
 def _coordinates(mode: str, size: int, wanted: int, scale: float, roi: tuple[float, float]) -> Tensor:
-    """Where along the old axis each new element lies."""
-    x = torch.arange(wanted, dtype=torch.float64)
+    """Where along the old axis each new element lies; in single precision, because rounding decides the neighbour."""
+    x = torch.arange(wanted, dtype=torch.float32)
+    scale = float(np.float32(scale))
     if mode == "half_pixel":
         return (x + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
@@ -91,10 +93,12 @@ def _resize_axis(
     size = x.shape[axis]
     where = _coordinates(settings.coordinates, size, wanted, scale, roi)
     if settings.mode == "nearest":
-        index = _nearest(where, settings.nearest).long().clamp(0, size - 1)
+        # Before opset 11 nothing was said about rounding; onnxruntime rounds up where it shrinks.
+        rounding = settings.nearest or ("floor" if scale >= 1 else "ceil")
+        index = _nearest(where, rounding).long().clamp(0, size - 1)
         y = x.index_select(axis, index.to(x.device))
     else:
-        taps, weight = _taps(where, settings.mode, scale, settings.a, settings.antialias)
+        taps, weight = _taps(where.double(), settings.mode, scale, settings.a, settings.antialias)
         if settings.outside:
             weight = weight * ((taps >= 0) & (taps < size))
             weight = weight / weight.sum(1, keepdim=True)
@@ -155,7 +159,7 @@ def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
 
 def _upsample(x: Tensor, scales: list[float], mode: str) -> Tensor:
     axes = list(range(x.dim()))
-    settings = _Settings(mode, "asymmetric", "floor", -0.75, 0, 0.0, 0)
+    settings = _Settings(mode, "asymmetric", "", -0.75, 0, 0.0, 0)
     return _resize(x, axes, _sizes(x, axes, scales, [], "stretch"), [], settings)
 
 
@@ -194,11 +198,18 @@ def resize_11(
 
 
 @op("GridSample", since=16)
-def grid_sample(
+def grid_sample_16(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
 ) -> Tensor:
-    name = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
-    return F.grid_sample(x, grid, name, padding_mode, bool(align_corners))
+    return F.grid_sample(x, grid, mode, padding_mode, bool(align_corners))
+
+
+@op("GridSample", since=20)
+def grid_sample_20(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    torch_mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    return F.grid_sample(x, grid, torch_mode, padding_mode, bool(align_corners))
 
 
 @op("AffineGrid", since=20, constants=(1,))

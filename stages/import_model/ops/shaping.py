@@ -149,7 +149,7 @@ def cast_like(x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: 
     return x.to(target_type.dtype)
 
 
-@op("BitCast", since=26, constants=(0,))
+@op("BitCast", since=26, untrained=(0,))
 def bit_cast(x: Tensor, *, to: int) -> Tensor:
     return x.view(torch_type(to))
 

@@ -1,0 +1,86 @@
+"""Write docs/operators.md: what the importer can run, from its registry and ONNX's own node cases."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from onnx import defs
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' own module
+
+from ltp_pipeline.stages.import_model import functions, registry  # noqa: E402
+from tests.conformance import node_cases  # noqa: E402
+
+TARGET = ROOT / "docs" / "operators.md"
+OLDEST_OPSET = 7
+
+HEADER = """# Operators
+
+Written by `python scripts/write_operators.py`; do not edit.
+
+{passed:,} of the {plain:,} node cases of ONNX {version} that are about plain tensors pass. Those that do not are in
+`tests/conformance/expected_failures.toml`, each with its reason. Opsets {oldest} to {newest}.
+
+*Versions* are the schema versions with code of their own; each runs until the next. *Function body* means that the node
+runs as the operators by which the standard defines it. *Cases* counts the node cases with this one node.
+
+| operator | versions | runs by | cases |
+|---|---|---|---|
+"""
+
+
+def table() -> str:
+    """The whole page."""
+    results = node_cases.results()
+    total: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for case in node_cases.plain_cases():
+        operator = node_cases.operator_of(case)
+        if operator is not None:
+            total[operator] += 1
+            passed[operator] += results[case.name] is None
+    versions: dict[str, list[int]] = {}
+    others = []
+    for op in registry.all_ops():
+        if op.domain == "":
+            versions.setdefault(op.name, []).append(op.since)
+        else:
+            others.append(f"`{op.name}` ({op.domain})")
+    names = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
+    rows, missing = [], []
+    for name in names:
+        since, how = [str(v) for v in versions.get(name, [])], "own code"
+        if name == "Constant":
+            how = "becomes a tensor of the module"
+        elif not since:
+            schema = registry.schema_of(name, defs.onnx_opset_version())
+            if not functions.has_body(schema):
+                missing.append(name)
+                continue
+            how = "function body"
+        cases = f"{passed[name]} / {total[name]}" if total[name] else "none"
+        rows.append(f"| {name} | {', '.join(since)} | {how} | {cases} |")
+    page = HEADER.format(
+        passed=sum(reason is None for reason in results.values()),
+        plain=len(results),
+        version=_onnx_version(),
+        oldest=OLDEST_OPSET,
+        newest=defs.onnx_opset_version(),
+    )
+    page += "\n".join(rows) + "\n"
+    if others:
+        page += f"\nFrom other domains: {', '.join(others)}.\n"
+    return page + f"\nNot supported: {', '.join(missing)}.\n"
+
+
+def _onnx_version() -> str:
+    import onnx
+
+    return ".".join(onnx.__version__.split(".")[:2])
+
+
+if __name__ == "__main__":
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(table(), encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(ROOT)}")

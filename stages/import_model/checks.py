@@ -1,0 +1,140 @@
+"""Is a file sound? Everything that could crash, hang or flood what comes later is found here, by name."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto, checker, helper
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.tensors import (
+    FLOATS,
+    byte_size,
+    constant_tensor,
+    copy_fields,
+    every_tensor,
+    graphs,
+    is_constant,
+    stored,
+    to_array,
+)
+from ltp_pipeline.stages.import_model.graphs import every_node
+
+AGAIN = "export the model again, or get it again from where it came from"
+MOST_NODES = 1_000_000
+_INLINE = 1 << 12  # bytes: larger tensors are shown to the checker by name and shape only
+
+
+def check(model: ModelProto, path: Path | None = None) -> None:
+    """Refuse a model that is not valid ONNX, with the name of what is wrong."""
+    what = str(path or "the model")
+    if not model.graph.node:
+        raise InputError(f"{what} has no nodes", "give a trained ONNX model")
+    if not model.graph.output:
+        raise InputError(f"{what} has no outputs", "give a trained ONNX model")
+    _check_text(model)
+    for tensor in every_tensor(model):
+        _check_tensor(tensor)
+    for graph in graphs(model.graph):
+        _check_names(graph)
+    _check_functions(model)
+    try:
+        checker.check_model(_outline(model))
+    except Exception as error:  # noqa: BLE001 - the checker's C++ errors share no narrower type
+        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+        detail = " ".join(lines)[:300] or type(error).__name__
+        raise InputError(f"{what} is not valid ONNX: {detail}", AGAIN) from None
+    _check_values(model)
+
+
+def _check_text(model: ModelProto) -> None:
+    """Names that are no text make protobuf fail later, in places that cannot say where."""
+    for node in every_node(model.graph):
+        try:
+            _ = (node.name, node.op_type, node.domain, [*node.input], [*node.output], [a.name for a in node.attribute])
+        except UnicodeDecodeError:
+            raise InputError("a node's name is not text", AGAIN) from None
+
+
+def _check_tensor(tensor: TensorProto) -> None:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise InputError(f"the values of tensor '{tensor.name}' are in another file", "give the path of the model file")
+    if tensor.data_type == TensorProto.STRING:
+        return
+    needed = byte_size(tensor)
+    # Every element takes at least a byte on the wire, whichever field it is in; 4-bit ones share one.
+    elements = math.prod(tensor.dims)
+    if needed > tensor.ByteSize() and elements > 2 * tensor.ByteSize():
+        raise InputError(f"tensor '{tensor.name}' holds fewer values than its dims {list(tensor.dims)} say", AGAIN)
+
+
+def _check_names(graph: GraphProto) -> None:
+    for kind, values in (("initializer", graph.initializer), ("input", graph.input), ("output", graph.output)):
+        twice = next((n for n, count in Counter(v.name for v in values).items() if count > 1), None)
+        if twice is not None:
+            raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
+
+
+def _check_functions(model: ModelProto) -> None:
+    """Functions that call each other in a circle, or grow beyond measure when written out, are refused."""
+    functions = {(f.domain, f.name): f for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(key: tuple[str, str], above: tuple[tuple[str, str], ...]) -> int:
+        if key in above or len(above) > 100:
+            raise InputError(f"the function '{key[1]}' calls itself", AGAIN)
+        if key not in sizes:
+            nodes = functions[key].node
+            inner = [(n.domain, n.op_type) for n in nodes]
+            sizes[key] = len(nodes) + sum(size(k, (*above, key)) for k in inner if k in functions)
+        return sizes[key]
+
+    total = sum(size(k, ()) for n in every_node(model.graph) if (k := (n.domain, n.op_type)) in functions)
+    if total + len(model.graph.node) > MOST_NODES:
+        raise InputError(f"the model has {total:,} nodes once its functions are written out", AGAIN)
+
+
+def _outline(model: ModelProto) -> ModelProto:
+    """The model for the checker: large tensors are inputs, and what runtimes forgive is filled in."""
+    outline = ModelProto()
+    copy_fields(model, outline, skip={"graph", "training_info"})
+    outline.graph.SetInParent()
+    copy_fields(model.graph, outline.graph, skip={"initializer", "node"})
+    outline.graph.name = model.graph.name or "graph"
+    inputs = {value.name for value in outline.graph.input}
+
+    def show(name: str, tensor: TensorProto) -> None:
+        if name not in inputs:
+            outline.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() < _INLINE:
+            outline.graph.initializer.append(tensor)
+        else:
+            show(tensor.name, tensor)
+    for node in model.graph.node:
+        if node.ByteSize() < _INLINE or not is_constant(node):
+            outline.graph.node.append(node)
+        else:
+            show(node.output[0], constant_tensor(node))
+    for graph in graphs(outline.graph):
+        for value in (*graph.input, *graph.output):
+            kind = value.type.WhichOneof("value")
+            if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
+                value.type.tensor_type.shape.SetInParent()
+    return outline
+
+
+def _check_values(model: ModelProto) -> None:
+    """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
+    for name, tensor in stored(model.graph).items():
+        if tensor.data_type not in FLOATS:
+            continue
+        array = to_array(tensor, name)
+        if array.size < 2:
+            continue
+        with np.errstate(all="ignore"):
+            suspicious = not np.isfinite(array.sum(dtype=np.float64 if array.itemsize > 4 else np.float32))
+            if suspicious and np.isnan(array.astype(np.float64)).any():
+                raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")

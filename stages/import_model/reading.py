@@ -1,0 +1,72 @@
+"""From a path, or a model in memory, to a checked file; nothing here needs torch."""
+
+import hashlib
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto, ValueInfoProto
+
+from ltp_pipeline import exporters
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.tensors import every_tensor
+from ltp_pipeline.files import sha256_of
+from ltp_pipeline.records import ModelFile, TensorInfo
+from ltp_pipeline.stages.import_model.checks import check
+from ltp_pipeline.stages.import_model.graphs import standard_opset
+
+
+def read(source: Path | str | ModelProto) -> ModelFile:
+    """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
+    if isinstance(source, ModelProto):
+        proto, path = ModelProto(), None
+        proto.CopyFrom(source)
+        digest, size = _hash_of(source)
+    else:
+        path = Path(source)
+        proto = exporters.load(path)
+        digest, size = _hash_of_file(path, proto)
+    check(proto, path)
+    dense = exporters.to_dense(proto)
+    if dense is not proto:
+        proto = dense
+        check(proto, path)
+    initial = {t.name for t in proto.graph.initializer}
+    inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
+    outputs = tuple(_info(o) for o in proto.graph.output)
+    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size)
+
+
+def _hash_of(model: ModelProto) -> tuple[str, int]:
+    if not model.opset_import or not model.HasField("graph"):
+        raise InputError("the model has no graph or no opset", "give a complete ModelProto")
+    try:
+        content = model.SerializeToString(deterministic=True)
+    except Exception:  # noqa: BLE001 - protobuf has several errors for a message over 2 GB
+        raise InputError("a model in memory may not be larger than 2 GB", "save it with external data first") from None
+    return hashlib.sha256(content).hexdigest(), len(content)
+
+
+def _hash_of_file(path: Path, model: ModelProto) -> tuple[str, int]:
+    """Hash and size of a file; data files beside it are part of both, because the weights are in them."""
+    entries = [e for t in every_tensor(model) for e in t.external_data if e.key == "location"]
+    beside = [path.parent / location for location in sorted({e.value for e in entries})]
+    digests = [sha256_of(p) for p in (path, *beside)]
+    size = sum(p.stat().st_size for p in (path, *beside))
+    if len(digests) == 1:
+        return digests[0], size
+    return hashlib.sha256("".join(digests).encode()).hexdigest(), size
+
+
+def _info(value: ValueInfoProto) -> TensorInfo:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        kind = value.type.WhichOneof("value") or "unknown"
+        return TensorInfo(value.name, kind.removesuffix("_type").replace("_", " "), None)
+    dims = None
+    if tensor.HasField("shape"):
+        dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+    return TensorInfo(value.name, _type_name(tensor.elem_type), dims)
+
+
+def _type_name(data_type: int) -> str:
+    known = TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(data_type)) if data_type in known else f"type {data_type}"

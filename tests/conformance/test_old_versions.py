@@ -1,0 +1,157 @@
+"""Versions that ONNX's own cases no longer cover, compared with onnxruntime on models of their opset."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from ltp_pipeline.stages.import_model.graph_module import GraphModule
+from ltp_pipeline.stages.import_model.tensors import array_to_torch
+
+_RANDOM = np.random.default_rng(0)
+
+
+def _data(*shape: int) -> Any:
+    return _RANDOM.standard_normal(shape).astype(np.float32)
+
+
+class Case(NamedTuple):
+    """One node: its opset, its data inputs, the constants after them, its attributes."""
+
+    op: str
+    opset: int
+    inputs: list[Any]
+    attributes: dict[str, Any]
+    constants: tuple[Any, ...] = ()
+    outputs: int = 1
+
+    def model(self) -> ModelProto:
+        names = [f"x{i}" for i in range(len(self.inputs))]
+        extra = [None if c is None else numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(self.constants)]
+        outputs = [f"y{i}" for i in range(self.outputs)]
+        wanted = [*names, *("" if c is None else c.name for c in extra)]
+        node = helper.make_node(self.op, wanted, outputs, name="node", **self.attributes)
+        inputs = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+            for n, x in zip(names, self.inputs, strict=True)
+        ]
+        free = [ValueInfoProto(name=n) for n in outputs]  # onnxruntime infers their types
+        graph = helper.make_graph([node], "case", inputs, free, [c for c in extra if c is not None])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
+        return model
+
+
+IMAGE = _data(2, 3, 9, 11)
+BN = [IMAGE, _data(3), _data(3), _data(3), np.abs(_data(3)) + 0.5]
+I64 = np.int64
+CASES = [
+    Case("Clip", 7, [IMAGE], {"min": -0.5, "max": 0.25}),
+    Case("Clip", 10, [IMAGE], {"min": 0.0}),
+    Case("Softmax", 7, [_data(2, 3, 4)], {"axis": 1}),
+    Case("Softmax", 12, [_data(2, 3, 4)], {"axis": 2}),
+    Case("LogSoftmax", 11, [_data(2, 3, 4)], {"axis": -2}),
+    Case("Hardmax", 11, [_data(2, 3, 4)], {}),
+    Case("BatchNormalization", 7, BN, {"epsilon": 1e-3}),
+    Case("BatchNormalization", 9, BN, {}),
+    Case("BatchNormalization", 14, BN, {}),
+    Case("Dropout", 7, [IMAGE], {"ratio": 0.3}),
+    Case("Dropout", 10, [IMAGE], {}),
+    Case("Dropout", 13, [IMAGE], {}, (np.float32(0.2),), outputs=2),
+    Case("Upsample", 7, [IMAGE], {"scales": [1.0, 1.0, 2.0, 3.0], "mode": "nearest"}),
+    Case("Upsample", 9, [IMAGE], {"mode": "linear"}, (np.float32([1, 1, 2, 2]),)),
+    Case("Resize", 10, [IMAGE], {"mode": "nearest"}, (np.float32([1, 1, 1.7, 0.6]),)),
+    Case("Resize", 10, [IMAGE], {"mode": "linear"}, (np.float32([1, 1, 2, 0.5]),)),
+    *(
+        Case(
+            "Resize",
+            13,
+            [IMAGE],
+            {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": nearest},
+            (None, np.float32([1, 1, 1.7, 0.6])),
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+        for nearest in (("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",))
+    ),
+    Case("Resize", 11, [IMAGE], {"mode": "linear"}, (np.float32([]), np.float32([]), I64([2, 3, 20, 7]))),
+    Case("Resize", 18, [IMAGE], {"mode": "linear", "antialias": 1}, (None, None, I64([2, 3, 5, 4]))),
+    Case("Resize", 18, [IMAGE], {"mode": "cubic", "antialias": 1}, (None, None, I64([2, 3, 5, 14]))),
+    Case("Split", 7, [_data(6, 4)], {"axis": 0, "split": [1, 2, 3]}, outputs=3),
+    Case("Split", 11, [_data(6, 4)], {"axis": 1}, outputs=2),
+    Case("Split", 13, [_data(6, 4)], {"axis": 0}, (I64([4, 2]),), outputs=2),
+    Case("Split", 18, [_data(7, 4)], {"axis": 0, "num_outputs": 3}, outputs=3),
+    Case("Slice", 7, [IMAGE], {"starts": [1, -4], "ends": [9999, -1], "axes": [1, 3]}),
+    Case("Slice", 10, [IMAGE], {}, (I64([8, -1]), I64([-9999, 0]), I64([2, 3]), I64([-2, -3]))),
+    Case("TopK", 7, [_data(3, 9)], {"k": 4}, outputs=2),
+    Case("TopK", 10, [_data(3, 9)], {"axis": 0}, (I64([2]),), outputs=2),
+    Case("Pad", 7, [IMAGE], {"pads": [0, 0, 1, 2, 0, 0, 3, 4], "value": 1.5}),
+    Case("Pad", 7, [IMAGE], {"pads": [0, 0, 1, 2, 0, 0, 3, 4], "mode": "reflect"}),
+    Case("Pad", 10, [IMAGE], {"pads": [0, 0, -1, 2, 0, 0, 3, -2], "mode": "edge"}),
+    Case("Squeeze", 11, [_data(1, 3, 1)], {"axes": [0, -1]}),
+    Case("Unsqueeze", 11, [_data(3, 4)], {"axes": [0, -1]}),
+    *(
+        Case(f"Reduce{kind}", 11, [np.abs(_data(2, 3, 4)) + 0.1], {"axes": [1], "keepdims": keep})
+        for kind in ("Max", "Min", "Mean", "Sum", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+        for keep in (0, 1)
+    ),
+    Case("OneHot", 9, [np.int64([0, 2, -1, 5])], {"axis": 0}, (I64(4), np.float32([-1, 2]))),
+    Case("MaxPool", 7, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    Case("MaxPool", 8, [IMAGE], {"kernel_shape": [3, 2], "pads": [0, 1, 2, 0], "strides": [2, 1]}, outputs=2),
+    Case("MaxPool", 10, [IMAGE], {"kernel_shape": [2, 3], "dilations": [2, 2], "ceil_mode": 1, "strides": [2, 2]}),
+    Case("AveragePool", 7, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    Case("AveragePool", 7, [IMAGE], {"kernel_shape": [3, 3], "pads": [0, 1, 2, 0], "count_include_pad": 1}),
+    Case("AveragePool", 10, [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "strides": [2, 2]}),
+    Case("LpPool", 7, [IMAGE], {"kernel_shape": [3, 3], "pads": [0, 1, 1, 0], "p": 3}),
+    Case("LpPool", 11, [_data(2, 3, 9)], {"kernel_shape": [2], "strides": [2]}),
+    Case("GlobalLpPool", 7, [IMAGE], {"p": 1}),
+    Case("MaxRoiPool", 7, [IMAGE, np.float32([[0, 1, 1, 6, 5], [1, 0, 2, 9, 8]])], {"pooled_shape": [2, 3]}),
+    Case("Conv", 7, [IMAGE, _data(4, 3, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    Case("Conv", 11, [IMAGE, _data(6, 1, 3, 2), _data(6)], {"group": 3, "pads": [0, 1, 2, 0], "dilations": [2, 1]}),
+    Case("Conv", 11, [_data(2, 3, 9), _data(4, 3, 3)], {"auto_pad": "VALID"}),
+    Case("Conv", 11, [_data(1, 2, 5, 6, 7), _data(4, 2, 3, 3, 3)], {"pads": [1] * 6}),
+    Case("ConvTranspose", 7, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"strides": [2, 2], "output_padding": [1, 0]}),
+    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"strides": [3, 2], "output_shape": [28, 23]}),
+    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 4, 4)], {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 4, 3)], {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"pads": [0, 1, 2, 0], "strides": [2, 2]}),
+    Case("Gemm", 7, [_data(3, 4), _data(5, 4), _data(5)], {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    Case("Gemm", 11, [_data(4, 3), _data(4, 5)], {"transA": 1}),
+    Case("PRelu", 7, [IMAGE, _data(3, 1, 1)], {}),
+    Case("LRN", 7, [IMAGE], {"size": 3, "alpha": 0.3, "beta": 0.6, "bias": 1.5}),
+    Case("InstanceNormalization", 7, [IMAGE, _data(3), _data(3)], {}),
+    Case("DepthToSpace", 7, [_data(1, 8, 2, 3)], {"blocksize": 2}),
+    Case("SpaceToDepth", 7, [_data(1, 2, 4, 6)], {"blocksize": 2}),
+    Case("Selu", 7, [IMAGE], {}),
+    Case("HardSigmoid", 7, [IMAGE], {}),
+    Case("Elu", 7, [IMAGE], {"alpha": 0.7}),
+    Case("Flatten", 11, [IMAGE], {"axis": -2}),
+    Case("Cast", 9, [_data(3, 4) * 5], {"to": TensorProto.INT32}),
+    Case("Mod", 10, [_data(3, 4), np.float32([2, -3, 1, 0.7])], {"fmod": 1}),
+    Case("GatherND", 11, [_data(3, 4, 5)], {}, (I64([[0, 1], [-1, 2]]),)),
+    Case("ScatterND", 11, [_data(3, 4)], {}, (I64([[0], [2]]), _data(2, 4))),
+    Case("CumSum", 11, [_data(3, 4)], {"exclusive": 1, "reverse": 1}, (np.int32(1),)),
+    Case("LSTM", 7, [_data(5, 2, 3), _data(2, 16, 3), _data(2, 16, 4), _data(2, 32)], {"hidden_size": 4, "direction": "bidirectional"}, outputs=3),
+    Case("LSTM", 14, [_data(5, 2, 3), _data(1, 16, 3), _data(1, 16, 4), _data(1, 32)], {"hidden_size": 4, "clip": 0.5}, (np.int32([5, 3]),), outputs=3),
+    Case("GRU", 7, [_data(5, 2, 3), _data(1, 12, 3), _data(1, 12, 4), _data(1, 24)], {"hidden_size": 4, "direction": "reverse", "linear_before_reset": 1}, outputs=2),
+    Case("GRU", 14, [_data(5, 2, 3), _data(2, 12, 3), _data(2, 12, 4), _data(2, 24)], {"hidden_size": 4, "direction": "bidirectional"}, (np.int32([4, 5]),), outputs=2),
+    Case("RNN", 7, [_data(5, 2, 3), _data(1, 4, 3), _data(1, 4, 4), _data(1, 8)], {"hidden_size": 4, "activations": ["Relu"]}, outputs=2),
+    Case("Einsum", 12, [_data(2, 3, 4), _data(2, 4, 5)], {"equation": "b i j , b j k -> b k i"}),
+    Case("NonMaxSuppression", 10, [np.abs(_data(1, 6, 4)), _data(1, 2, 6)], {}, (I64([3]), np.float32([0.4]), np.float32([-1]))),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.op}-{c.opset}")
+def test_old_version_equals_onnxruntime(case: Case) -> None:
+    model = case.model()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
+    found = GraphModule(model).eval()(*map(array_to_torch, case.inputs))
+    for y, expected in zip(found, wanted, strict=True):
+        assert isinstance(y, torch.Tensor)
+        assert y.detach().numpy().dtype == expected.dtype
+        np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,98 @@
+"""Interrupted at any point, the same command goes on, and the files are those of a run that never stopped."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.config import Settings, load_settings
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.progress import SilentReporter
+from ltp_pipeline.runner import run
+from ltp_pipeline.stages.training import Training
+from tests.support.cli import start
+
+OPTIONS = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse", "dense"]}}
+FILES = ("model.sparse.onnx", "model.dense.onnx", "baseline/model.sparse.onnx", "trail/001.onnx", "trail/002.onnx")
+
+
+def settings_for(folder: Path) -> Settings:
+    return load_settings(folder / "model.onnx", options=OPTIONS)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    """Wait until the first epoch has left its mark."""
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    copy_to(folder)
+    run(folder / "model.onnx", settings_for(folder), folder / "run", SilentReporter())
+    return files(folder / "run")
+
+
+@pytest.mark.parametrize("stop_after", [1, 25, 45, 80])
+def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
+    example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
+):
+    """Stops are counted in steps: within learning, at its second epoch, in fine-tuning, in the baseline."""
+    taken = 0
+    original = Training._step
+
+    def step(self, *arguments):
+        nonlocal taken
+        taken += 1
+        if taken == stop_after:
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Training, "_step", step)
+    arguments = (example / "model.onnx", settings_for(example), example / "run", SilentReporter())
+    with pytest.raises(KeyboardInterrupt):
+        run(*arguments)
+    assert not (example / "run" / "report.json").exists()
+    run(*arguments)
+    assert files(example / "run") == uninterrupted
+
+
+def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
+    example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+):
+    from ltp_pipeline.stages import training
+
+    monkeypatch.setattr(training, "SAVE_EVERY_SECONDS", 0.0)
+    test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(example, uninterrupted, monkeypatch, 12)
+
+
+def test_a_killed_process_goes_on_and_says_so(example: Path):
+    command = ("run", "model.onnx", "--epochs", 3, "--finetune-epochs", 1, "--no-baseline", "--max-drop", 0.9, "--out", "run")
+    process = start(*command, cwd=example)
+    wait_for(example / "run" / "trail" / "001.onnx", process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (example / "run" / "report.json").exists()
+    again = start(*command, cwd=example)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert "Going on with the run" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_termination_end_with_130_and_keep_what_is_done(example: Path, number: signal.Signals):
+    process = start("run", "model.onnx", "--out", "run", cwd=example)
+    wait_for(example / "run" / "trail" / "001.onnx", process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in err
+    assert "Traceback" not in err

@@ -1,0 +1,219 @@
+"""A run through the command line, and its files recomputed without the project's own code."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from tests.support.cli import invoke
+
+QUICK = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.5", "--set", "gates.min_compression=2")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's folder after a short run in it."""
+    from ltp_pipeline.config import load_settings
+    from ltp_pipeline.demo import copy_to
+    from ltp_pipeline.progress import SilentReporter
+    from ltp_pipeline.runner import run
+
+    folder = tmp_path_factory.mktemp("example")
+    copy_to(folder)
+    options = {
+        "train": {"epochs": 2, "finetune_epochs": 1},
+        "export": {"formats": ["sparse", "packed", "dense"]},
+        "gates": {"max_drop": 0.5},
+    }
+    settings = load_settings(folder / "model.onnx", options=options)
+    run(folder / "model.onnx", settings, folder / "run", SilentReporter())
+    return folder
+
+
+def report_of(folder: Path) -> dict:
+    return json.loads((folder / "run" / "report.json").read_text())
+
+
+def kernels_of(path: Path) -> dict[str, np.ndarray]:
+    """Conv and Gemm weights of a sparse or dense file, read with onnx and numpy alone."""
+    graph = onnx.load(path).graph
+    names = {n.input[1] for n in graph.node if n.op_type in ("Conv", "Gemm")}
+    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in names}
+    for sparse in graph.sparse_initializer:
+        dense = np.zeros(int(np.prod(sparse.dims)), np.float32)
+        dense[numpy_helper.to_array(sparse.indices)] = numpy_helper.to_array(sparse.values)
+        found[sparse.values.name] = dense.reshape(tuple(sparse.dims))
+    return found
+
+
+def test_sparsity_and_nonzeros_of_the_report_are_those_of_the_file(finished: Path):
+    pruned = report_of(finished)["pruned"]
+    for name in ("model.sparse.onnx", "model.dense.onnx"):
+        kernels = kernels_of(finished / "run" / name)
+        nonzeros = sum(np.count_nonzero(w) for w in kernels.values())
+        elements = sum(w.size for w in kernels.values())
+        assert pruned["nonzeros"] == nonzeros
+        assert pruned["sparsity"] == pytest.approx(1 - nonzeros / elements)
+        assert pruned["compression"] == pytest.approx(elements / nonzeros)
+
+
+def test_the_target_compression_is_met_exactly(finished: Path):
+    report = report_of(finished)
+    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 10
+    assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
+
+
+def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
+    data = np.load(finished / "digits.npz")
+    x = data["x_test"].astype(np.float32) * np.float32(0.0625)
+    report = report_of(finished)
+    files = [*report["pruned"]["files"], *report["baseline"]["files"]]
+    paths = [(finished / "run" / f["path"], f["accuracy"]["top1"]) for f in files]
+    for path, stated in [*paths, (finished / "model.onnx", report["original"]["accuracy"]["top1"])]:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        scores = session.run(None, {"image": x})[0]
+        assert stated == pytest.approx((scores.argmax(1) == data["y_test"]).mean()), path
+
+
+def test_drop_is_the_difference_of_the_two_accuracies(finished: Path):
+    report = report_of(finished)
+    difference = report["original"]["accuracy"]["top1"] - report["pruned"]["accuracy"]["top1"]
+    assert report["pruned"]["drop"] == pytest.approx(difference)
+    assert report["pruned"]["drop_interval"][0] <= difference <= report["pruned"]["drop_interval"][1]
+
+
+def test_graph_of_the_sparse_file_is_the_original_one(finished: Path):
+    original, sparse = (onnx.load(finished / p).graph for p in ("model.onnx", "run/model.sparse.onnx"))
+    assert list(original.node) == list(sparse.node)
+    assert list(original.input) == list(sparse.input)
+    assert list(original.output) == list(sparse.output)
+    assert sparse.sparse_initializer
+    onnx.checker.check_model(str(finished / "run" / "model.sparse.onnx"))
+
+
+def test_every_trail_entry_is_a_model_that_runs(finished: Path):
+    x = np.load(finished / "digits.npz")["x_val"].astype(np.float32) * np.float32(0.0625)
+    labels = np.load(finished / "digits.npz")["y_val"]
+    trail = report_of(finished)["trail"]
+    assert [e["entry"] for e in trail] == [1, 2]
+    for entry in trail:
+        session = onnxruntime.InferenceSession(finished / "run" / entry["file"], providers=["CPUExecutionProvider"])
+        accuracy = (session.run(None, {"image": x})[0].argmax(1) == labels).mean()
+        assert accuracy == pytest.approx(entry["accuracy"], abs=0.011)
+
+
+def test_hashes_are_those_of_the_files(finished: Path):
+    for line in (finished / "run" / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split("  ")
+        assert hashlib.sha256((finished / "run" / name).read_bytes()).hexdigest() == digest
+    report = report_of(finished)
+    for file in report["pruned"]["files"]:
+        assert hashlib.sha256((finished / "run" / file["path"]).read_bytes()).hexdigest() == file["sha256"]
+
+
+def test_the_original_file_is_untouched(finished: Path):
+    from importlib import resources
+
+    assert (finished / "model.onnx").read_bytes() == resources.files("ltp_pipeline.demo").joinpath("model.onnx").read_bytes()
+
+
+def test_every_layer_is_listed_with_its_threshold(finished: Path):
+    layers = report_of(finished)["layers"]
+    assert [x["name"] for x in layers][:2] == ["stem.weight", "block1.conv1.weight"]
+    assert all(x["prunable"] and x["threshold"] > 0 and x["temperature"] > 0 and x["nonzeros"] > 0 for x in layers)
+    assert sum(x["nonzeros"] for x in layers) == report_of(finished)["pruned"]["nonzeros"]
+
+
+def test_the_same_command_again_only_judges_the_gates(finished: Path, capsys: pytest.CaptureFixture[str]):
+    before = (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns
+    short = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--export", "packed", "--export", "dense")
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *short, "--max-drop", "0.5")
+    assert result.code == 0, result.err
+    assert "finished already" in result.err
+    assert (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns == before
+
+
+def test_changed_settings_are_refused_by_name(finished: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", "--epochs", 3)
+    assert result.code == 3
+    assert "settings.train.epochs was 2, is now 3" in result.err
+    assert "--fresh" in result.err
+
+
+def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(finished: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 50)
+    assert result.code == 7
+    assert "min_compression: limit 50" in result.err
+    assert invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 9).code == 0
+
+
+def test_a_report_that_does_not_belong_to_its_file_fails(finished: Path, capsys: pytest.CaptureFixture[str]):
+    path = finished / "run" / "model.dense.onnx"
+    content = path.read_bytes()
+    try:
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        result = invoke(capsys, "gate", finished / "run" / "report.json")
+    finally:
+        path.write_bytes(content)
+    assert result.code == 7
+    assert "model.dense.onnx" in result.err
+
+
+def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.CaptureFixture[str]):
+    names = ("report.md", "report.html")
+    before = [(finished / "run" / n).read_bytes() for n in names]
+    assert invoke(capsys, "report", finished / "run").code == 0
+    assert [(finished / "run" / n).read_bytes() for n in names] == before
+
+
+def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):
+    sparse, original = finished / "run" / "model.sparse.onnx", finished / "model.onnx"
+    result = invoke(
+        capsys, "validate", sparse, "--config", finished / "ltp.toml", "--against", original, "--json"
+    )
+    assert result.code == 0, result.err
+    found, report = json.loads(result.out), report_of(finished)
+    assert found["accuracy"] == report["pruned"]["accuracy"]
+    assert found["nonzeros"] == report["pruned"]["nonzeros"]
+    assert found["against"]["drop"] == pytest.approx(report["pruned"]["drop"])
+
+
+def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path, capsys: pytest.CaptureFixture[str]):
+    (example / "ltp.toml").write_text('[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n')
+    arguments = ("--epochs", 3, "--finetune-epochs", 1, "--no-baseline", "--export", "sparse", "--json")
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *arguments)
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["settings"]["budget"]["accuracy_budget"] == 0.01
+    assert any(note.startswith("tried ") for note in report["notes"])
+    assert report["baseline"] is None
+    assert report["baseline_reason"]
+
+
+def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.CaptureFixture[str]):
+    text = (example / "ltp.toml").read_text().replace("[budget]\ntarget_compression = 10\n", "")
+    text += '\n[method]\nlambda = 1e-4\nthreshold_lr_ratio = 0.01\n'
+    (example / "ltp.toml").write_text(text)
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *QUICK[:4], "--no-baseline", "--export", "sparse",
+        "--json", "--set", "gates.min_compression=1", "--set", "gates.max_drop=0.9"
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["pruned"]["compression"] > 1.01
+
+
+def test_excluded_kernels_stay_dense_and_the_target_still_holds(example: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *QUICK, "--no-baseline", "--export", "dense",
+        "--exclude", "stem*", "--exclude", "classifier*", "--json"
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    stem = next(x for x in report["layers"] if x["name"] == "stem.weight")
+    assert (stem["prunable"], stem["reason"], stem["nonzeros"]) == (False, "excluded by 'stem*'", stem["elements"])
+    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 10

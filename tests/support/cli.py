@@ -1,0 +1,48 @@
+"""Run the command line in this process: what it prints, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ltp_pipeline import cli
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
+    """Call the program as a shell would; its own traceback counts as a failure of the test."""
+    capsys.readouterr()
+    before = sys.argv
+    sys.argv = ["ltp-pipeline", *map(str, arguments)]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as done:
+        code = int(done.code or 0)
+    finally:
+        sys.argv = before
+    out, err = capsys.readouterr()
+    return Result(code, out, err)
+
+
+def start(*arguments: object, cwd: Path) -> "subprocess.Popen[str]":
+    """Start the program in a process of its own, for tests that kill it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ltp_pipeline", *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background job ignores SIGINT and hands that on; a terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
+    )

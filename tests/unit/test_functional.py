@@ -1,0 +1,100 @@
+"""The paper's equations against closed forms and finite differences, in float64."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ltp_pipeline.stages.learn_thresholds import functional as F
+
+TAU = torch.tensor(0.04, dtype=torch.float64)
+T = 0.01
+
+
+def weights(seed: int = 0, count: int = 64) -> Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.2
+
+
+def slope(function, x: Tensor, step: float = 1e-6) -> Tensor:
+    """Central difference of an elementwise function."""
+    return (function(x + step) - function(x - step)) / (2 * step)
+
+
+def test_eq_9_keeps_weights_whose_square_is_above_the_threshold():
+    w = torch.tensor([0.1, -0.3, 0.2, -0.2])
+    assert torch.equal(F.hard_prune(w, 0.04 + 1e-6), torch.tensor([0.0, -0.3, 0.0, -0.0]))
+
+
+def test_eq_1_is_the_weight_times_the_sigmoid():
+    w = weights()
+    assert torch.allclose(F.soft_prune(w, TAU, T), w * torch.sigmoid((w**2 - TAU) / T), rtol=1e-12)
+
+
+def test_eq_1_approaches_eq_9_when_the_temperature_falls():
+    w = weights()
+    assert torch.allclose(F.soft_prune(w, TAU, 1e-9), F.hard_prune(w, TAU), atol=1e-9)
+
+
+def test_eq_14_is_the_derivative_of_the_gate():
+    w = weights()
+    assert torch.allclose(F.sigma_T(w, TAU, T), slope(lambda x: F.gate(x, TAU, T), w), atol=1e-6)
+
+
+def test_eq_10_gives_the_gradient_of_the_threshold():
+    w, grad_v = weights(), weights(1)
+    tau = TAU.clone().requires_grad_()
+    (F.soft_prune(w, tau, T) * grad_v).sum().backward()
+    numeric = slope(lambda t: (w * F.gate(w, t, T) * grad_v).sum(), TAU)
+    assert torch.allclose(tau.grad, numeric, rtol=1e-6)
+    assert torch.allclose(tau.grad, (-0.5 * F.sigma_T(w, TAU, T) * grad_v).sum(), rtol=1e-12)
+
+
+def test_eq_10_gives_the_exact_gradient_of_the_weight_when_asked():
+    w = weights().requires_grad_()
+    grad_v = weights(1)
+    (F.soft_prune(w, TAU, T, F.WeightGradient.EXACT) * grad_v).sum().backward()
+    exact = slope(lambda x: x * F.gate(x, TAU, T), w.detach()) * grad_v
+    assert torch.allclose(w.grad, exact, atol=1e-6)
+
+
+def test_eq_4_and_21_treat_the_sigmoid_as_a_constant():
+    w = weights().requires_grad_()
+    grad_v = weights(1)
+    (F.soft_prune(w, TAU, T) * grad_v).sum().backward()
+    assert torch.allclose(w.grad, F.weight_gradient(w.detach(), TAU, T, grad_v), rtol=1e-12)
+    assert torch.allclose(w.grad, torch.sigmoid((w.detach() ** 2 - TAU) / T) * grad_v, rtol=1e-12)
+
+
+def test_eq_2_counts_kept_weights_softly():
+    w = torch.tensor([0.0, 0.5, -0.5, 0.2], dtype=torch.float64)
+    assert F.soft_l0(w, torch.tensor(0.04, dtype=torch.float64), 1e-4).item() == pytest.approx(2.5)
+
+
+def test_eq_16_is_the_derivative_of_eq_2():
+    w = weights()
+    assert torch.allclose(F.soft_l0_slope(w, TAU, T), slope(lambda t: F.soft_l0(w, t, T), TAU), rtol=1e-6)
+    assert torch.allclose(F.soft_l0_slope(w, TAU, T), -0.5 * (F.sigma_T(w, TAU, T) / w).sum(), rtol=1e-9)
+
+
+def test_eq_18_adds_the_weighted_count():
+    assert F.total_loss(torch.tensor(2.0), torch.tensor([3.0, 4.0]), 0.5).item() == 5.5
+
+
+def test_eq_8_moves_the_threshold_against_loss_and_count():
+    step = F.threshold_step(torch.tensor([1.0]), torch.tensor([-4.0]), lam=0.5, lr=0.1)
+    assert step.item() == pytest.approx(0.1)
+
+
+def test_eq_12_scales_with_the_variance_of_the_sizes():
+    w = weights()
+    assert F.temperature(w, 1e-3).item() == pytest.approx(1e-3 * w.abs().var(correction=0).item())
+    assert F.temperature(3 * w, 1e-3).item() == pytest.approx(9 * F.temperature(w, 1e-3).item())
+
+
+@given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.integers(0, 100))
+def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(tau: float, temperature: float, seed: int):
+    w = weights(seed)
+    v = F.soft_prune(w, torch.tensor(tau, dtype=torch.float64), temperature)
+    assert torch.all(v.abs() <= w.abs())
+    assert torch.all(v * w >= 0)

@@ -1,0 +1,55 @@
+"""The composite action's script, run with a stand-in for the program."""
+
+import os
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action runs in bash")
+
+
+def act(folder: Path, status: int = 0, **inputs: str) -> tuple[int, str, str]:
+    """Run the last step; return exit code, the program's arguments and the step's outputs."""
+    program = folder / "ltp-pipeline"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/arguments"\nexit {status}\n', encoding="utf-8")
+    program.chmod(0o755)
+    script = textwrap.dedent((ROOT / "action.yml").read_text(encoding="utf-8").split("      run: |\n")[1])
+    variables = {"MODEL": "", "REPORT": "report.json", "OUT": "out", "OPTIONS": "", **inputs}
+    environment = {**variables, "PATH": f"{folder}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(folder / "output")}
+    done = subprocess.run(["bash", "-eo", "pipefail", "-c", script], env=environment, cwd=folder, check=False)
+    return done.returncode, (folder / "arguments").read_text(), (folder / "output").read_text()
+
+
+def test_prunes_a_model(tmp_path: Path) -> None:
+    code, arguments, output = act(tmp_path, MODEL="a b;$(x).onnx", OPTIONS="--max-drop 0.01\n--exclude 'fc*'")
+    assert code == 0
+    assert arguments.splitlines() == [
+        "run",
+        "a b;$(x).onnx",
+        "--out",
+        "out",
+        "--max-drop",
+        "0.01",
+        "--exclude",
+        "'fc*'",
+    ]
+    assert output == "report=out/report.json\n"
+
+
+@pytest.mark.parametrize("status", [0, 3, 7])
+def test_judges_a_report_and_keeps_the_exit_code(tmp_path: Path, status: int) -> None:
+    code, arguments, output = act(tmp_path, status)
+    assert code == status
+    assert arguments.splitlines() == ["gate", "report.json"]
+    assert output == "report=report.json\n"
+
+
+def test_every_input_that_is_used_is_declared() -> None:
+    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    declared = set(re.findall(r"^  ([\w-]+):$", text.split("outputs:")[0], flags=re.MULTILINE))
+    assert set(re.findall(r"inputs\.([\w-]+)", text)) == declared

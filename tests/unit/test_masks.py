@@ -1,0 +1,73 @@
+"""Masks: exact counts, floors, ties."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ltp_pipeline.config import MethodSettings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import Kernel
+from ltp_pipeline.stages.learn_thresholds import masks
+
+
+def layers(seed: int, *sizes: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {f"layer{i}": torch.randn(n, generator=generator) for i, n in enumerate(sizes)}
+
+
+@given(st.integers(0, 50), st.integers(6, 160))
+def test_exactly_as_many_weights_stay_as_asked(seed: int, count: int):
+    weights = layers(seed, 30, 50, 80)
+    scale = {"layer0": 1.0, "layer1": 0.1, "layer2": 10.0}
+    found = masks.keep_exactly(weights, scale, dict.fromkeys(weights, 2), count)
+    assert sum(int(m.sum()) for m in found.values()) == count
+    assert all(int(m.sum()) >= 2 for m in found.values())
+
+
+@given(st.integers(0, 50))
+def test_within_a_layer_the_largest_weights_stay(seed: int):
+    weights = layers(seed, 40, 60)
+    found = masks.keep_exactly(weights, {"layer0": 1.0, "layer1": 3.0}, {"layer0": 0, "layer1": 0}, 37)
+    for name, mask in found.items():
+        kept, gone = weights[name].abs()[mask], weights[name].abs()[~mask]
+        assert not kept.numel() or not gone.numel() or kept.min() >= gone.max()
+
+
+def test_equal_thresholds_rank_all_weights_by_size():
+    weights = layers(3, 40, 60)
+    found = masks.keep_exactly(weights, dict.fromkeys(weights, 1.0), dict.fromkeys(weights, 0), 10)
+    everything = torch.cat(list(weights.values())).abs()
+    assert torch.equal(torch.cat(list(found.values())), everything >= everything.sort(descending=True).values[9])
+
+
+def test_equal_weights_do_not_break_the_count():
+    assert int(masks.keep_largest(torch.ones(9), 4).sum()) == 4
+
+
+def test_a_floor_widens_a_mask_that_would_be_too_small():
+    w = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    assert masks.keep_above(w, 1.0, 2).tolist() == [False, False, True, True]
+
+
+def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[Kernel]:
+    reasons = reasons or (None,) * len(sizes)
+    return [Kernel(f"k{i}", "Conv", (n,), reason) for i, (n, reason) in enumerate(zip(sizes, reasons, strict=True))]
+
+
+def test_kernels_that_are_not_pruned_count_against_the_target():
+    found = kernels(1000, 100, reasons=(None, "excluded"))
+    present = {"k0": 1000, "k1": 100}
+    assert masks.wanted_nonzeros(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
+
+
+def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
+    found = kernels(1000)
+    lowest = masks.floors(found, MethodSettings(floor=0.1))
+    with pytest.raises(InputError, match=r"10\.0× is the most"):
+        masks.wanted_nonzeros(found, {"k0": 1000}, lowest, 20.0)
+
+
+def test_a_target_below_the_present_sparsity_is_refused():
+    with pytest.raises(InputError, match=r"already has compression 10\.00×"):
+        masks.wanted_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)

@@ -1,0 +1,109 @@
+"""The registry: one function per operator and version, with the standard's attributes and defaults."""
+
+import inspect
+
+import pytest
+from onnx import defs, helper
+
+from ltp_pipeline.stages.import_model import graph_module, registry  # noqa: F401 - fills the registry
+from ltp_pipeline.stages.import_model.registry import CONTEXT_KEYWORDS, Op, all_ops, find, op, schema_version
+
+OLDEST_OPSET = 7
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_OPS", {key: list(versions) for key, versions in registry._OPS.items()})
+
+
+def test_a_second_registration_is_refused() -> None:
+    with pytest.raises(ValueError, match="Relu is registered twice for version 1"):
+        op("Relu")(lambda x: x)
+
+
+def test_two_versions_live_side_by_side() -> None:
+    op("Relu", since=14)(lambda x: x)
+    assert [o.since for o in all_ops() if o.name == "Relu"] == [1, 14]
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "since"),
+    [
+        ("Clip", 7, 6),
+        ("Clip", 10, 6),
+        ("Clip", 11, 11),
+        ("Clip", 13, 11),
+        ("Softmax", 12, 1),
+        ("Softmax", 13, 13),
+        ("ReduceMean", 17, 1),
+        ("ReduceMean", 18, 18),
+        ("ReduceSum", 12, 1),
+        ("ReduceSum", 13, 13),
+        ("Resize", 10, 10),
+        ("Resize", 19, 11),
+        ("BatchNormalization", 13, 7),
+        ("BatchNormalization", 14, 14),
+        ("GroupNormalization", 18, 18),
+        ("GroupNormalization", 21, 21),
+    ],
+)
+def test_the_newest_version_not_beyond_the_models_schema_is_found(name: str, opset: int, since: int) -> None:
+    found = find(name, opset)
+    assert found is not None
+    assert found.since == since
+
+
+def test_an_operator_that_does_not_exist_yet_is_not_found() -> None:
+    assert schema_version("Gelu", 19) is None
+    assert find("Gelu", 19) is None
+    assert find("Gelu", 20) is not None
+
+
+def test_an_unknown_operator_is_not_found() -> None:
+    assert find("NoSuchOperator", 17) is None
+    assert find("Relu", 17, "com.example") is None
+
+
+def test_both_spellings_of_the_standard_domain_are_one() -> None:
+    assert find("Relu", 17, "ai.onnx") is find("Relu", 17)
+
+
+def test_the_walkers_keywords_are_not_attributes() -> None:
+    found = find("BatchNormalization", 14)
+    assert found is not None
+    assert found.context == {"training", "n_outputs"}
+    assert not CONTEXT_KEYWORDS & found.attributes.keys()
+
+
+def _schemas(implementation: Op) -> list[defs.OpSchema]:
+    """The versions of the standard that an implementation runs."""
+    history = [s for s in defs.get_all_schemas_with_history() if s.name == implementation.name and s.domain == ""]
+    newest_old = max((s.since_version for s in history if s.since_version <= OLDEST_OPSET), default=0)
+    wanted = [s for s in history if s.since_version >= newest_old]
+    return [s for s in wanted if find(s.name, s.since_version) is implementation]
+
+
+@pytest.mark.parametrize("implementation", [o for o in all_ops() if o.domain == ""], ids=lambda o: f"{o.name}-{o.since}")
+def test_attributes_and_defaults_are_the_standards(implementation: Op) -> None:
+    schemas = _schemas(implementation)
+    assert schemas, "no model can mean this version"
+    keywords = inspect.signature(implementation.function).parameters
+    known = {name for schema in schemas for name in schema.attributes}
+    assert implementation.attributes.keys() <= known
+    for schema in schemas:
+        for name, attribute in schema.attributes.items():
+            assert name in implementation.attributes, f"version {schema.since_version} has the attribute {name}"
+            given = keywords[name].default
+            if attribute.required:
+                assert given is inspect.Parameter.empty or len(schemas) > 1
+            elif attribute.default_value.name:
+                default = helper.get_attribute_value(attribute.default_value)
+                if isinstance(default, bytes):
+                    default = default.decode()
+                elif isinstance(default, list):
+                    default = [d.decode() if isinstance(d, bytes) else d for d in default]
+                    given = list(given)
+                assert given == pytest.approx(default), name
+            else:
+                assert given is not inspect.Parameter.empty, f"{name} is optional"
