@@ -11,15 +11,15 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
 from ltp_pipeline.exporters.dense import tidy
-from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group
+from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
-GROUP = 2**26  # elements decoded together; more would only take more memory
-CHAIN = 700  # bytes: about what one more chain of decoding nodes takes
-MEMBER = 110  # bytes: about what one more tensor in a chain takes
+GROUP = 2**18  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
+CHAIN = 400  # bytes: about what one more chain of decoding nodes takes
+MEMBER = 250  # bytes: about what one more tensor in a chain takes
 WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
-KINDS = (*packed_codec.CHOICES, packed_codec.MASK)
+KINDS = packed_codec.KINDS
 DENSE = len(KINDS)  # the column after theirs
 
 
@@ -96,15 +96,15 @@ def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
         alike = [kernel for kernel in kernels if kernel.group == key]
         chosen = _choose(np.array([kernel.costs for kernel in alike]))
         for column, kind in enumerate(KINDS):
-            members, size = list[_Kernel](), 0
+            together, codes = list[_Kernel](), 0
             for kernel in (k for k, choice in zip(alike, chosen, strict=True) if choice == column):
-                if members and size + kernel.kept.stored.size > GROUP:
-                    yield kind, members
-                    members, size = [], 0
-                members.append(kernel)
-                size += kernel.kept.stored.size
-            if members:
-                yield kind, members
+                if together and (codes > GROUP or kind == packed_codec.MASK):
+                    yield kind, together
+                    together, codes = [], 0
+                together.append(kernel)
+                codes += kernel.where.size
+            if together:
+                yield kind, together
 
 
 def _choose(costs: Array) -> Array:
@@ -121,25 +121,24 @@ def _choose(costs: Array) -> Array:
         if total(fewer) > total(allowed):
             break
         allowed = fewer
-    return np.array(allowed)[weighed[:, allowed].argmin(axis=1)]
+    choice: Array = np.array(allowed)[weighed[:, allowed].argmin(axis=1)]
+    return choice
 
 
 def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:
     """A group and the tensors that hold it."""
-    starts = np.cumsum([0, *(kernel.kept.stored.size for kernel in kernels)])
-    where = np.concatenate([kernel.where + start for kernel, start in zip(kernels, starts, strict=False)])
-    nonzeros = np.concatenate([kernel.kept.stored.reshape(-1)[kernel.where] for kernel in kernels])
-    kind, codes, stored = packed_codec.make(kind, where, nonzeros, int(starts[-1]))
     data_type, values = kernels[0].group
-    members = tuple((kernel.name, tuple(kernel.tensor.dims)) for kernel in kernels)
-    group = Group(index, kind, data_type, values, members)
-    code_type = TensorProto.UINT16 if codes.dtype == np.uint16 else TensorProto.UINT8
-    parts = [
-        tensors.make(group.name(kind), code_type, codes),
-        tensors.make(group.name(lossy.PARTS[values]), lossy.DATA_TYPES.get(values, data_type), stored),
+    coded = [
+        packed_codec.encode(kind, k.where, k.kept.stored.reshape(-1)[k.where], k.kept.stored.size) for k in kernels
     ]
-    # `save` must still see that the model kept its weights in a second file.
-    if any(kernel.tensor.external_data for kernel in kernels):
-        parts[1].external_data.add(key="location", value="")
-    scales = [(f"{nth}scale", kernel.kept.scale) for nth, kernel in enumerate(kernels)]
-    return group, parts + [tensors.make(group.name(n), data_type, s) for n, s in scales if s is not None]
+    members = [Member(k.name, tuple(k.tensor.dims), codes.size) for k, (codes, _) in zip(kernels, coded, strict=True)]
+    group = Group(index, kind, data_type, values, tuple(members))
+    codes = packed_codec.pack(kind, np.concatenate([codes for codes, _ in coded]))
+    code_type = TensorProto.UINT16 if codes.dtype == np.uint16 else TensorProto.UINT8
+    parts = [tensors.make(group.name(kind), code_type, codes)]
+    stored_type = lossy.DATA_TYPES.get(values, data_type)
+    for nth, (kernel, (_, stored)) in enumerate(zip(kernels, coded, strict=True)):
+        parts.append(tensors.make(group.name(lossy.PARTS[values], nth), stored_type, stored, like=kernel.tensor))
+        if kernel.kept.scale is not None:
+            parts.append(tensors.make(group.name("scale", nth), data_type, kernel.kept.scale))
+    return group, parts

@@ -13,11 +13,11 @@ import numpy as np
 from ltp_pipeline.exporters.tensors import Array
 
 ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
-WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "4o": 4, "8f": 8}
+WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "8f": 8}
+GAPS = tuple(WIDTHS)
+QUICK = tuple(kind for kind in GAPS if kind.endswith("v"))  # to decode
 MASK = "m"
-KINDS = (*WIDTHS, MASK)
-QUICK = ("4v", "5v", "6v", "7v", "8v", "16v")  # to decode
-CHOICES = (*QUICK, "4f", "8f")  # an odd number of codes turns 4f into 4o
+KINDS = (*GAPS, MASK)
 
 
 def top(kind: str) -> int:
@@ -27,42 +27,28 @@ def top(kind: str) -> int:
 
 def sizes(where: Array, size: int) -> dict[str, tuple[float, int]]:
     """For each kind, the bytes of codes and the number of values that these ascending positions within `size` take."""
-    found: dict[str, tuple[float, int]] = {MASK: (size / 8, where.size)}
+    found: dict[str, tuple[float, int]] = {MASK: (size / 8, where.size + 1)}
     steps = _steps(where)
-    for kind in CHOICES:
+    for kind in GAPS:
         entries = where.size + int(_bridges(steps[kind[-1]], kind).sum())
-        found[kind] = (entries * _bits(kind) / 8, entries if kind in QUICK else where.size)
+        rows = ROWS.get(WIDTHS[kind])
+        bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
+        found[kind] = (entries * bits / 8, entries if kind in QUICK else where.size + 1)
     return found
 
 
-def make(kind: str, where: Array, values: Array, size: int) -> tuple[str, Array, Array]:
-    """The kind as it came out, the codes and the stored values."""
+def encode(kind: str, where: Array, values: Array, size: int) -> tuple[Array, Array]:
+    """One code for each entry (eight elements, for a mask), and the values to store."""
     if kind == MASK:
-        return kind, _mask(where, size), _after_zero(values)
-    width = WIDTHS[kind]
+        present = np.zeros(size, bool)
+        present[where] = True
+        return np.packbits(present, bitorder="little"), _after_zero(values)
     codes, ends = _codes(_steps(where)[kind[-1]], kind)
     if kind not in QUICK:
-        if width == 4 and codes.size % 2:
-            kind, codes = "4o", np.append(codes, codes.dtype.type(0))
-        return kind, (_spread(codes, width) if width in ROWS else codes), _after_zero(values)
+        return codes, _after_zero(values)
     stored = np.zeros(codes.size, values.dtype)
     stored[ends] = values
-    if width not in ROWS:
-        return kind, codes, stored
-    spare = -codes.size % (ROWS[width] + 1)
-    if spare:  # explicit zeros within the longest gap fill the last bytes up
-        longest = int(codes.argmax()) if codes.size else 0
-        if not codes.size or codes[longest] <= spare:
-            return make("8v", where, values, size)
-        codes[longest] -= spare
-        codes = np.insert(codes, longest, [1] * spare)
-        stored = np.insert(stored, longest, [0] * spare)
-    return kind, _spread(codes, width), stored
-
-
-def _bits(kind: str) -> float:
-    rows = ROWS.get(WIDTHS[kind])
-    return 8 * rows / (rows + 1) if rows else WIDTHS[kind]
+    return codes, stored
 
 
 def _steps(where: Array) -> dict[str, Array]:
@@ -99,25 +85,33 @@ def high_weights(width: int) -> Array:
     return weights
 
 
-def _spread(codes: Array, width: int) -> Array:
-    rows = codes.reshape(ROWS[width] + 1, -1)
+def pack(kind: str, codes: Array) -> Array:
+    """Codes as they are stored; narrow ones get zeros at the end to fill the last bytes."""
+    width = WIDTHS.get(kind, 8)
+    if width not in ROWS:
+        return codes
+    rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(ROWS[width] + 1, -1)
     high = rows[-1] // high_weights(width)[:, None] % (1 << (8 - width))
     packed: Array = rows[:-1] | (high << width).astype(np.uint8)
     return packed if ROWS[width] > 1 else packed.reshape(-1)
 
 
-def _gathered(packed: Array, width: int) -> Array:
-    if packed.shape[:-1] != (() if ROWS[width] == 1 else (ROWS[width],)):
-        raise ValueError("has codes of the wrong shape")
-    rows = packed.reshape(ROWS[width], -1)
-    last = high_weights(width) @ (rows >> width).astype(np.int64)
-    return np.concatenate([(rows & (1 << width) - 1).reshape(-1), last])
+def padding(kind: str, codes: int) -> int:
+    """How many zeros follow this many codes."""
+    return -codes % (ROWS.get(WIDTHS.get(kind, 8), 0) + 1)
 
 
-def _mask(where: Array, size: int) -> Array:
-    present = np.zeros(size, bool)
-    present[where] = True
-    return np.packbits(present, bitorder="little")
+def unpack(kind: str, packed: Array) -> Array:
+    """All codes, padding included; ValueError for what `pack` does not write."""
+    width = WIDTHS.get(kind, 8)
+    rows = ROWS.get(width, 1)
+    if packed.dtype != (np.uint16 if width == 16 else np.uint8) or packed.shape[:-1] != (() if rows == 1 else (rows,)):
+        raise ValueError("has codes of the wrong type or shape")
+    if width not in ROWS:
+        return packed
+    table = packed.reshape(rows, -1)
+    last = high_weights(width) @ (table >> width).astype(np.int64)
+    return np.concatenate([(table & (1 << width) - 1).reshape(-1), last])
 
 
 def _after_zero(values: Array) -> Array:
@@ -128,12 +122,13 @@ def _after_zero(values: Array) -> Array:
 
 def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
     """The dense flat array; ValueError for codes and values that no encoder wrote."""
-    if not codes.ndim or values.ndim != 1 or codes.dtype != (np.uint16 if kind == "16v" else np.uint8):
-        raise ValueError("has codes or values of the wrong type or shape")
-    if kind == MASK:
-        where, values = _from_mask(codes.reshape(-1), values, size)
-    else:
-        where, values = _from_gaps(kind, codes, values, size)
+    where, count = _positions(kind, codes, size)
+    if kind not in QUICK:
+        if values.shape != (count + 1,) or values[:1].tobytes().strip(b"\0"):
+            raise ValueError(f"has {values.size} values, where a zero and {count} are needed")
+        values = values[1:]
+    elif values.shape != (count,):
+        raise ValueError(f"has {values.size} values for {count} gaps")
     if (where[1:] <= where[:-1]).any():
         raise ValueError("has duplicated positions")
     dense = np.zeros(size, values.dtype)
@@ -141,32 +136,17 @@ def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
     return dense
 
 
-def _from_mask(codes: Array, values: Array, size: int) -> tuple[Array, Array]:
-    if codes.size != -(-size // 8):
-        raise ValueError(f"has a mask of {codes.size} bytes for {size} elements")
-    where = np.flatnonzero(np.unpackbits(codes, bitorder="little").view(bool))
-    if where.size and where[-1] >= size:
-        raise ValueError("has a mask that runs past the end")
-    return where, _checked(values, where.size)
-
-
-def _from_gaps(kind: str, codes: Array, values: Array, size: int) -> tuple[Array, Array]:
-    valued = kind.endswith("v")
-    codes = _gathered(codes, WIDTHS[kind]) if WIDTHS[kind] in ROWS else codes.reshape(-1)
-    steps = (codes[:-1] if kind == "4o" else codes).astype(np.int64)
-    real = np.ones(steps.size, bool) if valued else steps < top(kind)
-    where = np.cumsum(steps) if valued else np.cumsum(steps + real) - 1
-    if where.size and where[-1] >= size:
-        raise ValueError("has gaps that run past the end")
-    if not valued:
-        return where[real], _checked(values, int(real.sum()))
-    if values.size != where.size:
-        raise ValueError(f"has {values.size} values for {where.size} gaps")
-    return where, values
-
-
-def _checked(values: Array, count: int) -> Array:
-    """The values after the leading zero."""
-    if values.size != count + 1 or values[:1].tobytes().strip(b"\0"):
-        raise ValueError(f"has {values.size} values, where a zero and {count} are needed")
-    return values[1:]
+def _positions(kind: str, codes: Array, size: int) -> tuple[Array, int]:
+    if kind == MASK:
+        if codes.size != -(-size // 8):
+            raise ValueError(f"has a mask of {codes.size} bytes for {size} elements")
+        where = np.flatnonzero(np.unpackbits(codes, bitorder="little").view(bool))
+        last = where
+    else:
+        steps = codes.astype(np.int64)
+        real = np.ones(steps.size, bool) if kind in QUICK else steps < top(kind)
+        last = np.cumsum(steps) if kind in QUICK else np.cumsum(steps + real) - 1
+        where = last[real]
+    if last.size and last[-1] >= size:
+        raise ValueError("has positions that run past the end")
+    return where, where.size

@@ -2,12 +2,11 @@
 
 What decides the choice of ops (measured with onnxruntime 1.31): NonZero and Compress are never folded, nor is
 DequantizeLinear by default; Gather is six times slower than GatherElements, broadcasting BitShift than a table; and
-folding costs 0.1 ms for every node, whatever its size, which is why tensors are decoded together and then split.
+every node costs time, whatever its size, which is why the codes of many tensors are unpacked together and then split.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,28 +21,32 @@ SPLIT_INPUT_OPSET = 13  # before, the sizes are an attribute
 
 
 @dataclass(frozen=True)
+class Member:
+    """One packed tensor: its own name, its dims, and how many of its group's codes are its."""
+
+    weight: str
+    dims: tuple[int, ...]
+    codes: int
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensor."""
+        return int(np.prod(self.dims, dtype=np.int64))
+
+
+@dataclass(frozen=True)
 class Group:
-    """Tensors that are packed as one run of elements, and what must be known of them to write their decoder."""
+    """Tensors whose codes are stored as one, and what must be known of them to write their decoder."""
 
     index: int
     kind: str  # of codes, see packed_codec
     data_type: int
     values: str  # "own", or the lossy "fp16" and "int8"
-    members: tuple[tuple[str, tuple[int, ...]], ...]  # name and dims of each tensor
+    members: tuple[Member, ...]
 
-    @property
-    def sizes(self) -> list[int]:
-        """Elements of each tensor."""
-        return [int(np.prod(dims, dtype=np.int64)) for _, dims in self.members]
-
-    @property
-    def size(self) -> int:
-        """Elements of all tensors."""
-        return sum(self.sizes)
-
-    def name(self, part: object) -> str:
-        """The name of one of its parts."""
-        return f"{PREFIX}{self.index}/{part}"
+    def name(self, part: str, nth: int | None = None) -> str:
+        """The name of a part of the group, or of its nth member."""
+        return f"{PREFIX}{self.index}/{part}" if nth is None else f"{PREFIX}{self.index}/{part}.{nth}"
 
 
 @dataclass
@@ -59,65 +62,79 @@ class Decoder:
             self.nodes[output] = helper.make_node(op, inputs, [output], **attributes)
         return output
 
-    def constant(self, name: str, data_type: int, make: Callable[[], object]) -> str:
+    def constant(self, name: str, data_type: int, content: object) -> str:
         """One constant; the same name is the same content."""
         name = PREFIX + name
         if name not in self.constants:
-            dtype = helper.tensor_dtype_to_np_dtype(data_type)
-            self.constants[name] = tensors.make(name, data_type, np.asarray(make(), dtype))
+            array = np.asarray(content, helper.tensor_dtype_to_np_dtype(data_type))
+            self.constants[name] = tensors.make(name, data_type, array)
         return name
 
-    def integer(self, value: int, data_type: int, shape: tuple[int, ...] = ()) -> str:
+    def integer(self, value: int, data_type: int) -> str:
         """A single number."""
-        name = f"{'v' if shape else 'k'}{data_type}/{value}"
-        return self.constant(name, data_type, lambda: np.full(shape, value))
+        return self.constant(f"k{data_type}/{value}", data_type, value)
+
+    def vector(self, name: str, content: Sequence[int]) -> str:
+        """A list of int64."""
+        return self.constant(name, TensorProto.INT64, content)
 
 
 def decoder(group: Group, opset: int) -> Decoder:
     """The nodes that end in the tensors' own names."""
-    into, name = Decoder(), group.name
-    values = name("v")
-    if group.values != "own":
-        values = into.add("Cast", [name(group.values)], name("x"), to=group.data_type)
-    if group.kind == packed_codec.MASK:
-        flat = _from_mask(group, values, into)
-    else:
-        where, values = _from_gaps(group, values, into)
-        flat = into.add("ScatterElements", [_zeros(group, into), where, values], name("d"))
-    for part, (weight, dims), nth in zip(_split(group, flat, opset, into), group.members, count(), strict=False):
-        shape = into.constant("s" + ".".join(map(str, dims)), TensorProto.INT64, lambda dims=dims: np.array(dims))
-        if group.values == "int8":
-            shaped = into.add("Reshape", [part, shape], name(f"{nth}w"))
-            into.add("Mul", [shaped, name(f"{nth}scale")], weight)
+    into = Decoder()
+    mask = group.kind == packed_codec.MASK
+    codes = _bits(group, into) if mask else _steps(group, opset, into)
+    for nth, member in enumerate(group.members):
+
+        def name(part: str, nth: int = nth) -> str:
+            return group.name(part, nth)
+
+        values = name("v")
+        if group.values != "own":
+            values = into.add("Cast", [name(group.values)], name("x"), to=group.data_type)
+        if mask:
+            flat = _pick(name, values, codes[nth], into)
         else:
-            into.add("Reshape", [part, shape], weight)
+            where, values = _where(group, name, values, codes[nth], into)
+            flat = into.add("ScatterElements", [_zeros(group.data_type, member.size, into), where, values], name("d"))
+        shape = into.vector(f"s{'.'.join(map(str, member.dims))}", member.dims)
+        if group.values == "int8":
+            shaped = into.add("Reshape", [flat, shape], name("w"))
+            into.add("Mul", [shaped, name("scale")], member.weight)
+        else:
+            into.add("Reshape", [flat, shape], member.weight)
     return into
 
 
-def _split(group: Group, flat: str, opset: int, into: Decoder) -> list[str]:
-    if len(group.members) == 1:
-        return [flat]
-    outputs = [group.name(nth) for nth in range(len(group.members))]
+def _steps(group: Group, opset: int, into: Decoder) -> list[str]:
+    """The codes of each member, as int32."""
+    width = packed_codec.WIDTHS[group.kind]
+    codes = _narrow(group, width, into) if width in packed_codec.ROWS else group.name(group.kind)
+    steps = into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32)
+    sizes = [member.codes for member in group.members]
+    padding = packed_codec.padding(group.kind, sum(sizes))
+    if padding:
+        sizes.append(padding)
+    if len(sizes) == 1:
+        return [steps]
+    outputs = [group.name("s", nth) for nth in range(len(sizes))]
     if opset < SPLIT_INPUT_OPSET:
-        into.nodes[outputs[0]] = helper.make_node("Split", [flat], outputs, axis=0, split=group.sizes)
+        into.nodes[outputs[0]] = helper.make_node("Split", [steps], outputs, axis=0, split=sizes)
     else:
-        sizes = into.constant(f"{group.index}/n", TensorProto.INT64, lambda: np.array(group.sizes))
-        into.nodes[outputs[0]] = helper.make_node("Split", [flat, sizes], outputs, axis=0)
+        into.nodes[outputs[0]] = helper.make_node("Split", [steps, into.vector(f"{group.index}/n", sizes)], outputs)
     return outputs
 
 
-def _from_gaps(group: Group, values: str, into: Decoder) -> tuple[str, str]:
-    name, width = group.name, packed_codec.WIDTHS[group.kind]
+def _where(group: Group, name: Callable[[str], str], values: str, steps: str, into: Decoder) -> tuple[str, str]:
+    """Where the values go, and the values."""
     axis = into.integer(0, TensorProto.INT64)
-    codes = _narrow(group, width, into) if width in packed_codec.ROWS else name(group.kind)
-    steps = into.add("Cast", [codes], name("c"), to=TensorProto.INT32)
-    if group.kind.endswith("v"):
+    if group.kind in packed_codec.QUICK:
         return into.add("CumSum", [steps, axis], name("p")), values
     top = into.integer(packed_codec.top(group.kind), TensorProto.INT32)
     real = into.add("Cast", [into.add("Less", [steps, top], name("t"))], name("r"), to=TensorProto.INT32)
     ends = into.add("CumSum", [into.add("Add", [steps, real], name("a")), axis], name("e"))
     where = into.add("Sub", [ends, into.integer(1, TensorProto.INT32)], name("p"))
-    return where, _pick(group, values, real, into)
+    return where, _pick(name, values, real, into)
 
 
 def _narrow(group: Group, width: int, into: Decoder) -> str:
@@ -125,50 +142,44 @@ def _narrow(group: Group, width: int, into: Decoder) -> str:
     name, codes = group.name, group.name(group.kind)
     low = into.add("Mod", [codes, into.integer(1 << width, TensorProto.UINT8)], name("l"))
     high = into.add("BitShift", [codes, into.integer(width, TensorProto.UINT8)], name("h"), direction="RIGHT")
-    if group.kind == "4o":
-        bounds = [into.integer(n, TensorProto.INT64, (1,)) for n in (0, -1)]
-        high = into.add("Slice", [high, *bounds], name("h1"))
     if packed_codec.ROWS[width] == 1:
         return into.add("Concat", [low, high], name("b"), axis=0)
-    weights = into.constant(f"w{width}", TensorProto.UINT8, lambda: packed_codec.high_weights(width)[None])
+    weights = into.constant(f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None])
     last = into.add("Cast", [into.add("MatMulInteger", [weights, high], name("q"))], name("o"), to=TensorProto.UINT8)
     rows = into.add("Concat", [low, last], name("b"), axis=0)
-    return into.add("Reshape", [rows, into.integer(-1, TensorProto.INT64, (1,))], name("f"))
+    return into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
 
 
-def _from_mask(group: Group, values: str, into: Decoder) -> str:
-    name = group.name
+def _bits(group: Group, into: Decoder) -> list[str]:
+    """One number, 0 or 1, for each element; a mask is always alone in its group."""
+    name, size = group.name, group.members[0].size
     octets = into.add("Cast", [name(group.kind)], name("c"), to=TensorProto.INT32)
     rows = into.add("Gather", [_bit_table(into), octets], name("b"))
-    bits = into.add("Reshape", [rows, into.integer(-1, TensorProto.INT64, (1,))], name("r"))
-    if group.size % 8:
-        bounds = [into.integer(n, TensorProto.INT64, (1,)) for n in (0, group.size)]
-        bits = into.add("Slice", [bits, *bounds], name("r1"))
-    return _pick(group, values, bits, into)
+    bits = into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
+    if size % 8:
+        bits = into.add("Slice", [bits, into.vector("start", [0]), into.vector(f"s{size}", [size])], name("u"))
+    return [bits]
 
 
-def _pick(group: Group, values: str, real: str, into: Decoder) -> str:
+def _pick(name: Callable[[str], str], values: str, real: str, into: Decoder) -> str:
     """The next value where `real` is one; the first of all values, which is zero, where it is zero."""
-    name = group.name
     rank = into.add("CumSum", [real, into.integer(0, TensorProto.INT64)], name("k"))
     return into.add("GatherElements", [values, into.add("Mul", [rank, real], name("i"))], name("g"))
 
 
-def _zeros(group: Group, into: Decoder) -> str:
-    size = into.integer(group.size, TensorProto.INT64, (1,))
-    output = f"{PREFIX}z{group.data_type}/{group.size}"
-    if group.data_type == TensorProto.FLOAT:
-        return into.add("ConstantOfShape", [size], output)
-    if group.data_type == TensorProto.BFLOAT16:  # which ConstantOfShape cannot make before opset 20
-        wide = into.add("ConstantOfShape", [size], f"{PREFIX}z{TensorProto.FLOAT}/{group.size}")
-        return into.add("Cast", [wide], output, to=group.data_type)
-    zero = tensors.make("", group.data_type, np.zeros(1))
-    return into.add("ConstantOfShape", [size], output, value=zero)
+def _zeros(data_type: int, size: int, into: Decoder) -> str:
+    shape, output = into.vector(f"s{size}", [size]), f"{PREFIX}z{data_type}/{size}"
+    if data_type == TensorProto.FLOAT:
+        return into.add("ConstantOfShape", [shape], output)
+    if data_type == TensorProto.BFLOAT16:  # which ConstantOfShape cannot make before opset 20
+        wide = into.add("ConstantOfShape", [shape], f"{PREFIX}z{TensorProto.FLOAT}/{size}")
+        return into.add("Cast", [wide], output, to=data_type)
+    return into.add("ConstantOfShape", [shape], output, value=tensors.make("", data_type, np.zeros(1)))
 
 
 def _bit_table(into: Decoder) -> str:
-    octets = into.constant("octets", TensorProto.UINT8, lambda: np.arange(256).reshape(256, 1))
-    places = into.constant("places", TensorProto.UINT8, lambda: np.arange(8))
+    octets = into.constant("octets", TensorProto.UINT8, np.arange(256).reshape(256, 1))
+    places = into.constant("places", TensorProto.UINT8, np.arange(8))
     shifted = into.add("BitShift", [octets, places], f"{PREFIX}shifted", direction="RIGHT")
     bits = into.add("Mod", [shifted, into.integer(2, TensorProto.UINT8)], f"{PREFIX}bits")
     return into.add("Cast", [bits], f"{PREFIX}table", to=TensorProto.INT32)

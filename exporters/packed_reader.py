@@ -1,14 +1,15 @@
 """Packed files read back. The decoding nodes are written anew, and nothing that differs from them is taken."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import lossy, packed_codec, packed_graph, tensors
-from ltp_pipeline.exporters.packed_graph import PREFIX, Group
+from ltp_pipeline.exporters.packed_graph import PREFIX, Group, Member
 from ltp_pipeline.exporters.tensors import Array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
@@ -18,7 +19,7 @@ _NEUTRAL = {"allowzero": 0, "axis": 0, "exclusive": 0, "fmod": 0, "reduction": b
 
 def encoded_names(model: ModelProto) -> list[str]:
     """The names of the packed tensors."""
-    return [name for group in _find(model) for name, _ in group.members]
+    return [member.weight for group in _find(model) for member in group.members]
 
 
 def decode(model: ModelProto, names: Collection[str]) -> tuple[dict[str, TensorProto], set[str]]:
@@ -31,12 +32,12 @@ def decode(model: ModelProto, names: Collection[str]) -> tuple[dict[str, TensorP
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     opset = packed_graph.opset_of(model)
     for group in groups:
-        if any(name in names for name, _ in group.members):
+        if any(member.weight in names for member in group.members):
             _check(group, opset, nodes, initializers, added)
-            for (name, dims), array in zip(group.members, _arrays(group, initializers), strict=True):
-                if name in decoded:
-                    raise _edited(name)
-                decoded[name] = tensors.make(name, group.data_type, array.reshape(dims))
+            for tensor in _dense(group, initializers):
+                if tensor.name in decoded:
+                    raise _edited(tensor.name)
+                decoded[tensor.name] = tensor
     return decoded, added
 
 
@@ -51,26 +52,38 @@ def _find(model: ModelProto) -> list[Group]:
 
 
 def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]) -> Group:
-    head, kind = f"{PREFIX}{match[1]}/", match[2]
-    values = next((v for v, part in lossy.PARTS.items() if head + part in initializers), None)
+    kind, shell = match[2], Group(int(match[1]), match[2], 0, "own", ())
+    values = next((v for v, part in lossy.PARTS.items() if shell.name(part, 0) in initializers), None)
     if values is None:
         raise _edited(match[0])
-    flat = head + ("g" if kind == packed_codec.MASK else "d")
-    split = users.get(flat, NodeProto())
-    parts = list(split.output) if split.op_type == "Split" else [flat]
-    members = []
-    for nth, part in enumerate(parts):
-        last = users.get(part, NodeProto())
-        shape = initializers.get(last.input[1]) if len(last.input) == 2 else None
-        if values == "int8":
-            last = users.get(f"{head}{nth}w", NodeProto())
+    members = list[Member]()
+    while (nth := len(members)) < len(initializers) and shell.name(lossy.PARTS[values], nth) in initializers:
+        reshape = users.get(shell.name("g" if kind == packed_codec.MASK else "d", nth), NodeProto())
+        last = users.get(shell.name("w", nth), NodeProto()) if values == "int8" else reshape
+        shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
         if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
             raise _edited(match[0])
-        members.append((str(last.output[0]), tuple(int(n) for n in tensors.to_array(shape).reshape(-1))))
-    cast = users.get(head + lossy.PARTS[values], NodeProto())
-    cast_to = next((int(a.i) for a in cast.attribute if a.name == "to"), 0)
-    data_type = initializers[head + "v"].data_type if values == "own" else cast_to
-    return Group(int(match[1]), kind, data_type, values, tuple(members))
+        dims = tuple(int(n) for n in tensors.to_array(shape).reshape(-1))
+        members.append(Member(str(last.output[0]), dims, 0))
+    first = shell.name(lossy.PARTS[values], 0)
+    cast_to = next((int(a.i) for a in users.get(first, NodeProto()).attribute if a.name == "to"), 0)
+    data_type = initializers[first].data_type if values == "own" else cast_to
+    sizes = _split_sizes(users.get(shell.name("c"), NodeProto()), initializers)
+    if not sizes:
+        codes = tensors.to_array(initializers[match[0]])
+        sizes = [codes.size + codes.size // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), codes.size + 1)]
+    if len(sizes) < len(members):
+        raise _edited(match[0])
+    members = [replace(member, codes=size) for member, size in zip(members, sizes, strict=False)]
+    return replace(shell, data_type=data_type, values=values, members=tuple(members))
+
+
+def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> list[int]:
+    if node.op_type != "Split":
+        return []
+    if len(node.input) == 2 and node.input[1] in initializers:
+        return [int(n) for n in tensors.to_array(initializers[node.input[1]]).reshape(-1)]
+    return [int(n) for a in node.attribute if a.name == "split" for n in a.ints]
 
 
 def _check(
@@ -81,16 +94,14 @@ def _check(
     added: set[str],
 ) -> None:
     """Raise InputError unless the nodes and constants of a group are the ones that its encoder writes."""
-    name = group.members[0][0]
-    if group.data_type not in tensors.FLOATS or any(min(dims, default=0) < 1 for _, dims in group.members):
-        raise _edited(name)
-    elements = 0
-    for _, dims in group.members:
+    name = group.members[0].weight
+    for member in group.members:
         size = 1
-        for n in dims:
+        for n in member.dims:
             size *= n
-        elements += size
-    if elements > tensors.LARGEST // 2:
+        if min(member.dims, default=0) < 1 or min(member.codes, 0) or size > tensors.LARGEST // 2:
+            raise _edited(member.weight)
+    if group.data_type not in tensors.FLOATS:
         raise _edited(name)
     wanted = packed_graph.decoder(group, opset)
     for output, node in wanted.nodes.items():
@@ -99,35 +110,42 @@ def _check(
     for constant, tensor in wanted.constants.items():
         if constant not in initializers or not _equal(tensor, initializers[constant]):
             raise _edited(name)
-    own = [group.kind, lossy.PARTS[group.values], *(f"{nth}scale" for nth in range(len(group.members)))]
-    added.update(map(group.name, own), wanted.constants, *(node.output for node in wanted.nodes.values()))
+    own = [group.name(part, nth) for nth in range(len(group.members)) for part in (lossy.PARTS[group.values], "scale")]
+    added.update([group.name(group.kind), *own], wanted.constants, *(node.output for node in wanted.nodes.values()))
 
 
-def _arrays(group: Group, initializers: Mapping[str, TensorProto]) -> list[Array]:
-    codes, values = (tensors.to_array(initializers[group.name(p)]) for p in (group.kind, lossy.PARTS[group.values]))
-    stored = initializers[group.name(lossy.PARTS[group.values])].data_type
-    if stored != lossy.DATA_TYPES.get(group.values, group.data_type):
-        raise _edited(group.members[0][0])
-    try:
-        flat = packed_codec.decode(group.kind, codes, values, group.size)
-    except ValueError as error:
-        names = group.members[0][0] + (f"' to '{group.members[-1][0]}" if len(group.members) > 1 else "")
-        raise InputError(f"packed tensor '{names}' {error}", "export it again") from None
+def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[TensorProto]:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
-    arrays = []
-    for nth, (part, (name, dims)) in enumerate(
-        zip(np.split(flat, np.cumsum(group.sizes)[:-1]), group.members, strict=True)
-    ):
-        scale = None
-        if group.values == "int8":
-            tensor = initializers.get(group.name(f"{nth}scale"), TensorProto())
-            shape = tuple(tensor.dims)
-            fits = len(shape) == len(dims) and all(n in (1, d) for n, d in zip(shape, dims, strict=True))
-            if tensor.data_type != group.data_type or not fits:
+    stored_type = lossy.DATA_TYPES.get(group.values, group.data_type)
+    start, name = 0, group.members[0].weight
+    try:
+        codes = packed_codec.unpack(group.kind, tensors.to_array(initializers[group.name(group.kind)]))
+        used = sum(member.codes for member in group.members)
+        if codes.size != used + packed_codec.padding(group.kind, used):
+            raise ValueError(f"has {codes.size} codes, where {used} are needed")
+        for nth, member in enumerate(group.members):
+            name = member.weight
+            stored = initializers[group.name(lossy.PARTS[group.values], nth)]
+            if stored.data_type != stored_type:
                 raise _edited(name)
-            scale = tensors.to_array(tensor)
-        arrays.append(lossy.restored(part, dims, dtype, scale))
-    return arrays
+            own = codes[start : start + member.codes]
+            start += member.codes
+            flat = packed_codec.decode(group.kind, own, tensors.to_array(stored), member.size)
+            dense = lossy.restored(flat, member.dims, dtype, _scale(group, nth, initializers))
+            yield tensors.make(name, group.data_type, dense, like=stored)
+    except ValueError as error:
+        raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
+
+
+def _scale(group: Group, nth: int, initializers: Mapping[str, TensorProto]) -> Array | None:
+    if group.values != "int8":
+        return None
+    tensor, member = initializers.get(group.name("scale", nth), TensorProto()), group.members[nth]
+    shape = tuple(tensor.dims)
+    fits = len(shape) == len(member.dims) and all(n in (1, d) for n, d in zip(shape, member.dims, strict=True))
+    if tensor.data_type != group.data_type or not fits:
+        raise _edited(member.weight)
+    return tensors.to_array(tensor)
 
 
 def _same(wanted: NodeProto, found: NodeProto) -> bool:

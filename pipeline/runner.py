@@ -7,7 +7,7 @@ is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,18 +19,18 @@ from ltp_pipeline.data import Data, check_labels, open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gate import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import ImportedModel, ModelFile, PrunedModel, TrailEntry
-from ltp_pipeline.stages import baseline, export, finetune, import_model, learn_thresholds, prune, report, validate
-from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.records import ModelFile, Original, PrunedModel, TrailEntry
+from ltp_pipeline.stages import baseline, choose, export, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array, LearnedThresholds, Original
+    from ltp_pipeline.records import Array, LearnedThresholds
+
+    Finish = Callable[[Original], tuple[TrailEntry, PrunedModel, list[str]]]
 
 BASELINE_FOLDER = "baseline"
-MOST_ATTEMPTS = 4  # networks of the trail that are fine-tuned in search of the sparsest within an accuracy budget
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline")
 
@@ -49,18 +49,17 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
     check_writable(out)
     workspace = Workspace(out, progress)
     file = import_model.read(model)
-    data = _open_data(settings, file)
-    sample = tuple(data.test.read(_first(1)).shape[1:])
-    imported = import_model.run(file, settings.kernels, sample)
-    training = _prepare(imported, data, settings, workspace)
-    learn_thresholds.make_rule(imported, settings)  # refuses an impossible target before anything is written
-    going_on = workspace.open(_identity(file, data, settings), fresh)
-    if going_on and _is_finished(workspace, settings):
+    training = _prepare(file, settings, workspace)
+    going_on = workspace.open(_identity(file, training.data, settings), fresh)
+    workspace.remember_inputs(model, settings)
+    if going_on and workspace.done("report") == _asked(settings) and workspace.path(REPORT_JSON).is_file():
         progress.say(f"{out} is finished already; the gates are judged again")
         return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
     if going_on:
         progress.say(f"Going on with the run in {out}")
-    return judged(_train_and_prove(training, settings, workspace), settings.gates, workspace)
+    else:
+        _warn(training)
+    return judged(_train_and_prove(training, settings), settings.gates, workspace)
 
 
 def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -> Outcome:
@@ -74,16 +73,64 @@ def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -
     return Outcome(workspace.root, content, verdicts)
 
 
-def _train_and_prove(training: Training, settings: Settings, workspace: Workspace) -> dict[str, Any]:
-    imported, data = training.imported, training.data
-    with _timed(workspace, "original"):
-        assert imported.file.path is not None  # noqa: S101 - run() reads from a path
-        original, session = validate.measure_original(imported.file.path, data)
-    notes = _warnings(original, data, workspace)
+def export_again(folder: Path, formats: Sequence[str], progress: Reporter) -> Outcome:
+    """Write and prove further formats of a finished run; training is taken from its checkpoints."""
+    model, settings = Workspace(folder).inputs()
+    known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
+    return run(model, with_formats(settings, known), folder, progress)
+
+
+def with_formats(settings: Settings, formats: Sequence[str]) -> Settings:
+    """The same settings with other files asked for."""
+    unknown = [f for f in formats if f not in exporters.FORMATS]
+    if unknown:
+        raise InputError(f"there is no format {unknown[0]!r}", f"formats: {', '.join(exporters.FORMATS)}")
+    return settings.model_copy(update={"export": settings.export.model_copy(update={"formats": tuple(formats)})})
+
+
+def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] = ()) -> Outcome:
+    """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own."""
+    parent = Workspace(folder, progress)
+    model, settings = parent.inputs()
+    if formats:
+        settings = with_formats(settings, formats)
+    learned = learn_thresholds.recall(parent)
+    entry = choose.find(learned, number)
+    workspace = Workspace(parent.picked_folder(number), progress, parent)
+    file = import_model.read(model)
+    training = _prepare(file, settings, workspace)
+    identity = _identity(file, training.data, settings)
+    parent.require_same(identity)
+    if workspace.open({**identity, "entry": number}):
+        progress.say(f"Going on in {workspace.root}")
+
+    def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
+        del original
+        return entry, choose.finish(entry, training, settings.train.finetune_epochs), [f"entry {number} of the trail"]
+
+    return judged(_prove(training, settings, learned, finished), settings.gates, workspace)
+
+
+def _train_and_prove(training: Training, settings: Settings) -> dict[str, Any]:
+    workspace = training.workspace
     with _timed(workspace, "learn"):
-        learned = learn_thresholds.run(imported, training, settings)
+        learned = learn_thresholds.run(training.imported, training, settings)
+    budget = settings.budget.accuracy_budget
+
+    def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
+        least = None if budget is None else original.validation_accuracy - budget
+        return choose.run(learned, training, settings.train.finetune_epochs, least)
+
+    return _prove(training, settings, learned, finished)
+
+
+def _prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> dict[str, Any]:
+    """Fine-tune, export and validate, then the same with the baseline; everything the report says."""
+    imported, data, workspace = training.imported, training.data, training.workspace
+    with _timed(workspace, "original"):
+        original, session = validate.measure_original(imported, data)
     with _timed(workspace, "finetune"):
-        entry, tuned, told = _finish(training, learned, settings, original)
+        entry, tuned, told = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
     pictures = picture_weights(imported, before, export.live_arrays(imported), learned.thresholds)
     with _timed(workspace, "export"):
@@ -108,53 +155,10 @@ def _train_and_prove(training: Training, settings: Settings, workspace: Workspac
         weights=pictures,
         device=training.device.type,
         timings=workspace.timings,
-        notes=[*notes, *told],
+        notes=told,
     )
-    content = build(findings)
-    workspace.mark_done("report", {"export": list(settings.export.formats), "baseline": settings.baseline.enabled})
-    return content
-
-
-def _finish(
-    training: Training, learned: LearnedThresholds, settings: Settings, original: Original
-) -> tuple[TrailEntry, PrunedModel, list[str]]:
-    """Prune and fine-tune: the last network of the trail, or the sparsest that stays within the accuracy budget."""
-    epochs = settings.train.finetune_epochs
-    budget = settings.budget.accuracy_budget
-
-    def attempt(entry: TrailEntry) -> PrunedModel:
-        pruned = prune.run(entry, training.imported, training.workspace)
-        return finetune.run(pruned, training, epochs, key=finetune.key_of(entry))
-
-    if budget is None:
-        return learned.trail[-1], attempt(learned.trail[-1]), []
-    least = original.validation_accuracy - budget
-    entries = sorted(learned.trail, key=lambda e: e.compression)
-    position = entries.index(trail.choose(entries, least))
-    tried: dict[int, float] = {}
-    best: int | None = None
-    while 0 <= position < len(entries) and position not in tried and len(tried) < MOST_ATTEMPTS:
-        attempt(entries[position])
-        tried[position] = training.accuracy(training.data.val)
-        holds = tried[position] >= least
-        training.workspace.progress.say(
-            f"{entries[position].compression:.1f}× fine-tuned: {tried[position]:.2%} on the validation split, "
-            f"{'within' if holds else 'outside'} the budget of {least:.2%}"
-        )
-        if holds:
-            best = position if best is None else max(best, position)
-            position += 1
-        else:
-            position -= 1
-    notes = [f"tried {entries[p].compression:.1f}×: {a:.2%} on the validation split" for p, a in sorted(tried.items())]
-    if best is None:
-        best = max(tried, key=lambda p: tried[p])
-        notes.append(
-            f"the accuracy budget of {budget:g} was not met; the closest network is reported: give more epochs, "
-            "a lower learning rate, or a larger budget"
-        )
-        training.workspace.progress.say(notes[-1])
-    return entries[best], attempt(entries[best]), notes
+    workspace.mark_done("report", _asked(settings))
+    return build(findings)
 
 
 def _open_data(settings: Settings, file: ModelFile) -> Data:
@@ -170,25 +174,29 @@ def _open_data(settings: Settings, file: ModelFile) -> Data:
     return open_data(settings.data, file.inputs[0], settings.train.seed)
 
 
-def _prepare(imported: ImportedModel, data: Data, settings: Settings, workspace: Workspace) -> Training:
-    """Check that the model's output is what the labels speak of, before any training."""
+def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
+    """Import the model, open the data, and check that they belong together, before anything is trained or written."""
+    data = _open_data(settings, file)
+    sample = tuple(data.test.read(_first()).shape[1:])
+    imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
     check_labels(data, training.classes())
+    learn_thresholds.make_rule(imported, settings)
     return training
 
 
-def _warnings(original: Original, data: Data, workspace: Workspace) -> list[str]:
-    """What a user should know before hours of training."""
-    notes = list(data.notes)
-    if original.accuracy.top1 < 2 / data.classes:
+def _warn(training: Training) -> None:
+    """Say what a user should know before hours of training."""
+    accuracy = training.accuracy(training.data.val)
+    notes = [*training.imported.notes, *training.data.notes]
+    if accuracy < 2 / training.data.classes:
         notes.append(
-            f"the original is right on only {original.accuracy.top1:.1%} of the {original.accuracy.split} split: "
+            f"the original is right on only {accuracy:.1%} of the validation split: "
             "check scale, mean, std and layout in [data]"
         )
     for note in notes:
-        workspace.progress.say(f"Note: {note}")
-    return notes[len(data.notes) :]
+        training.workspace.progress.say(f"Note: {note}")
 
 
 def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
@@ -198,9 +206,9 @@ def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
 
 
-def _is_finished(workspace: Workspace, settings: Settings) -> bool:
-    asked = {"export": list(settings.export.formats), "baseline": settings.baseline.enabled}
-    return workspace.done("report") == asked and workspace.path(REPORT_JSON).is_file()
+def _asked(settings: Settings) -> dict[str, Any]:
+    """What the proof of a run consists of; another wish has it done again, without training anew."""
+    return {"export": list(settings.export.formats), "baseline": settings.baseline.enabled}
 
 
 @contextmanager
@@ -212,7 +220,7 @@ def _timed(workspace: Workspace, stage: str) -> Iterator[None]:
         workspace.add_time(stage, time.monotonic() - begun)
 
 
-def _first(count: int) -> Array:
+def _first() -> Array:
     import numpy as np
 
-    return np.arange(count)
+    return np.zeros(1, np.int64)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_bytes, write_json
 from ltp_pipeline.progress import Reporter, SilentReporter
@@ -32,9 +33,10 @@ _META = "ltp"
 class Workspace:
     """One run directory, with the reporter that tells people about the run."""
 
-    def __init__(self, root: Path, progress: Reporter | None = None) -> None:
+    def __init__(self, root: Path, progress: Reporter | None = None, parent: Workspace | None = None) -> None:
         self.root = root
         self.progress = progress or SilentReporter()
+        self.parent = parent  # the run whose trail this one goes on from
         self._manifest: dict[str, Any] = {}
 
     def open(self, identity: Mapping[str, Any], fresh: bool = False) -> bool:
@@ -44,18 +46,43 @@ class Workspace:
         path = self.root / MANIFEST
         if path.is_file():
             self._manifest = self._read_manifest()
-            changed = _differences(self._manifest.get("identity", {}), identity)
-            if changed:
-                raise InputError(
-                    f"{self.root} holds another run: {'; '.join(changed)}",
-                    "use --fresh to start over, or another --out",
-                )
+            self.require_same(identity)
             return True
         if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
             raise InputError(f"{self.root} is not empty and holds no run", "give an empty or new folder with --out")
         self._manifest = {"identity": dict(identity), "done": {}}
         self._write_manifest()
         return False
+
+    def remember_inputs(self, model: Path, settings: Settings) -> None:
+        """Keep where the inputs lie, for commands that come later and are given only the run."""
+        if settings.data.path is not None:
+            data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
+            settings = settings.model_copy(update={"data": data})
+        self._manifest["inputs"] = {
+            "model": str(model.resolve()),
+            "settings": settings.model_dump(mode="json", by_alias=True),
+        }
+        self._write_manifest()
+
+    def inputs(self) -> tuple[Path, Settings]:
+        """Model and settings of the run in this directory."""
+        if not (self.root / MANIFEST).is_file():
+            raise InputError(f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote")
+        self._manifest = self._read_manifest()
+        try:
+            kept = self._manifest["inputs"]
+            return Path(kept["model"]), Settings.model_validate(kept["settings"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{self.root / MANIFEST} is damaged: {error}", "start the run again") from None
+
+    def require_same(self, identity: Mapping[str, Any]) -> None:
+        """Refuse to go on when model, data or settings are no longer those of the run."""
+        changed = _differences(self._manifest.get("identity", {}), identity)
+        if changed:
+            raise InputError(
+                f"{self.root} holds another run: {'; '.join(changed)}", "use --fresh to start over, or another --out"
+            )
 
     def done(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage noted, or None when it has not finished."""
@@ -127,16 +154,20 @@ class Workspace:
 
     def trail_path(self, entry: int) -> Path:
         """Where the network of a trail entry lies."""
-        return self.root / _TRAIL / f"{entry:03d}.onnx"
+        return (self.parent or self).root / _TRAIL / f"{entry:03d}.onnx"
 
     @property
     def trail_index(self) -> Path:
         """The list of trail entries."""
-        return self.root / _TRAIL / "trail.json"
+        return (self.parent or self).root / _TRAIL / "trail.json"
+
+    def picked_folder(self, entry: int) -> Path:
+        """Where another entry of the trail is finished."""
+        return self.root / f"pick-{entry:03d}"
 
     def relative(self, path: Path) -> str:
         """Name of a file as the report and the manifest say it."""
-        return path.relative_to(self.root).as_posix()
+        return Path(os.path.relpath(path, self.root)).as_posix()
 
     def _state_path(self, name: str) -> Path:
         return self.root / _STATE / f"{name}.safetensors"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
@@ -33,7 +34,7 @@ def run(imported: ImportedModel, formats: Sequence[str], workspace: Workspace, f
 
 def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
     """Every trained tensor in the type it has in the file, with some `replaced`."""
-    stored = stored_tensors(imported.proto.graph)
+    stored = {name: t for graph in graphs(imported.proto.graph) for name, t in stored_tensors(graph).items()}
     tensors = imported.module.tensors() | dict(replaced or {})
     return {name: to_array(tensor, stored[name].data_type) for name, tensor in tensors.items()}
 

@@ -11,7 +11,7 @@ import numpy as np
 from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.records import Kernel, ModelFile, TensorInfo
+from ltp_pipeline.records import Kernel, TensorInfo
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import support
 from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
@@ -38,7 +38,7 @@ def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[st
         f"{label(n)} (opset {versions.get(n.domain, 1)}, domain {n.domain or 'ai.onnx'}): {r}" for n, r in broken
     ]
     found = find_kernels(walked.graph, kernels or KernelSettings())
-    listed = _kernels(file.proto if not _stored_elsewhere(file, found) else walked, found)
+    listed = _kernels(file.proto, found)
     elements, prunable = sum(k["elements"] for k in listed), sum(k["elements"] for k in listed if k["prunable"])
     zeros = elements - sum(k["nonzeros"] for k in listed)
     described = {
@@ -62,11 +62,6 @@ def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[st
         "notes": notes,
     }
     return {**described, "plan": _plan(described)}
-
-
-def _stored_elsewhere(file: ModelFile, found: list[Kernel]) -> bool:
-    known = {t.name for t in file.proto.graph.initializer} | {o for n in file.proto.graph.node for o in n.output}
-    return any(k.name not in known for k in found)
 
 
 def _kernels(model: ModelProto, found: list[Kernel]) -> list[dict[str, Any]]:

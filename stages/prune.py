@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(entry: TrailEntry, imported: ImportedModel, workspace: Workspace) -> PrunedModel:
     """Load an entry of the trail into the live module; its zeros are the masks."""
     tensors = imported.module.tensors()
-    stored = exporters.read_tensors(exporters.load(workspace.path(entry.file)), list(tensors))
+    stored = exporters.read_tensors(exporters.load(workspace.trail_path(entry.entry)), list(tensors))
     load_tensors(imported, {name: array_to_torch(array) for name, array in stored.items()})
     masks = {k.name: tensors[k.name].detach() != 0 for k in imported.prunable}
     for name, mask in masks.items():

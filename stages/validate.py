@@ -104,9 +104,10 @@ def count_in_file(path: Path, kernels: Sequence[str]) -> tuple[Sparsity, dict[st
     return Sparsity(sum(tensors[n].size for n in kernels), sum(nonzeros.values())), nonzeros
 
 
-def measure_original(path: Path, data: Data) -> tuple[Original, Session]:
+def measure_original(imported: ImportedModel, data: Data) -> tuple[Original, Session]:
     """Accuracy, load time and latency of the file as it was given."""
-    session = Session(path)
+    assert imported.file.path is not None  # noqa: S101 - a run reads its model from a path
+    session = Session(imported.file.path)
     accuracy, correct = measure(session, data.test)
     validation = accuracy if data.val is data.test else measure(session, data.val)[0]
     x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))

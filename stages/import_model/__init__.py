@@ -6,7 +6,7 @@ torch is imported only where a module is built, so that `inspect` answers withou
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import ModelProto
+from onnx import ModelProto, defs
 
 from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
@@ -89,12 +89,10 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
 
 def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
     """The file to write back to, the graph to walk, and what was done to get there; needs no torch."""
-    if file.opset < OLDEST_OPSET:
-        raise UnsupportedModel(
-            f"the model uses opset {file.opset}; opsets from {OLDEST_OPSET} on are supported",
-            "convert it with onnx.version_converter",
-            [f"opset {file.opset} is older than {OLDEST_OPSET}"],
-        )
+    newest = defs.onnx_opset_version()
+    if not OLDEST_OPSET <= file.opset <= newest:
+        reason = f"the model uses opset {file.opset}; opsets {OLDEST_OPSET} to {newest} are supported"
+        raise UnsupportedModel(reason, "convert it with onnx.version_converter", [reason])
     notes = normalise(file.proto)
     walked, done = flatten(file.proto)
     if has_weights_in_functions(file.proto):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ltp_pipeline.stages.import_model import ops, registry
 from ltp_pipeline.stages.import_model.nodes import constant_value
 from ltp_pipeline.stages.import_model.nodes import is_tensor_constant as is_tensor_constant
-from ltp_pipeline.stages.import_model.program import Compiler, NodeError
+from ltp_pipeline.stages.import_model.program import Compiler, NodeError, guarded, label
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
@@ -53,7 +53,8 @@ class GraphModule(nn.Module):
             values[slot] = getattr(self, attribute) if replaced is None else replaced
         for slot, value in zip(program.inputs, inputs, strict=True):
             values[slot] = widened(value) if self.wide else value
-        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in values)
+        probes = (*inputs, values[self._slots[0][2]]) if self._slots else inputs
+        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in probes)
         outputs = program.run(values, self.training, off_cpu)
         if not self.wide:
             return outputs
@@ -89,11 +90,8 @@ def read_tensors(model: ModelProto) -> dict[str, Tensor]:
         if tensor.name in tensors:
             raise NodeError(f"the initializer {tensor.name!r} is there twice")
         if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
-            try:
-                tensors[tensor.name] = to_torch(tensor)
-            except Exception as error:  # damaged content fails in many ways
-                raise NodeError(f"the initializer {tensor.name!r} cannot be read: {error}") from error
+            tensors[tensor.name] = guarded(to_torch, tensor, f"the initializer {tensor.name!r} cannot be read")
     for node in model.graph.node:
         if is_tensor_constant(node) and node.output[0] not in tensors:
-            tensors[node.output[0]] = constant_value(node)
+            tensors[node.output[0]] = guarded(constant_value, node, label(node))
     return tensors

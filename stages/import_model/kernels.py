@@ -14,6 +14,8 @@ from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
 
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
+_FUSED_DOMAIN = "com.microsoft"  # onnxruntime writes optimised models with an activation fused into these
+_FUSED_SLOTS = {f"Fused{name}": slots for name, slots in WEIGHT_SLOTS.items()}
 # A weight that only passes through these is still the same weight: they move elements, they do not mix them.
 _VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -64,6 +66,8 @@ def _collect(graph: GraphProto, source: dict[str, str], names: Collection[str], 
 
 
 def _is_weight(node: NodeProto, slot: int) -> bool:
+    if node.domain == _FUSED_DOMAIN:
+        return slot in _FUSED_SLOTS.get(node.op_type, ())
     return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
 
 

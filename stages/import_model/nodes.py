@@ -12,7 +12,13 @@ from ltp_pipeline.stages.import_model import functions, registry
 from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES, to_torch, type_name
 
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision"})
-_CONSTANT_VALUES = frozenset({"value", "value_float", "value_floats", "value_int", "value_ints"})
+_CONSTANT_VALUES = {
+    "value": AttributeProto.TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+}
 
 
 def label(node: NodeProto) -> str:
@@ -63,6 +69,8 @@ def constant_problem(node: NodeProto) -> str | None:
     attribute = node.attribute[0]
     if attribute.name not in _CONSTANT_VALUES:
         return f"a constant given as {attribute.name} is not supported"
+    if attribute.type != _CONSTANT_VALUES[attribute.name]:
+        return f"attribute {attribute.name!r} has the wrong type"
     if attribute.name == "value" and attribute.t.data_type not in TORCH_TYPES:
         return f"a constant of type {type_name(attribute.t.data_type)} is not supported"
     return None

@@ -187,7 +187,7 @@ class Compiler:
         if problem is not None:
             raise NodeError(f"{where}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = _guarded(constant_value, node, where)
+            value = guarded(constant_value, node, where)
             self.program.constants[self.define(node.output[0])] = widened(value) if self.wide else value
             return
         inputs = tuple(self.lookup(name, where) for name in node.input)
@@ -214,8 +214,6 @@ class Compiler:
             return Step(body, inputs, outputs, {}, (), True, frozenset(), where)
         if "n_outputs" in op.context:
             keywords["n_outputs"] = len(node.output)
-        if "opset" in op.context:
-            keywords["opset"] = self.opset
         return Step(op.function, inputs, outputs, keywords, branches, "training" in op.context, op.constants, where)
 
     def _compile_body(self, graph: GraphProto, opset: int) -> Program:
@@ -227,10 +225,10 @@ class Compiler:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
                 nested = Compiler(self.opset, outer=self, wide=self.wide)
-                tensors = {t.name: _guarded(to_torch, t, where) for t in attribute.g.initializer}
+                tensors = {t.name: guarded(to_torch, t, where) for t in attribute.g.initializer}
                 branches.append((attribute.name, nested.compile(attribute.g, tensors)))
                 continue
-            value = _guarded(attribute_value, attribute, where)
+            value = guarded(attribute_value, attribute, where)
             if self.wide:
                 is_half = attribute.name in _TYPE_ATTRIBUTES and value in _HALF_TYPES
                 value = TensorProto.FLOAT if is_half else widened(value)
@@ -255,10 +253,11 @@ class Compiler:
             constants[slot] = value
 
 
-def _guarded(function: Callable[[Any], Any], argument: Any, where: str) -> Any:
+def guarded(function: Callable[[Any], Any], argument: Any, where: str) -> Any:
+    """Read something from the file; a damaged tensor or attribute can fail in many ways."""
     try:
         return function(argument)
-    except Exception as error:  # a damaged tensor or attribute can fail in many ways
+    except Exception as error:
         raise NodeError(f"{where}: {error}") from error
 
 

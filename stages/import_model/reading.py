@@ -47,8 +47,15 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
 
 def _hash_of_file(path: Path, model: ModelProto) -> tuple[str, int]:
     """Hash and size of a file; data files beside it are part of both, because the weights are in them."""
-    entries = [e for t in every_tensor(model) for e in t.external_data if e.key == "location"]
-    beside = [path.parent / location for location in sorted({e.value for e in entries})]
+    beside: list[Path] = []
+    for tensor in every_tensor(model):
+        for entry in tensor.external_data:
+            data = path.parent / entry.value
+            if entry.key == "location" and data not in beside:
+                if data.is_symlink():
+                    what = f"tensor '{tensor.name}' has its data in '{entry.value}', which is a link"
+                    raise InputError(what, "put the file itself there")
+                beside.append(data)
     digests = [sha256_of(p) for p in (path, *beside)]
     size = sum(p.stat().st_size for p in (path, *beside))
     if len(digests) == 1:

@@ -1,8 +1,8 @@
 """Which function runs which ONNX operator, in which version.
 
 An operator is a plain function of tensors: inputs by position (an absent optional input is None), attributes as
-keyword arguments with the standard's defaults. Three keywords are filled in by the walker when a function asks for
-them: `training` (module mode), `n_outputs` (how many outputs the node has) and `opset` (the model's version).
+keyword arguments with the standard's defaults. Two keywords are filled in by the walker when a function asks for them:
+`training` (module mode) and `n_outputs` (how many outputs the node has).
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from onnx import defs
 
 STANDARD_DOMAINS = ("", "ai.onnx")
-CONTEXT_KEYWORDS = frozenset({"training", "n_outputs", "opset"})
+CONTEXT_KEYWORDS = frozenset({"training", "n_outputs"})
 
 OpFunction = Callable[..., Any]
 Function = TypeVar("Function", bound=OpFunction)

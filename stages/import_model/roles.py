@@ -80,6 +80,6 @@ def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
 def _settle(tensor: Tensor, uses: set[Role]) -> Role:
     if not uses - {Role.CONSTANT} or not tensor.is_floating_point():
         return Role.CONSTANT
-    if not bool(tensor.isfinite().all()):
+    if tensor.numel() == 0 or not all(bool(limit.isfinite()) for limit in tensor.aminmax()):
         return Role.CONSTANT  # e.g. an attention mask of minus infinities
     return Role.WEIGHT if Role.WEIGHT in uses else Role.STATISTIC

@@ -6,6 +6,7 @@ The table is written by `python -m ltp_pipeline.stages.import_model.support` and
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, defs
 
@@ -35,6 +36,9 @@ SequenceErase:11 SequenceInsert:11 SequenceLength:11 SequenceMap:17 Shape:1 Shri
 Sinh:1 Size:1 Slice:1 Softmax:1 SoftmaxCrossEntropyLoss:12 Softplus:1 Softsign:1 SpaceToDepth:1 Split:2
 SplitToSequence:11 Sqrt:1 Squeeze:1 Sub:7 Sum:6 Swish:24 Tan:1 Tanh:1 TensorScatter:24 TfIdfVectorizer:9
 ThresholdedRelu:10 Tile:6 TopK:1 Transpose:1 Trilu:14 Unique:11 Unsqueeze:1 Upsample:7 Where:9 Xor:7
+com.microsoft/Attention:1 com.microsoft/BiasGelu:1 com.microsoft/EmbedLayerNormalization:1
+com.microsoft/FastGelu:1 com.microsoft/FusedConv:1 com.microsoft/FusedGemm:1 com.microsoft/FusedMatMul:1
+com.microsoft/Gelu:1 com.microsoft/QuickGelu:1 com.microsoft/SkipLayerNormalization:1
 """
 
 
@@ -68,7 +72,7 @@ def _problem(node: NodeProto, opset: int) -> str | None:
     domain = _domain(node.domain)
     since = table().get((domain, node.op_type))
     try:
-        schema = defs.get_schema(node.op_type, opset, domain)
+        schema: Any = defs.get_schema(node.op_type, opset, domain)
     except defs.SchemaError:
         if domain:
             return None if since is not None else "operators of this domain are not supported"

@@ -1,7 +1,7 @@
 """Learn a pruning threshold for every layer while training the network; Learned Threshold Pruning."""
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel, LearnedThresholds
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.budget import GivenLambda, Rule, SolvedLambda
@@ -11,6 +11,7 @@ from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.thresholds import Thresholds
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.training import Training
+from ltp_pipeline.workspace import Workspace
 
 FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
 
@@ -31,11 +32,18 @@ def run(imported: ImportedModel, training: Training, settings: Settings) -> Lear
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
     names = thresholds.names
-    return LearnedThresholds(
-        dict(zip(names, thresholds.tau.tolist(), strict=True)),
-        dict(zip(names, thresholds.T.tolist(), strict=True)),
-        tuple(entries),
-    )
+    taus = dict(zip(names, thresholds.tau.tolist(), strict=True))
+    temperatures = dict(zip(names, thresholds.T.tolist(), strict=True))
+    training.workspace.mark_done("learn", {"thresholds": taus, "temperatures": temperatures})
+    return LearnedThresholds(taus, temperatures, tuple(entries))
+
+
+def recall(workspace: Workspace) -> LearnedThresholds:
+    """What an earlier run learned."""
+    notes, entries = workspace.done("learn"), trail.read(workspace)
+    if notes is None or not entries:
+        raise InputError(f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first")
+    return LearnedThresholds(notes["thresholds"], notes["temperatures"], tuple(entries))
 
 
 def make_rule(imported: ImportedModel, settings: Settings) -> Rule:

@@ -12,7 +12,7 @@ from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 
-FORMAT = "sparse"
+FORMAT = "packed"  # the smallest that every tool reads
 
 
 def add(training: Training, masks: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
@@ -42,9 +42,3 @@ def read(workspace: Workspace, before: int | None = None) -> list[TrailEntry]:
         return []
     entries = [TrailEntry(**e) for e in json.loads(workspace.trail_index.read_text(encoding="utf-8"))]
     return [e for e in entries if before is None or e.entry < before]
-
-
-def choose(trail: list[TrailEntry], least: float) -> TrailEntry:
-    """The sparsest entry whose accuracy is at least `least`; failing that, the most accurate."""
-    good = [e for e in trail if e.accuracy >= least]
-    return max(good, key=lambda e: e.compression) if good else max(trail, key=lambda e: e.accuracy)

@@ -38,7 +38,9 @@ def change_data(example: Path, **changes: np.ndarray | None) -> None:
     np.savez(example / "digits.npz", **{k: v for k, v in arrays.items() if v is not None})
 
 
-def save_graph(example: Path, nodes: list, tensors: dict[str, np.ndarray], output: list, shape: list | None = None) -> None:
+def save_graph(
+    example: Path, nodes: list, tensors: dict[str, np.ndarray], output: list, shape: list | None = None
+) -> None:
     inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape or ["n", 1, 8, 8])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)]
     initial = [numpy_helper.from_array(v, k) for k, v in tensors.items()]
@@ -183,7 +185,9 @@ def test_broken_ltp_toml(example: Path, capsys):
 
 def test_contradictory_targets_in_ltp_toml(example: Path, capsys):
     text = (example / "ltp.toml").read_text()
-    (example / "ltp.toml").write_text(text.replace("target_compression = 10", "target_compression = 10\ntarget_sparsity = 0.5"))
+    (example / "ltp.toml").write_text(
+        text.replace("target_compression = 10", "target_compression = 10\ntarget_sparsity = 0.5")
+    )
     refused(attempt(capsys, example), 3, "target_compression", "target_sparsity")
 
 

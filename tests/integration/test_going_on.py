@@ -75,7 +75,19 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
 
 
 def test_a_killed_process_goes_on_and_says_so(example: Path):
-    command = ("run", "model.onnx", "--epochs", 3, "--finetune-epochs", 1, "--no-baseline", "--max-drop", 0.9, "--out", "run")
+    command = (
+        "run",
+        "model.onnx",
+        "--epochs",
+        3,
+        "--finetune-epochs",
+        1,
+        "--no-baseline",
+        "--max-drop",
+        0.9,
+        "--out",
+        "run",
+    )
     process = start(*command, cwd=example)
     wait_for(example / "run" / "trail" / "001.onnx", process)
     process.send_signal(signal.SIGKILL)

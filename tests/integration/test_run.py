@@ -119,7 +119,9 @@ def test_hashes_are_those_of_the_files(finished: Path):
 def test_the_original_file_is_untouched(finished: Path):
     from importlib import resources
 
-    assert (finished / "model.onnx").read_bytes() == resources.files("ltp_pipeline.demo").joinpath("model.onnx").read_bytes()
+    assert (finished / "model.onnx").read_bytes() == resources.files("ltp_pipeline.demo").joinpath(
+        "model.onnx"
+    ).read_bytes()
 
 
 def test_every_layer_is_listed_with_its_threshold(finished: Path):
@@ -173,9 +175,7 @@ def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.Cap
 
 def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):
     sparse, original = finished / "run" / "model.sparse.onnx", finished / "model.onnx"
-    result = invoke(
-        capsys, "validate", sparse, "--config", finished / "ltp.toml", "--against", original, "--json"
-    )
+    result = invoke(capsys, "validate", sparse, "--config", finished / "ltp.toml", "--against", original, "--json")
     assert result.code == 0, result.err
     found, report = json.loads(result.out), report_of(finished)
     assert found["accuracy"] == report["pruned"]["accuracy"]
@@ -197,7 +197,7 @@ def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path
 
 def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.CaptureFixture[str]):
     text = (example / "ltp.toml").read_text().replace("[budget]\ntarget_compression = 10\n", "")
-    text += '\n[method]\nlambda = 1e-4\nthreshold_lr_ratio = 0.01\n'
+    text += "\n[method]\nlambda = 1e-4\nthreshold_lr_ratio = 0.01\n"
     (example / "ltp.toml").write_text(text)
     result = invoke(
         capsys, "run", example / "model.onnx", "--out", example / "run", *QUICK[:4], "--no-baseline", "--export", "sparse",

@@ -47,7 +47,9 @@ def test_constants_are_folded_and_forgotten() -> None:
 
 
 def test_what_depends_on_a_weight_is_not_folded() -> None:
-    module = GraphModule(model("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)))
+    module = GraphModule(
+        model("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32))
+    )
     assert steps(module) == ["Transpose", "MatMul"]
     module(torch.ones(2, 2))[0].sum().backward()
     assert module.tensors()["w"].grad is not None
@@ -59,7 +61,9 @@ def test_random_numbers_and_dropout_are_not_folded() -> None:
 
 
 def test_activations_are_freed_after_their_last_use() -> None:
-    program = GraphModule(model("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")).program
+    program = GraphModule(
+        model("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")
+    ).program
     freed = [len(slots) for slots in program.last_use]
     assert freed == [0, 0, 2, 1]
 
@@ -237,7 +241,10 @@ BROKEN = {
     "attribute 'beta' does not exist": ("(float[2] x) => (y) { y = Elu <beta = 1.0> (x) }", {}),
     "3 inputs where 2 to 2": ("(float[2] x) => (y) { y = Add (x, x, x) }", {}),
     "input 'A' is missing": ("(float[2] x) => (y) { y = Add (, x) }", {}),
-    "nothing before it produces the value 'b'": ("(float[2] x) => (y) { a = Add (x, b) b = Relu (a) y = Relu (b) }", {}),
+    "nothing before it produces the value 'b'": (
+        "(float[2] x) => (y) { a = Add (x, b) b = Relu (a) y = Relu (b) }",
+        {},
+    ),
     "'a' is produced twice": ("(float[2] x) => (y) { a = Relu (x) a = Exp (x) y = Relu (a) }", {}),
     "type STRING is not supported": ("(float[2] x) => (y) { y = Cast <to = 8> (x) }", {}),
     "4,294,967,296 elements": ("() => (y) { y = ConstantOfShape (s) }", {"s": HUGE}),
@@ -270,7 +277,7 @@ def test_a_broken_graph_is_refused_with_a_reason(reason: str) -> None:
 def test_an_error_while_running_names_the_node() -> None:
     proto = model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")
     proto.graph.node[0].name = "the sum"
-    with pytest.raises(NodeError, match="^Add 'the sum': "):
+    with pytest.raises(NodeError, match=r"^Add 'the sum': "):
         GraphModule(proto)(torch.zeros(2), torch.zeros(3))
 
 

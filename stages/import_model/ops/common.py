@@ -12,6 +12,8 @@ from ltp_pipeline.stages.import_model.tensors import LARGEST_CONSTANT, TORCH_TYP
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+LARGEST_RESULT = 1 << 31  # elements; many of torch's kernels count no further
+
 _SIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
@@ -36,12 +38,18 @@ def positive_axes(axes: Tensor | Sequence[int] | None, rank: int) -> list[int]:
     return [positive_axis(a, rank) for a in ints(axes)] or list(range(rank))
 
 
-def checked(sizes: Iterable[int]) -> list[int]:
-    """Sizes of a tensor about to be made, refused before memory is asked for."""
+def checked(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
+    """Sizes of a tensor about to be made, refused before memory is asked for.
+
+    What is made out of a large `source` may itself be large, within bounds.
+    """
     wanted = [int(s) for s in sizes]
+    limit = LARGEST_CONSTANT
+    if source is not None:
+        limit = min(max(limit, 64 * source.numel()), LARGEST_RESULT)
     if any(s < 0 for s in wanted):
         raise ValueError(f"a tensor of shape {wanted} cannot be")
-    if math.prod(wanted) > LARGEST_CONSTANT:
+    if math.prod(wanted) > limit:
         raise ValueError(f"a tensor of shape {wanted} has {math.prod(wanted):,} elements, which is beyond reason")
     return wanted
 

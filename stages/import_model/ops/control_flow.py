@@ -9,7 +9,7 @@ from torch import Tensor
 from ltp_pipeline.stages.import_model.registry import op
 
 Branch = Callable[..., tuple[Any, ...]]
-MOST_ROUNDS = 1 << 20  # an endless loop in a file must end
+MOST_ROUNDS = 1 << 16  # an endless loop in a file must end
 
 
 @op("If", constants=(0,))

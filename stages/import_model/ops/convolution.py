@@ -74,7 +74,7 @@ def conv_transpose(
         small = [t // 2 for t in total]
         large = [t - s for t, s in zip(total, small, strict=True)]
         ends = [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
-    checked([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)])
+    checked([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)], x)
     y: Tensor
     if ends[:n] == ends[n:] and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         y = _CONV_TRANSPOSE[n](x, w, b, strides, tuple(ends[:n]), extra, group, dilations)
@@ -153,7 +153,7 @@ def col2im(
     n = len(image)
     begins_ends = list(pads or [0] * 2 * n)
     padded = [s + begins_ends[i] + begins_ends[n + i] for i, s in enumerate(image)]
-    checked([*x.shape[:1], *padded])
+    checked([*x.shape[:1], *padded], x)
     index = torch.zeros((), dtype=torch.int64, device=x.device)
     for i in range(n):
         reach, step = (dilations or [1] * n)[i], (strides or [1] * n)[i]

@@ -28,7 +28,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
         return x.select(axis, int(indices))
     axis = positive_axis(axis, x.dim())
     flat = wrapped(indices.to(x.device).reshape(-1), x.shape[axis])
-    sizes = checked([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
+    sizes = checked([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]], indices)
     return _index_select(x, flat, axis=axis).reshape(sizes)
 
 

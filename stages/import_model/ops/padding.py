@@ -69,7 +69,7 @@ def _pad(x: Tensor, pads: list[int], axes: list[int], mode: str, value: float) -
     begins, ends = [0] * x.dim(), [0] * x.dim()
     for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         begins[axis], ends[axis] = begin, end
-    checked(max(s + b + e, 0) for s, b, e in zip(x.shape, begins, ends, strict=True))
+    checked([max(s + b + e, 0) for s, b, e in zip(x.shape, begins, ends, strict=True)], x)
     if mode == "constant":
         return F.pad(x, torch_pads([*begins, *ends]), value=value)
     for axis in axes:

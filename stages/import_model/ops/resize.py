@@ -129,7 +129,7 @@ def _resize(
     roi: list[float],
     settings: _Settings,
 ) -> Tensor:
-    checked([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)])
+    checked([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)], x)
     dtype = x.dtype
     if settings.mode != "nearest" and not x.is_floating_point():
         x = x.float()

@@ -84,6 +84,7 @@ def _unsqueeze(x: Tensor, axes: list[int]) -> Tensor:
 
 @op("Concat", since=4)
 def concat(*inputs: Tensor, axis: int) -> Tensor:
+    checked([sum(x.numel() for x in inputs)], inputs[0])
     return torch.cat(inputs, axis)
 
 
@@ -110,13 +111,13 @@ def _split(x: Tensor, axis: int, sizes: list[int], parts: int) -> tuple[Tensor, 
 
 @op("Expand", since=8, constants=(1,))
 def expand(x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(checked(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))))
+    return x.expand(checked(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist())), x))
 
 
 @op("Tile", since=6, constants=(1,))
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
     counts = repeats.tolist()
-    checked(s * r for s, r in zip(x.shape, counts, strict=True))
+    checked([s * r for s, r in zip(x.shape, counts, strict=True)], x)
     return x.repeat(counts)
 
 

@@ -1,4 +1,4 @@
-"""Versions that ONNX's own cases no longer cover, compared with onnxruntime on models of their opset."""
+"""What ONNX's own cases do not cover, compared with onnxruntime: old versions, and operators of its own domain."""
 
 from typing import Any, NamedTuple
 
@@ -27,21 +27,24 @@ class Case(NamedTuple):
     attributes: dict[str, Any]
     constants: tuple[Any, ...] = ()
     outputs: int = 1
+    domain: str = ""
 
     def model(self) -> ModelProto:
         names = [f"x{i}" for i in range(len(self.inputs))]
         extra = [None if c is None else numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(self.constants)]
         outputs = [f"y{i}" for i in range(self.outputs)]
         wanted = [*names, *("" if c is None else c.name for c in extra)]
-        node = helper.make_node(self.op, wanted, outputs, name="node", **self.attributes)
+        node = helper.make_node(self.op, wanted, outputs, name="node", domain=self.domain, **self.attributes)
         inputs = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for n, x in zip(names, self.inputs, strict=True)
         ]
         free = [ValueInfoProto(name=n) for n in outputs]  # onnxruntime infers their types
         graph = helper.make_graph([node], "case", inputs, free, [c for c in extra if c is not None])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
-        return model
+        versions = [helper.make_opsetid("", self.opset)]
+        if self.domain:
+            versions.append(helper.make_opsetid(self.domain, 1))
+        return helper.make_model(graph, opset_imports=versions, ir_version=8)
 
 
 IMAGE = _data(2, 3, 9, 11)
@@ -74,7 +77,9 @@ CASES = [
         )
         for mode in ("nearest", "linear", "cubic")
         for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
-        for nearest in (("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",))
+        for nearest in (
+            ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",)
+        )
     ),
     Case("Resize", 11, [IMAGE], {"mode": "linear"}, (np.float32([]), np.float32([]), I64([2, 3, 20, 7]))),
     Case("Resize", 18, [IMAGE], {"mode": "linear", "antialias": 1}, (None, None, I64([2, 3, 5, 4]))),
@@ -133,18 +138,71 @@ CASES = [
     Case("GatherND", 11, [_data(3, 4, 5)], {}, (I64([[0, 1], [-1, 2]]),)),
     Case("ScatterND", 11, [_data(3, 4)], {}, (I64([[0], [2]]), _data(2, 4))),
     Case("CumSum", 11, [_data(3, 4)], {"exclusive": 1, "reverse": 1}, (np.int32(1),)),
-    Case("LSTM", 7, [_data(5, 2, 3), _data(2, 16, 3), _data(2, 16, 4), _data(2, 32)], {"hidden_size": 4, "direction": "bidirectional"}, outputs=3),
-    Case("LSTM", 14, [_data(5, 2, 3), _data(1, 16, 3), _data(1, 16, 4), _data(1, 32)], {"hidden_size": 4, "clip": 0.5}, (np.int32([5, 3]),), outputs=3),
-    Case("GRU", 7, [_data(5, 2, 3), _data(1, 12, 3), _data(1, 12, 4), _data(1, 24)], {"hidden_size": 4, "direction": "reverse", "linear_before_reset": 1}, outputs=2),
-    Case("GRU", 14, [_data(5, 2, 3), _data(2, 12, 3), _data(2, 12, 4), _data(2, 24)], {"hidden_size": 4, "direction": "bidirectional"}, (np.int32([4, 5]),), outputs=2),
-    Case("RNN", 7, [_data(5, 2, 3), _data(1, 4, 3), _data(1, 4, 4), _data(1, 8)], {"hidden_size": 4, "activations": ["Relu"]}, outputs=2),
+    Case(
+        "LSTM",
+        7,
+        [_data(5, 2, 3), _data(2, 16, 3), _data(2, 16, 4), _data(2, 32)],
+        {"hidden_size": 4, "direction": "bidirectional"},
+        outputs=3,
+    ),
+    Case(
+        "LSTM",
+        14,
+        [_data(5, 2, 3), _data(1, 16, 3), _data(1, 16, 4), _data(1, 32)],
+        {"hidden_size": 4, "clip": 0.5},
+        (np.int32([5, 3]),),
+        outputs=3,
+    ),
+    Case(
+        "GRU",
+        7,
+        [_data(5, 2, 3), _data(1, 12, 3), _data(1, 12, 4), _data(1, 24)],
+        {"hidden_size": 4, "direction": "reverse", "linear_before_reset": 1},
+        outputs=2,
+    ),
+    Case(
+        "GRU",
+        14,
+        [_data(5, 2, 3), _data(2, 12, 3), _data(2, 12, 4), _data(2, 24)],
+        {"hidden_size": 4, "direction": "bidirectional"},
+        (np.int32([4, 5]),),
+        outputs=2,
+    ),
+    Case(
+        "RNN",
+        7,
+        [_data(5, 2, 3), _data(1, 4, 3), _data(1, 4, 4), _data(1, 8)],
+        {"hidden_size": 4, "activations": ["Relu"]},
+        outputs=2,
+    ),
     Case("Einsum", 12, [_data(2, 3, 4), _data(2, 4, 5)], {"equation": "b i j , b j k -> b k i"}),
-    Case("NonMaxSuppression", 10, [np.abs(_data(1, 6, 4)), _data(1, 2, 6)], {}, (I64([3]), np.float32([0.4]), np.float32([-1]))),
+    Case(
+        "NonMaxSuppression",
+        10,
+        [np.abs(_data(1, 6, 4)), _data(1, 2, 6)],
+        {},
+        (I64([3]), np.float32([0.4]), np.float32([-1])),
+    ),
 ]
 
+MICROSOFT = [
+    ("FusedConv", [IMAGE, _data(4, 3, 3, 3), _data(4)], {"activation": "Relu", "pads": [1, 1, 1, 1]}, ()),
+    ("FusedConv", [IMAGE, _data(4, 3, 3, 3)], {"activation": "LeakyRelu", "activation_params": [0.3]}, ()),
+    ("FusedGemm", [_data(3, 4), _data(4, 5), _data(5)], {"activation": "Relu", "alpha": 0.5}, ()),
+    ("FusedMatMul", [_data(2, 3, 4), _data(2, 5, 4)], {"transB": 1, "alpha": 0.25}, ()),
+    ("Gelu", [IMAGE], {}, ()),
+    ("BiasGelu", [_data(2, 3, 4), _data(4)], {}, ()),
+    ("FastGelu", [_data(2, 3, 4), _data(4)], {}, ()),
+    ("QuickGelu", [IMAGE], {"alpha": 1.5}, ()),
+    ("SkipLayerNormalization", [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4), _data(4)], {"epsilon": 1e-3}, ()),
+    ("Attention", [_data(2, 3, 8), _data(8, 24), _data(24)], {"num_heads": 2}, ()),
+    ("Attention", [_data(2, 3, 8), _data(8, 24), _data(24)], {"num_heads": 2}, (np.int32([[1, 1, 0], [1, 1, 1]]),)),
+]
+CASES += [Case(op, 17, inputs, given, more, domain="com.microsoft") for op, inputs, given, more in MICROSOFT]
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.op}-{c.opset}")
-def test_old_version_equals_onnxruntime(case: Case) -> None:
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.domain}{c.op}-{c.opset}")
+def test_node_equals_onnxruntime(case: Case) -> None:
     model = case.model()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

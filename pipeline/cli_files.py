@@ -1,0 +1,227 @@
+"""Commands that look at files: models, runs and reports."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ltp_pipeline import cli_options as opt
+from ltp_pipeline.errors import GateFailed
+
+if TYPE_CHECKING:
+    from ltp_pipeline.gate import Verdict
+    from ltp_pipeline.runner import Outcome
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program, in the order in which --help lists them."""
+    for command in (inspect, validate, trail, pick, export, unpack, report, gate, compare):
+        app.command()(command)
+
+
+def inspect(model: opt.ModelArgument, as_json: opt.Json = False) -> None:
+    """Show what would be pruned, what not and why, and what is unsupported."""
+    from ltp_pipeline.stages.inspect import inspect as look
+
+    found = look(model)
+    if as_json:
+        print_json(found)
+        return
+    from ltp_pipeline.display import show_model
+
+    show_model(found)
+
+
+def validate(
+    model: opt.ModelArgument,
+    data: opt.DataOption = None,
+    config: opt.ConfigOption = None,
+    against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
+    provider: Annotated[str, typer.Option(help="Execution provider of onnxruntime.")] = "CPUExecutionProvider",
+    as_json: opt.Json = False,
+) -> None:
+    """Measure a file in onnxruntime on the test split."""
+    from ltp_pipeline.config import load_settings
+    from ltp_pipeline.stages.validate import validate as measure
+
+    settings = load_settings(model, config, options={"data": {"path": data}})
+    found = measure(model, settings.data, against=against, seed=settings.train.seed, provider=provider)
+    if as_json:
+        print_json(found)
+        return
+    from ltp_pipeline.display import show_validation
+
+    show_validation(found)
+
+
+def trail(folder: opt.RunArgument, as_json: opt.Json = False) -> None:
+    """List the networks a run met on its way; * marks those that no other beats in both respects."""
+    from ltp_pipeline.stages.choose import pareto
+    from ltp_pipeline.stages.learn_thresholds import recall
+    from ltp_pipeline.workspace import Workspace
+
+    workspace = Workspace(folder)
+    workspace.inputs()
+    entries = recall(workspace).trail
+    best = pareto(entries)
+    if as_json:
+        print_json([{**asdict(e), "pareto": e.entry in best} for e in entries])
+        return
+    typer.echo("entry  compression  accuracy (val)  file")
+    for e in entries:
+        mark = "*" if e.entry in best else " "
+        typer.echo(f"{e.entry:>4} {mark} {e.compression:>10.2f}×  {e.accuracy:>14.2%}  {folder / e.file}")
+
+
+def pick(
+    folder: opt.RunArgument,
+    entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
+    export: opt.Exports = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Finish another entry of the trail: fine-tune, export, validate and report it in RUN/pick-ENTRY."""
+    from ltp_pipeline.progress import make_reporter
+    from ltp_pipeline.runner import pick as finish_entry
+
+    finish(finish_entry(folder, entry, make_reporter(quiet), export or ()), Path(), as_json)
+
+
+def export(
+    folder: opt.RunArgument,
+    formats: Annotated[list[str], typer.Option("--format", help="sparse, packed or dense; repeatable.")],
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Write and prove a finished run's model in further formats."""
+    from ltp_pipeline.progress import make_reporter
+    from ltp_pipeline.runner import export_again
+
+    finish(export_again(folder, formats, make_reporter(quiet)), Path(), as_json)
+
+
+def unpack(
+    model: opt.ModelArgument,
+    out: Annotated[Path, typer.Option(help="The plain model to write.")],
+) -> None:
+    """Write a sparse or packed model as a plain dense one, for tools that need it."""
+    from ltp_pipeline import exporters
+    from ltp_pipeline.errors import InputError
+
+    if out.exists() and model.exists() and out.samefile(model):
+        raise InputError(f"{out} is the file to unpack", "give another file with --out")
+    exporters.save(exporters.to_dense(exporters.load(model)), out)
+    typer.echo(out)
+
+
+def report(folder: opt.RunArgument) -> None:
+    """Render report.md and report.html of a finished run again."""
+    from ltp_pipeline.gate import read_report
+    from ltp_pipeline.stages.report import render
+    from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, Workspace
+
+    render(read_report(folder / REPORT_JSON), Workspace(folder))
+    typer.echo(folder / REPORT_HTML)
+
+
+def gate(
+    path: opt.ReportArgument,
+    config: Annotated[Path | None, typer.Option(help="Take the gates of this ltp.toml.")] = None,
+    min_accuracy: opt.MinAccuracy = None,
+    max_drop: opt.MaxDrop = None,
+    min_sparsity: opt.MinSparsity = None,
+    min_compression: opt.MinCompression = None,
+    beat_baseline: opt.BeatBaseline = None,
+    by: opt.By = None,
+    max_bytes: opt.MaxBytes = None,
+    max_latency_ratio: opt.MaxLatencyRatio = None,
+    per_layer_floor: opt.PerLayerFloor = None,
+    confidence: opt.Confidence = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Judge a report; exit 7 when a gate fails."""
+    limits = opt.gates_of(locals())
+    from ltp_pipeline.ci import junit as as_junit
+    from ltp_pipeline.config import load_settings
+    from ltp_pipeline.files import write_text
+    from ltp_pipeline.gate import check_files, judge, read_report
+
+    content = read_report(path)
+    gates = load_settings(None, config, options={"gates": limits}).gates
+    verdicts = [*judge(content, gates), *check_files(content, path.parent)]
+    if junit is not None:
+        write_text(junit, as_junit(verdicts))
+    _print_verdicts(verdicts, as_json)
+    _tell_github(content, verdicts)
+    _stop_if_failed(verdicts)
+
+
+def compare(
+    old: opt.ReportArgument,
+    new: opt.ReportArgument,
+    max_drop: Annotated[float | None, typer.Option(help="Gate: top-1 may fall by at most this.")] = None,
+    max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
+    max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
+    from ltp_pipeline.compare import compare as look
+    from ltp_pipeline.gate import read_report
+
+    found = look(read_report(old), read_report(new), max_drop, max_compression_loss, max_growth)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        for line in (*(change.line for change in found.changes), *found.notes):
+            typer.echo(line)
+        _print_verdicts(found.verdicts, as_json=False)
+    _stop_if_failed(found.verdicts)
+
+
+def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
+    """Show the result of a run and judge it."""
+    if as_json:
+        print_json({"run": str(shown_in / outcome.folder), **outcome.report})
+    else:
+        from ltp_pipeline.display import show_outcome
+
+        show_outcome(outcome, shown_in)
+    _tell_github(outcome.report, outcome.verdicts)
+    _stop_if_failed(outcome.verdicts)
+
+
+def print_json(value: Any) -> None:
+    """Print for machines."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(v) for v in verdicts])
+        return
+    for verdict in verdicts:
+        typer.echo(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
+
+
+def _tell_github(content: dict[str, Any], verdicts: "Sequence[Verdict]") -> None:
+    """On GitHub, put the summary on the job's page and mark failing gates."""
+    if not os.environ.get("GITHUB_STEP_SUMMARY"):
+        return
+    from ltp_pipeline.ci import append_step_summary, github_lines
+    from ltp_pipeline.stages.report import markdown
+
+    append_step_summary(markdown.render(content, ()), os.environ)
+    for line in github_lines(verdicts):
+        typer.echo(line, err=True)
+
+
+def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
+    failed = [v for v in verdicts if not v.passed]
+    if failed:
+        lines = "\n".join(f"gate failed: {v.line}" for v in failed)
+        raise GateFailed(lines, "the report is written; the result is below the bar")

@@ -1,0 +1,95 @@
+"""What must hold for every model that can be imported."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from onnx import ModelProto, NodeProto
+
+from ltp_pipeline import exporters
+from ltp_pipeline.config import ModelSettings
+from ltp_pipeline.records import ImportedModel
+from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.export import live_arrays
+from ltp_pipeline.stages.import_model.parity import difference
+from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from tests.support.models import Array, random_inputs, run_onnxruntime
+
+NEVER = ModelSettings(simplify="never")
+
+
+def imported(model: ModelProto) -> ImportedModel:
+    """Import a model, which must not change it and must agree with onnxruntime."""
+    before = model.SerializeToString(deterministic=True)
+    result = import_model.import_model(model, settings=NEVER)
+    assert model.SerializeToString(deterministic=True) == before
+    assert result.parity is not None, result.notes
+    return result
+
+
+def check_round_trip(
+    model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4
+) -> ImportedModel:
+    """Every weight has a gradient, and changed weights written back give in onnxruntime what the module computes."""
+    result = imported(model)
+    feeds = feeds or random_inputs(model)
+    check_gradients(result, feeds)
+    check_write_back(result, model, feeds, tolerance)
+    return result
+
+
+def check_gradients(result: ImportedModel, feeds: dict[str, Array]) -> None:
+    module = result.module.eval()
+    outputs = module(*(array_to_torch(f) for f in feeds.values()))
+    sum(y.float().square().sum() for y in outputs if y.is_floating_point()).backward()
+    weights = {n: t for n, t in module.tensors().items() if module.roles[n] is Role.WEIGHT}
+    assert weights
+    assert [n for n, t in weights.items() if t.grad is None] == []
+    module.zero_grad()
+
+
+def check_write_back(
+    result: ImportedModel, model: ModelProto, feeds: dict[str, Array], tolerance: float = 1e-4
+) -> ModelProto:
+    module = result.module.eval()
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.mul_(1.25)
+            tensor.copy_(tensor.to(torch.bfloat16).float())  # so that a half-precision file can hold the same values
+        ours = module(*(array_to_torch(f) for f in feeds.values()))
+    written = exporters.with_tensors(result.proto, live_arrays(result))
+    if not result.notes:
+        assert skeleton(written) == skeleton(model)
+    assert [o.name for o in written.graph.output] == [o.name for o in model.graph.output]
+    assert written.metadata_props == model.metadata_props
+    theirs = run_onnxruntime(written, feeds)
+    assert max(difference(a, b) for a, b in zip(ours, theirs, strict=True)) <= tolerance
+    return written
+
+
+def skeleton(model: ModelProto) -> list[object]:
+    """Everything of a model but the values of its tensors."""
+    graph = model.graph
+    return [
+        [_without_values(n) for n in graph.node],
+        [(t.name, t.data_type, list(t.dims)) for t in graph.initializer],
+        [v.SerializeToString() for v in (*graph.input, *graph.output, *graph.value_info)],
+        [f.SerializeToString() for f in model.functions],
+        model.ir_version,
+        model.producer_name,
+        [(o.domain, o.version) for o in model.opset_import],
+    ]
+
+
+def _without_values(node: NodeProto) -> bytes:
+    copy = NodeProto.FromString(node.SerializeToString())
+    if copy.op_type == "Constant":
+        for attribute in copy.attribute:
+            attribute.t.ClearField("raw_data")
+            attribute.t.ClearField("float_data")
+    return copy.SerializeToString(deterministic=True)
+
+
+def same(a: Array, b: Array) -> bool:
+    return bool(np.array_equal(a, b))

@@ -1,0 +1,352 @@
+"""Graphs as they come: every trap that real files hold, each walked, trained and written back."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.stages import export
+from ltp_pipeline.stages.import_model import import_model
+from ltp_pipeline.stages.import_model.roles import Role
+from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
+from tests.support.round_trip import check_round_trip, imported
+
+
+def names(result) -> list[str]:
+    return [k.name for k in result.kernels]
+
+
+def test_plain_models() -> None:
+    assert names(check_round_trip(conv_bn_classifier())) == ["conv1.weight", "conv2.weight", "fc.weight"]
+    assert names(check_round_trip(mlp())) == ["fc1.weight", "fc2.weight"]
+
+
+def in_constants(model: ModelProto) -> ModelProto:
+    """The same model with every tensor in a Constant node."""
+    nodes = [
+        helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t) for t in model.graph.initializer
+    ]
+    rest = list(model.graph.node)
+    copy = ModelProto.FromString(model.SerializeToString())
+    del copy.graph.node[:]
+    del copy.graph.initializer[:]
+    copy.graph.node.extend([*nodes, *rest])
+    return copy
+
+
+def test_all_weights_in_constant_nodes() -> None:
+    result = check_round_trip(in_constants(conv_bn_classifier()))
+    assert names(result) == ["conv1.weight", "conv2.weight", "fc.weight"]
+    assert result.module.roles["bn1.running_mean"] is Role.STATISTIC
+
+
+def merged_statistics() -> ModelProto:
+    g = Graph()
+    g.tensor("zeros", np.zeros(4))
+    g.positive("scale", 4)
+    g.add("Identity", "zeros", outputs=["bn.bias"])
+    g.add("Identity", "bn.bias", outputs=["bn.mean"])
+    g.add("Identity", "scale", outputs=["bn.var"])
+    x = g.conv("x", "conv", 1, 4)
+    g.add("BatchNormalization", x, "scale", "bn.bias", "bn.mean", "bn.var", name="bn", outputs=["y"])
+    return g.model({"x": ("N", 1, 8, 8)}, ["y"])
+
+
+def test_merged_tensors_behind_identity_get_private_statistics() -> None:
+    result = check_round_trip(merged_statistics())
+    assert result.notes == ("2 running statistics that shared a tensor given their own",)
+    roles = result.module.roles
+    assert roles["zeros"] is Role.WEIGHT
+    assert roles["scale"] is Role.WEIGHT
+    statistics = [n for n, role in roles.items() if role is Role.STATISTIC]
+    assert len(statistics) == 2
+    result.module.train()(torch.randn(8, 1, 8, 8))
+    assert float(result.module.tensors()["zeros"].detach().abs().max()) == 0
+
+
+def test_merged_statistics_in_constant_nodes() -> None:
+    result = check_round_trip(in_constants(merged_statistics()))
+    assert sum(role is Role.STATISTIC for role in result.module.roles.values()) == 2
+
+
+def test_a_shared_weight_is_one_kernel() -> None:
+    g = Graph()
+    g.random("w", 6, 6)
+    g.add("Identity", "w", outputs=["same"])
+    y = g.add("Relu", g.add("MatMul", "x", "w"))
+    g.add("MatMul", y, "same", outputs=["y"])
+    result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
+    assert names(result) == ["w"]
+    assert [n for n, _ in result.module.named_parameters()] == ["w"]
+
+
+@pytest.mark.parametrize("view", ["Transpose", "Reshape", "Cast", "Unsqueeze", "chain"])
+def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
+    g = Graph()
+    if view == "Transpose":
+        w = g.add("Transpose", g.random("w", 5, 6), perm=[1, 0])
+    elif view == "Reshape":
+        w = g.add("Reshape", g.random("w", 30), g.tensor("shape", [6, 5], np.int64))
+    elif view == "Cast":
+        g.tensor("w", g.rng.standard_normal((6, 5)), np.float16)
+        w = g.add("Cast", "w", to=TensorProto.FLOAT)
+    elif view == "Unsqueeze":
+        w = g.add("Squeeze", g.random("w", 1, 6, 5), g.tensor("axes", [0], np.int64))
+    else:
+        w = g.add("Identity", g.add("Transpose", g.add("Identity", g.random("w", 5, 6)), perm=[1, 0]))
+    g.add("MatMul", "x", w, outputs=["y"])
+    model = g.model({"x": ("N", 6)}, ["y"])
+    result = check_round_trip(model, tolerance=1e-3)
+    assert names(result) == ["w"]
+    assert result.kernels[0].shape == tuple(model.graph.initializer[0].dims)
+    assert result.prunable
+
+
+def test_initializers_that_are_also_inputs() -> None:
+    model = conv_bn_classifier()
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    result = check_round_trip(model)
+    assert [i.name for i in result.file.inputs] == ["x"]
+    assert result.module.input_names == ("x",)
+
+
+def test_ir_version_3() -> None:
+    model = merged_statistics()
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    model.ir_version = 3
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", 9))
+    result = check_round_trip(model)
+    onnx.checker.check_model(result.proto)
+
+
+def test_external_data_is_read_and_written_back_as_external(tmp_path) -> None:
+    model = conv_bn_classifier(channels=32)
+    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=512)
+    result = import_model(tmp_path / "model.onnx")
+    assert result.parity is not None
+    with torch.no_grad():
+        result.module.tensors()["conv2.weight"].mul_(2)
+    exporters.save(exporters.with_tensors(result.proto, export.live_arrays(result)), tmp_path / "out" / "new.onnx")
+    raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
+    assert {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL} >= {"conv2.weight"}
+    feeds = random_inputs(model)
+    ours = result.module.eval()(torch.from_numpy(feeds["x"]))[0].detach().numpy()
+    assert np.allclose(ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5)
+    assert result.file.bytes > (tmp_path / "w.bin").stat().st_size
+
+
+def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
+    onnx.save(conv_bn_classifier(32), tmp_path / "a.onnx", save_as_external_data=True, location="w", size_threshold=512)
+    first = import_model(tmp_path / "a.onnx").file.sha256
+    data = bytearray((tmp_path / "w").read_bytes())
+    data[3] ^= 1
+    (tmp_path / "w").write_bytes(data)
+    assert import_model(tmp_path / "a.onnx").file.sha256 != first
+
+
+def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
+    from ltp_pipeline.exporters import storage
+    from ltp_pipeline.stages.import_model import parity
+
+    monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
+    monkeypatch.setattr(parity, "LARGEST", 20_000)
+    model = conv_bn_classifier(channels=32)
+    result = import_model(model)
+    assert result.parity is not None
+    exporters.save(exporters.with_tensors(result.proto, export.live_arrays(result)), tmp_path / "large.onnx")
+    assert (tmp_path / "large.onnx.data").is_file()
+    assert import_model(tmp_path / "large.onnx").parity is not None
+
+
+def with_function(weight_inside: bool) -> ModelProto:
+    g = Graph()
+    g.random("w", 6, 6)
+    body = [
+        helper.make_node("Transpose", ["weight"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["input", "t"], ["product"]),
+        helper.make_node("Relu", ["product"], ["result"]),
+    ]
+    inputs = ["input", "weight"]
+    if weight_inside:
+        tensor = numpy_helper.from_array(g.rng.standard_normal((6, 6)).astype(np.float32), "v")
+        body.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
+        inputs = ["input"]
+    function = helper.make_function("local", "Layer", inputs, ["result"], body, [helper.make_opsetid("", 17)])
+    call = ["h"] if weight_inside else ["h", "w"]
+    g.add("MatMul", "x", "w", outputs=["h"])
+    g.nodes.append(helper.make_node("Layer", call, ["y"], name="layer", domain="local"))
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 6]) for n in ("x", "y")]
+    graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
+    return as_model(graph, 17, imports=[helper.make_opsetid("local", 1)], functions=[function])
+
+
+def test_local_functions_are_walked_and_kept() -> None:
+    model = with_function(weight_inside=False)
+    result = check_round_trip(model)
+    assert names(result) == ["w"]
+    assert result.prunable
+    assert [n.op_type for n in result.proto.graph.node] == ["MatMul", "Layer"]
+    assert len(result.proto.functions) == 1
+
+
+def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
+    result = check_round_trip(with_function(weight_inside=True))
+    assert len(result.kernels) == 2
+    assert not result.proto.functions
+    assert any("written out" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("data_type", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_half_precision_has_single_precision_masters(data_type: int) -> None:
+    model = mlp()
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(helper.make_tensor(tensor.name, data_type, array.shape, array.flatten()))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = data_type
+    half = data_type == TensorProto.FLOAT16
+    result = check_round_trip(model, tolerance=2e-2) if half else import_model(model)
+    tensors = result.module.tensors()
+    assert {t.dtype for t in tensors.values()} == {torch.float32}
+    with torch.no_grad():
+        tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
+    written = exporters.with_tensors(result.proto, export.live_arrays(result))
+    assert {t.data_type for t in written.graph.initializer} == {data_type}
+    (y,) = result.module(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
+    assert y.dtype == (torch.float16 if half else torch.bfloat16)
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_an_export_in_training_mode_infers_again(opset: int) -> None:
+    g = Graph()
+    y = g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
+    if opset >= 14:
+        node = g.nodes[-1]
+        node.attribute.append(helper.make_attribute("training_mode", 1))
+        node.output.extend(["mean_out", "var_out"])
+    y = g.add("Dropout", y, g.tensor("ratio", 0.5), g.tensor("training", True, np.bool_))
+    g.add("Relu", y, outputs=["y"])
+    model = g.model({"x": ("N", 1, 8, 8)}, ["y"], opset=opset)
+    result = check_round_trip(model)
+    assert "training-mode nodes put into inference mode" in result.notes[0]
+    assert not any(len(n.output) > 1 for n in result.proto.graph.node)
+
+
+def test_dynamic_sizes_without_data() -> None:
+    model = conv_bn_classifier(size=8)
+    for dim in list(model.graph.input[0].type.tensor_type.shape.dim)[1:]:
+        dim.dim_param = "s"
+    result = imported(model)
+    for size in (8, 16):
+        x = np.random.default_rng(0).standard_normal((3, 1, size, size)).astype(np.float32)
+        theirs = run_onnxruntime(model, {"x": x})[0]
+        assert np.allclose(result.module.eval()(torch.from_numpy(x))[0].detach().numpy(), theirs, atol=1e-5)
+
+
+def test_sizes_that_cannot_be_guessed_are_a_note_not_an_error() -> None:
+    g = Graph()
+    g.gemm(g.add("Flatten", "x"), "fc", 37 * 41, 3)
+    model = g.model({"x": ("N", "c", "h", "w")}, [g.nodes[-1].output[0]])
+    result = import_model(model)
+    assert result.parity is None
+    assert "not compared with onnxruntime" in result.notes[-1]
+
+
+def test_several_inputs_and_outputs_in_order() -> None:
+    g = Graph()
+    a, b = g.gemm("a", "left", 4, 3), g.gemm("b", "right", 5, 3)
+    both = g.add("Add", a, b, outputs=["sum"])
+    g.add("Softmax", both, outputs=["p"], axis=-1)
+    model = g.model({"b": ("N", 5), "a": ("N", 4)}, ["p", "sum"])
+    result = check_round_trip(model)
+    assert result.module.input_names == ("b", "a")
+    assert names(result) == ["left.weight", "right.weight"]
+
+
+def branch(name: str, weight: str, fill: float) -> onnx.GraphProto:
+    tensor = numpy_helper.from_array(np.full((6, 6), fill, np.float32), weight)
+    output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+    node = helper.make_node("MatMul", ["h", weight], [f"{name}_y"], name=f"{name}_mm")
+    return helper.make_graph([node], name, [], [output], [tensor])
+
+
+@pytest.mark.parametrize("same_name", [False, True])
+def test_an_if_with_a_constant_condition(same_name: bool) -> None:
+    g = Graph()
+    g.gemm("x", "fc", 6, 6)
+    g.nodes[-1].output[0] = "h"
+    g.constant("condition", False, np.bool_)
+    weights = ("w", "w") if same_name else ("w_then", "w_else")
+    g.add(
+        "If", "condition", outputs=["y"], then_branch=branch("t", weights[0], 1), else_branch=branch("e", weights[1], 2)
+    )
+    result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
+    if not same_name:  # else there is no telling which of the two tensors a name means
+        assert names(result) == ["fc.weight", "w_else"]
+        assert result.prunable
+    assert [n.op_type for n in result.proto.graph.node] == ["Gemm", "Constant", "If"]
+
+
+def loop_body() -> onnx.GraphProto:
+    nodes = [
+        helper.make_node("Identity", ["going"], ["again"]),
+        helper.make_node("MatMul", ["state", "w"], ["product"]),
+        helper.make_node("Tanh", ["product"], ["next"]),
+    ]
+    inputs = [("i", TensorProto.INT64, []), ("going", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
+    outputs = [("again", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None)]
+    infos = [[helper.make_tensor_value_info(*v) for v in values] for values in (inputs, outputs)]
+    return helper.make_graph(nodes, "body", *infos)
+
+
+def test_a_loop_with_a_constant_count() -> None:
+    g = Graph()
+    g.random("w", 6, 6)
+    g.tensor("count", 3, np.int64)
+    g.tensor("true", True, np.bool_)
+    g.add("Loop", "count", "true", "x", outputs=["y"], body=loop_body())
+    result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
+    assert names(result) == ["w"]
+    assert result.prunable
+
+
+def test_sequences_that_fold_away() -> None:
+    g = Graph()
+    parts = g.add("SplitToSequence", "x", g.tensor("three", [3, 3], np.int64), axis=1)
+    left = g.add("SequenceAt", parts, g.tensor("zero", 0, np.int64))
+    right = g.add("SequenceAt", parts, g.tensor("one", 1, np.int64))
+    pair = g.add("SequenceConstruct", right, left)
+    g.gemm(g.add("ConcatFromSequence", pair, axis=1), "fc", 6, 4)
+    assert names(check_round_trip(g.model({"x": ("N", 6)}, [g.nodes[-1].output[0]]))) == ["fc.weight"]
+
+
+def test_a_graph_without_names_and_shapes() -> None:
+    model = mlp()
+    model.graph.name = ""
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    for node in model.graph.node:
+        node.name = ""
+    assert import_model(model).parity is not None
+
+
+@pytest.mark.parametrize("form", ["sparse", "packed", "dense"])
+def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
+    model = conv_bn_classifier(channels=32)
+    result = import_model(model)
+    arrays = export.live_arrays(result)
+    rng = np.random.default_rng(0)
+    for kernel in result.kernels:
+        arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
+    export.write(result, arrays, form, tmp_path / "pruned.onnx")
+    again = import_model(tmp_path / "pruned.onnx")
+    assert names(again) == names(result)
+    tensors = again.module.tensors()
+    for kernel in again.kernels:
+        assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
+    assert any("zero already" in note for note in again.notes)
+    assert [n.name for n in again.proto.graph.node] == [n.name for n in model.graph.node]

@@ -1,0 +1,117 @@
+"""What `inspect` says, and that it says it without torch."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from ltp_pipeline.display import show_model
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.stages.import_model import import_model, support
+from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
+from ltp_pipeline.stages.inspect import inspect
+from tests.support.models import Graph, conv_bn_classifier
+from tests.support.victims import VICTIMS
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(model: onnx.ModelProto):
+        onnx.save(model, tmp_path / "model.onnx")
+        return tmp_path / "model.onnx"
+
+    return save
+
+
+def test_a_classifier(saved, capsys) -> None:
+    found = inspect(saved(conv_bn_classifier(8)))
+    assert found["opset"] == 17
+    assert found["producer"] == "tests 1"
+    assert found["inputs"] == [{"name": "x", "type": "FLOAT", "shape": ["N", 1, 8, 8]}]
+    assert {"name": "Conv", "domain": "ai.onnx", "count": 2, "supported": True} in found["operators"]
+    assert (found["batch_norms"], found["folded_batch_norms"]) == (2, 0)
+    assert found["unsupported"] == []
+    assert sum(k["share"] for k in found["kernels"]) == pytest.approx(1)
+    assert found["plan"][0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
+    json.dumps(found, allow_nan=False)
+    show_model(found)
+    shown = capsys.readouterr().out.replace("\n", " ")
+    for part in ("conv2.weight", "8×8×3×3", "by tests 1", "2 present"):
+        assert part in shown
+
+
+def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
+    for model in VICTIMS.values():
+        listed = inspect(saved(model))["kernels"]
+        expected = import_model(model).kernels
+        assert [(k["name"], tuple(k["shape"]), k["reason"]) for k in listed] == [
+            (k.name, k.shape, k.reason) for k in expected
+        ]
+
+
+def test_what_is_not_supported(saved, capsys) -> None:
+    g = Graph()
+    g.gemm("x", "fc", 4, 3)
+    g.add("StringNormalizer", g.nodes[-1].output[0], name="words", outputs=["y"])
+    g.add("DequantizeLinear", g.tensor("q", [1], np.int8), g.tensor("s", 0.1), name="dq", outputs=["z"])
+    found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
+    assert len(found["unsupported"]) == 2
+    assert [o["supported"] for o in found["operators"] if o["name"] == "StringNormalizer"] == [False]
+    assert "exit 4" in found["plan"][0]
+    assert [k["name"] for k in found["kernels"]] == ["fc.weight"]
+    show_model(found)
+    assert "not supported" in capsys.readouterr().out
+
+
+def test_folded_norms_sparsity_and_open_sizes(saved) -> None:
+    g = Graph()
+    y = g.conv("x", "conv", 1, 4, bias=True)
+    g.add("GlobalAveragePool", y, outputs=["y"])
+    model = g.model({"x": ("N", 1, "h", "w")}, ["y"])
+    model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+    found = inspect(saved(model))
+    assert found["folded_batch_norms"] == 1
+    assert found["sparsity"] == 1
+    text = " ".join(found["plan"])
+    for part in ("probably folded", "zero already", "taken from the data"):
+        assert part in text
+
+
+def test_no_kernels(saved) -> None:
+    g = Graph()
+    g.add("Relu", "x", outputs=["y"])
+    found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
+    assert found["sparsity"] is None
+    assert "no kernels" in found["plan"][0]
+
+
+def test_no_model(tmp_path) -> None:
+    with pytest.raises(InputError):
+        inspect(tmp_path / "missing.onnx")
+
+
+def test_it_does_without_torch(saved) -> None:
+    path = saved(conv_bn_classifier())
+    code = (
+        "import sys; from ltp_pipeline.stages.inspect import inspect; inspect(sys.argv[1]);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'onnxruntime', 'onnxsim')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
+
+
+def test_the_table_of_operators_is_that_of_the_registry() -> None:
+    assert support.render() == support.TABLE, "run python -m ltp_pipeline.stages.import_model.support"
+
+
+def test_the_table_judges_as_the_importer_does() -> None:
+    schemas = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
+    for opset in (7, 13, onnx.defs.onnx_opset_version()):
+        for name in sorted(schemas):
+            node = onnx.helper.make_node(name, ["x"], ["y"], name="n")
+            graph = onnx.helper.make_graph([node], "g", [], [])
+            model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+            theirs = [r for r in unsupported_nodes(model) if r.endswith(("no implementation", "no such operator"))]
+            assert bool(support.problems(model)) == bool(theirs), (name, opset)

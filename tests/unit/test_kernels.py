@@ -1,0 +1,64 @@
+"""Which tensors are kernels, and the reason where one is not pruned."""
+
+import numpy as np
+
+from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.stages.import_model.kernels import find_kernels, zeros_of
+from tests.support.models import Graph, conv_bn_classifier, mlp
+from tests.support.round_trip import imported
+from tests.support.victims import VICTIMS
+
+
+def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
+    kernels = find_kernels(conv_bn_classifier(8, 5).graph, KernelSettings())
+    assert [(k.name, k.op, k.shape) for k in kernels] == [
+        ("conv1.weight", "Conv", (8, 1, 3, 3)),
+        ("conv2.weight", "Conv", (8, 8, 3, 3)),
+        ("fc.weight", "Gemm", (5, 8)),
+    ]
+    assert all(k.prunable for k in kernels)
+
+
+def test_patterns_leave_kernels_out_and_say_so() -> None:
+    found = find_kernels(conv_bn_classifier().graph, KernelSettings(include=("conv*",), exclude=("conv1*",)))
+    assert [k.reason for k in found] == ["excluded by 'conv1*'", None, "matches no --include pattern"]
+
+
+def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
+    g = Graph()
+    g.random("table", 6, 6)
+    rows = g.add("Gather", "table", g.tensor("ids", [0, 2], np.int64), name="lookup")
+    g.add("MatMul", rows, "table", outputs=["y"])
+    (kernel,) = find_kernels(g.model({}, ["y"]).graph, KernelSettings())
+    assert kernel.reason == "also read by Gather 'lookup'"
+
+
+def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
+    model = mlp()
+    model.graph.output.add().name = "fc1.weight"
+    assert find_kernels(model.graph, KernelSettings())[0].reason == "also read by output 'fc1.weight'"
+
+
+def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
+    g = Graph()
+    g.tensor("mask", np.full((6, 6), -np.inf))
+    y = g.add("MatMul", "x", "mask")
+    y = g.add("MatMul", y, g.tensor("integers", np.ones((6, 6)), np.float64))
+    g.add("Mul", y, g.random("scale", 6, 6), outputs=["y"])
+    assert [k.name for k in find_kernels(g.model({"x": (2, 6)}, ["y"]).graph, KernelSettings())] == ["integers"]
+
+
+def test_kernels_are_what_the_module_trains() -> None:
+    for name, model in VICTIMS.items():
+        result = imported(model)
+        assert result.kernels, name
+        assert {k.name for k in result.kernels} <= set(result.module.tensors()), name
+
+
+def test_zeros_are_counted() -> None:
+    model = mlp()
+    kernels = find_kernels(model.graph, KernelSettings())
+    assert zeros_of(model, kernels) == 0
+    tensor = model.graph.initializer[0]
+    tensor.raw_data = bytes(len(tensor.raw_data))
+    assert zeros_of(model, kernels) == kernels[0].elements
