@@ -1,0 +1,132 @@
+"""The package is laid out as pyproject.toml and CONTRIBUTING.md say."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {"pipeline": "ltp_pipeline", "stages": "ltp_pipeline.stages", "exporters": "ltp_pipeline.exporters"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its import name."""
+    found = {}
+    for folder, package in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join([package, *parts]).removesuffix(".__init__")
+            found[name] = path
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """Modules of the package that a file imports, anywhere in it but for its types."""
+    known = modules()
+    found: set[str] = set()
+    tree = ast.parse(path.read_text())
+    tree.body = [n for n in tree.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{a.name}" for a in node.names}
+            found |= (names & known.keys()) or {node.module}
+    return {name for name in found if name.startswith("ltp_pipeline.")}
+
+
+def layer(name: str) -> int:
+    """Height of a module: it may import what is at its own height or below."""
+    base = name.removeprefix("ltp_pipeline.").split(".")[0]
+    heights = {
+        "errors": 0,
+        "files": 1,
+        "progress": 1,
+        "config": 1,
+        "records": 1,
+        "report_schema": 1,
+        "workspace": 2,
+        "gate": 2,
+        "compare": 2,
+        "ci": 2,
+        "data": 3,
+        "exporters": 3,
+        "demo": 3,
+        "presets": 3,
+        "stages": 4,
+        "runner": 5,
+        "display": 6,
+        "api": 6,
+        "cli_options": 6,
+        "cli_files": 7,
+        "cli": 8,
+        "__main__": 9,
+    }
+    return heights[base]
+
+
+def test_listed_packages_are_the_folders_with_modules():
+    folders = {name for name, path in modules().items() if path.name == "__init__.py"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == folders
+
+
+@pytest.mark.parametrize("name", [n for n in modules() if n != "ltp_pipeline"])
+def test_modules_import_only_what_lies_below_them(name: str):
+    wrong = {other for other in imports(modules()[name]) if layer(other) > layer(name)}
+    assert not wrong
+
+
+def test_the_equations_know_neither_onnx_nor_the_rest_of_the_package():
+    path = modules()["ltp_pipeline.stages.learn_thresholds.functional"]
+    names = {a.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for a in n.names}
+    assert names == {"torch"}
+    assert not imports(path)
+
+
+def test_exporters_do_not_know_torch():
+    for name, path in modules().items():
+        if name.startswith("ltp_pipeline.exporters"):
+            assert "torch" not in path.read_text().replace("pytorch", ""), name
+
+
+def test_only_the_command_line_knows_typer():
+    users = {name for name, path in modules().items() if "import typer" in path.read_text()}
+    assert users == {"ltp_pipeline.cli", "ltp_pipeline.cli_files", "ltp_pipeline.cli_options"}
+
+
+def test_nothing_heavy_is_imported_before_a_command_needs_it():
+    code = "import sys, ltp_pipeline.cli; print([m for m in ('torch', 'onnx', 'numpy', 'pydantic', 'rich') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_public_names_are_the_verbs_of_the_command_line():
+    import ltp_pipeline
+
+    assert ltp_pipeline.__all__ == ["gate", "import_model", "inspect", "run", "validate"]
+    assert all(callable(getattr(ltp_pipeline, name)) for name in ltp_pipeline.__all__)
+    assert ltp_pipeline.__version__ == PROJECT["project"]["version"]
+
+
+def test_every_setting_is_documented():
+    from ltp_pipeline.config import Settings
+
+    text = (ROOT / "docs" / "settings.md").read_text()
+    for section, field in Settings.model_fields.items():
+        assert f"**[{section}]**" in text
+        if section != "gates":
+            for key, value in field.annotation.model_fields.items():
+                assert f"`{value.alias or key}`" in text, f"{section}.{key}"
+
+
+def test_every_gate_has_an_option_and_a_row_in_the_docs():
+    from ltp_pipeline.cli_options import GATES
+    from ltp_pipeline.config import GateSettings
+
+    assert set(GATES) == set(GateSettings.model_fields)
+    text = (ROOT / "docs" / "ci.md").read_text()
+    assert all(f"`{name}`" in text and f"`--{name.replace('_', '-')}`" in text for name in GATES)
