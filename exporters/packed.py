@@ -31,6 +31,7 @@ class _Kernel:
     tensor: TensorProto
     kept: lossy.Rounded
     where: Array
+    gaps: Array
     costs: Sequence[float]  # bytes for each of KINDS, then for dense
 
     @property
@@ -84,10 +85,11 @@ def _prepare(model: ModelProto, name: str, tensor: TensorProto, values: str) -> 
     array = tensors.to_array(tensor, name)
     kept = lossy.rounded(array, values, lossy.output_axis(model.graph, name) % array.ndim)
     where = tensors.nonzero(kept.stored)
-    sizes = packed_codec.sizes(where, array.size)
+    gaps = packed_codec.gaps_of(where)
+    sizes = packed_codec.sizes(gaps, array.size)
     extra = MEMBER + (kept.scale.nbytes + MEMBER if kept.scale is not None else 0)
     costs = [sizes[kind][0] + sizes[kind][1] * kept.stored.dtype.itemsize + extra for kind in KINDS]
-    return _Kernel(name, tensor, kept, where, [*costs, float(array.nbytes)])
+    return _Kernel(name, tensor, kept, where, gaps, [*costs, float(array.nbytes)])
 
 
 def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
@@ -128,9 +130,7 @@ def _choose(costs: Array) -> Array:
 def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:
     """A group and the tensors that hold it."""
     data_type, values = kernels[0].group
-    coded = [
-        packed_codec.encode(kind, k.where, k.kept.stored.reshape(-1)[k.where], k.kept.stored.size) for k in kernels
-    ]
+    coded = [packed_codec.encode(kind, k.gaps, k.kept.stored.reshape(-1)[k.where], k.kept.stored.size) for k in kernels]
     members = [Member(k.name, tuple(k.tensor.dims), codes.size) for k, (codes, _) in zip(kernels, coded, strict=True)]
     group = Group(index, kind, data_type, values, tuple(members))
     codes = packed_codec.pack(kind, np.concatenate([codes for codes, _ in coded]))

@@ -25,58 +25,56 @@ def top(kind: str) -> int:
     return int(2 ** WIDTHS[kind] - 1)
 
 
-def sizes(where: Array, size: int) -> dict[str, tuple[float, int]]:
-    """For each kind, the bytes of codes and the number of values that these ascending positions within `size` take."""
-    found: dict[str, tuple[float, int]] = {MASK: (size / 8, where.size + 1)}
-    steps = _steps(where)
+def gaps_of(where: Array) -> Array:
+    """The distance of each ascending position to the one before, of the first to zero."""
+    gaps = where.astype(np.int32)
+    gaps[1:] -= gaps[:-1].copy()
+    return gaps
+
+
+def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
+    """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take."""
+    found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
+    # No code bridges anything shorter, which is nearly all there is.
+    long = gaps[gaps >= top("4f")]
+    zeros = long - 1
+    zeros[:1] += bool(long.size and gaps[0] >= top("4f"))
     for kind in GAPS:
-        entries = where.size + int(_bridges(steps[kind[-1]], kind).sum())
+        entries = gaps.size + int(_bridges(long if kind in QUICK else zeros, kind).sum())
         rows = ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
-        found[kind] = (entries * bits / 8, entries if kind in QUICK else where.size + 1)
+        found[kind] = (entries * bits / 8, entries if kind in QUICK else gaps.size + 1)
     return found
 
 
-def encode(kind: str, where: Array, values: Array, size: int) -> tuple[Array, Array]:
+def encode(kind: str, gaps: Array, values: Array, size: int) -> tuple[Array, Array]:
     """One code for each entry (eight elements, for a mask), and the values to store."""
     if kind == MASK:
         present = np.zeros(size, bool)
-        present[where] = True
+        present[np.cumsum(gaps)] = True
         return np.packbits(present, bitorder="little"), _after_zero(values)
-    codes, ends = _codes(_steps(where)[kind[-1]], kind)
-    if kind not in QUICK:
-        return codes, _after_zero(values)
-    stored = np.zeros(codes.size, values.dtype)
-    stored[ends] = values
-    return codes, stored
-
-
-def _steps(where: Array) -> dict[str, Array]:
-    """What valued and free codes count: distances, and the zeros between."""
-    gaps = np.diff(where.astype(np.int32), prepend=np.int32(0))
+    if kind in QUICK:
+        codes, bridged = _codes(gaps, kind)
+        return codes, np.insert(values, bridged, 0) if bridged.size else values
     zeros = gaps - 1
     zeros[:1] += 1
-    return {"v": gaps, "f": zeros}
+    return _codes(zeros, kind)[0], _after_zero(values)
+
+
+def _codes(steps: Array, kind: str) -> tuple[Array, Array]:
+    """Codes with each step preceded by its bridges, and before which steps these went."""
+    codes = steps.astype(np.uint16 if WIDTHS[kind] == 16 else np.uint8)
+    long = np.flatnonzero(steps >= top(kind))
+    bridges = _bridges(steps[long], kind)
+    codes[long] = steps[long] - bridges * top(kind)
+    bridged = np.repeat(long, bridges)
+    return (np.insert(codes, bridged, top(kind)) if bridged.size else codes), bridged
 
 
 def _bridges(steps: Array, kind: str) -> Array:
     """How many bridges each step needs; a valued step must not end on its last bridge, which writes a zero there."""
-    if not steps.size or steps.max() < top(kind):
-        return np.zeros(1, steps.dtype)
-    bridges: Array = np.maximum(steps - 1, 0) // top(kind) if kind.endswith("v") else steps // top(kind)
+    bridges: Array = np.maximum(steps - 1, 0) // top(kind) if kind in QUICK else steps // top(kind)
     return bridges
-
-
-def _codes(steps: Array, kind: str) -> tuple[Array, Array | slice]:
-    """Codes with each step preceded by its bridges, and where among them the steps end."""
-    dtype = np.uint16 if WIDTHS[kind] == 16 else np.uint8
-    bridges = _bridges(steps, kind)
-    if not bridges.any():
-        return steps.astype(dtype), slice(None)
-    ends = np.cumsum(bridges + 1) - 1
-    codes = np.full(ends[-1] + 1, top(kind), dtype)
-    codes[ends] = steps - bridges * top(kind)
-    return codes, ends
 
 
 def high_weights(width: int) -> Array:
@@ -91,8 +89,9 @@ def pack(kind: str, codes: Array) -> Array:
     if width not in ROWS:
         return codes
     rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(ROWS[width] + 1, -1)
-    high = rows[-1] // high_weights(width)[:, None] % (1 << (8 - width))
-    packed: Array = rows[:-1] | (high << width).astype(np.uint8)
+    packed: Array = rows[:-1].copy()
+    for nth, row in enumerate(packed):
+        row |= rows[-1] >> nth * (8 - width) << width  # what is shifted over the top is for the next row
     return packed if ROWS[width] > 1 else packed.reshape(-1)
 
 

@@ -1,7 +1,7 @@
 """The nodes that turn a packed tensor back into a dense one, in ops that onnxruntime folds when it loads the model.
 
 What decides the choice of ops (measured with onnxruntime 1.31): NonZero and Compress are never folded, nor is
-DequantizeLinear by default; Gather is six times slower than GatherElements, broadcasting BitShift than a table; and
+DequantizeLinear by default; onnx's ReferenceEvaluator fails on GatherElements; a broadcasting BitShift is slow; and
 every node costs time, whatever its size, which is why the codes of many tensors are unpacked together and then split.
 """
 
@@ -164,7 +164,7 @@ def _bits(group: Group, into: Decoder) -> list[str]:
 def _pick(name: Callable[[str], str], values: str, real: str, into: Decoder) -> str:
     """The next value where `real` is one; the first of all values, which is zero, where it is zero."""
     rank = into.add("CumSum", [real, into.integer(0, TensorProto.INT64)], name("k"))
-    return into.add("GatherElements", [values, into.add("Mul", [rank, real], name("i"))], name("g"))
+    return into.add("Gather", [values, into.add("Mul", [rank, real], name("i"))], name("g"))
 
 
 def _zeros(data_type: int, size: int, into: Decoder) -> str:

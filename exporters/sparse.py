@@ -26,36 +26,31 @@ def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
     also a graph input loses the input, because a sparse initializer may not be one.
     """
-    encoded = {}
     outputs = {value.name for value in model.graph.output}
-    for name, tensor in tensors.stored(model.graph).items():
-        if name in kernels and name not in outputs:
-            sparse = _smaller(name, tensor)
-            if sparse is not None:
-                encoded[name] = sparse
+    stored = {n: t for n, t in tensors.stored(model.graph).items() if n in kernels and n not in outputs}
+    encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(name, tensor))}
     copy = tensors.copy_model(model, drop=encoded)
     tidy(copy, kernels)
+    for name, (values, where) in encoded.items():
+        entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
+        entry.values.name, entry.values.doc_string = name, stored[name].doc_string
+        tensors.store(entry.values, stored[name].data_type, values)
+        tensors.store(entry.indices, TensorProto.INT64, where)
     if encoded:
-        copy.graph.sparse_initializer.extend(encoded.values())
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, encoded)
     return copy
 
 
-def _smaller(name: str, tensor: TensorProto) -> SparseTensorProto | None:
+def _smaller(name: str, tensor: TensorProto) -> tuple[Array, Array] | None:
+    """The nonzeros of a tensor and where they are; None where dense is no larger."""
     if tensor.data_type not in tensors.FLOATS or not tensor.dims or 0 in tensor.dims:
         return None
     array = tensors.to_array(tensor, name)
     where = tensors.nonzero(array)
     if where.size * (8 + array.dtype.itemsize) + HEADER >= array.nbytes:
         return None
-    sparse = SparseTensorProto(
-        values=tensors.make(name, tensor.data_type, array.reshape(-1)[where]),
-        indices=tensors.make("", TensorProto.INT64, where),
-        dims=tensor.dims,
-    )
-    sparse.values.doc_string = tensor.doc_string
-    return sparse
+    return array.reshape(-1)[where], where
 
 
 def encoded_names(model: ModelProto) -> list[str]:

@@ -121,12 +121,19 @@ def fill(tensor: TensorProto, array: Array) -> None:
     tensor.raw_data = np.ascontiguousarray(array, dtype).tobytes()
 
 
+def store(tensor: TensorProto, data_type: int, array: Array) -> None:
+    """Give an empty tensor its type, dims and values."""
+    tensor.data_type = data_type
+    tensor.dims.extend(array.shape)
+    fill(tensor, array)
+
+
 def make(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> TensorProto:
     """A new tensor; `like` passes on the doc string and where the tensor was kept in the original."""
-    tensor = TensorProto(name=name, data_type=data_type, dims=array.shape)
+    tensor = TensorProto(name=name)
     if like is not None:
         copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment"})
-    fill(tensor, array)
+    store(tensor, data_type, array)
     return tensor
 
 

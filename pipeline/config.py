@@ -72,8 +72,8 @@ class MethodSettings(Section):
     lambda_: Annotated[float | None, Field(alias="lambda", ge=0)] = None
     threshold_lr_ratio: Positive = 1e-5
     t0: Positive = 1e-3
-    floor: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    floor_weights: Annotated[int, Field(ge=1)] = 8
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
+    floor_weights: Annotated[int, Field(ge=1)] = 4
 
 
 class ModelSettings(Section):

@@ -182,7 +182,7 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
     import_model.require_prunable(imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
     check_labels(data, training.classes())
-    learn_thresholds.make_rule(imported, settings)
+    learn_thresholds.make_method(imported, settings)
     return training
 
 

@@ -3,6 +3,7 @@
 Same kernels, same count of nonzeros, same total epochs, batches and loss as the learned result.
 """
 
+import torch
 from torch import Tensor
 
 from ltp_pipeline.records import ImportedModel, PrunedModel
@@ -31,4 +32,5 @@ def global_magnitude_masks(imported: ImportedModel, nonzeros: int) -> dict[str, 
     weights = {k.name: tensors[k.name].detach() for k in imported.prunable}
     present = count_nonzeros(imported)
     others = sum(present[k.name] for k in imported.kernels if not k.prunable)
-    return keep_exactly(weights, dict.fromkeys(weights, 1.0), dict.fromkeys(weights, 0), nonzeros - others)
+    alike = torch.ones(())
+    return keep_exactly(weights, dict.fromkeys(weights, alike), dict.fromkeys(weights, 0), nonzeros - others)

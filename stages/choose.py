@@ -42,7 +42,8 @@ def run(
 def finish(entry: TrailEntry, training: Training, epochs: int) -> PrunedModel:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(entry, training.imported, training.workspace)
-    return finetune.run(pruned, training, epochs, key=finetune.key_of(entry))
+    learning = training.settings.epochs
+    return finetune.run(pruned, training, epochs, key=finetune.key_of(entry), before=learning)
 
 
 def find(learned: LearnedThresholds, number: int) -> TrailEntry:

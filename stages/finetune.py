@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from ltp_pipeline.records import PrunedModel, TrailEntry
@@ -30,6 +31,9 @@ class Masked:
             if w.grad is not None:
                 w.grad.mul_(mask)
 
+    def after_step(self, optimizer: torch.optim.SGD) -> None:
+        """Nothing: without gradient and momentum, nothing moves."""
+
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split."""
         return {"val_accuracy": self.training.accuracy(self.training.data.val)}
@@ -52,10 +56,15 @@ def key_of(entry: TrailEntry) -> str:
 
 
 def run(
-    pruned: PrunedModel, training: Training, epochs: int, name: str = "finetune", key: str | None = None
+    pruned: PrunedModel,
+    training: Training,
+    epochs: int,
+    name: str = "finetune",
+    key: str | None = None,
+    before: int = 0,
 ) -> PrunedModel:
     """Fine-tune for `epochs`, then bring the running statistics up to date."""
     if epochs:
-        training.run(Masked(training, pruned.masks, name, key or name), epochs)
+        training.run(Masked(training, pruned.masks, name, key or name), epochs, before=before)
         training.refresh_statistics()
     return PrunedModel(pruned.masks, count_nonzeros(training.imported), {**pruned.epochs, "finetune": epochs})

@@ -42,6 +42,9 @@ class Phase(Protocol):
     def after_backward(self, progress: "Progress") -> None:
         """Look at, or change, the gradients before the optimizer steps."""
 
+    def after_step(self, optimizer: torch.optim.SGD) -> None:
+        """Look at, or change, what the optimizer did."""
+
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Judge the network as it stands; what is returned is shown and logged."""
 
@@ -62,7 +65,7 @@ class Progress:
     epoch: int
     step: int  # of the whole phase
     steps: int
-    lr: float
+    lr: float = math.nan
     loss: float = math.nan
 
 
@@ -122,8 +125,11 @@ class Training:
             )
         return int(shape[1])
 
-    def run(self, phase: Phase, epochs: int) -> None:
-        """Train for `epochs`, going on from the checkpoint of this phase if there is one."""
+    def run(self, phase: Phase, epochs: int, before: int = 0, after: int = 0) -> None:
+        """Train for `epochs`, going on from the checkpoint of this phase if there is one.
+
+        The learning rate is one cosine over `before` + `epochs` + `after`, the phases that belong together.
+        """
         module = self.imported.module.to(self.device)
         tensors = module.tensors()
         parameters = {n: tensors[n] for n, role in module.roles.items() if role is Role.WEIGHT}
@@ -140,6 +146,8 @@ class Training:
         saved = time.monotonic()
         with self.workspace.progress.task(phase.name, total, start) as bar:
             for progress, x, y in self._steps(phase.key, start, per_epoch, total, batch):
+                passed, whole = before * per_epoch + progress.step, (before + epochs + after) * per_epoch
+                progress.lr = cosine(passed, whole, self.settings.lr)
                 self._step(phase, optimizer, progress, x, y)
                 if progress.step % max(per_epoch // 10, 1) == 0:
                     self._log(phase, progress, phase.log())
@@ -164,8 +172,7 @@ class Training:
             for i, (x, y) in enumerate(batches(train, batch, order)):
                 step = epoch * per_epoch + first + i
                 torch.manual_seed(_seed(self.settings.seed, key, step))  # for Dropout
-                lr = cosine(step, total, self.settings.lr)
-                yield Progress(epoch, step, total, lr), self.tensor(x), self.tensor(y)
+                yield Progress(epoch, step, total), self.tensor(x), self.tensor(y)
 
     def _step(self, phase: Phase, optimizer: torch.optim.SGD, progress: Progress, x: Tensor, y: Tensor) -> None:
         module = self.imported.module.train()
@@ -178,6 +185,7 @@ class Training:
         loss.backward()  # type: ignore[no-untyped-call]
         phase.after_backward(progress)
         optimizer.step()
+        phase.after_step(optimizer)
 
     def _not_finite(self, name: str, progress: Progress) -> TrainingFailed:
         where = next((n for n, t in self.imported.module.tensors().items() if not t.isfinite().all()), None)

@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
-from ltp_pipeline.stages.import_model.kernels import find_kernels, zeros_of
+from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.normalise import normalise
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.refusals import refusals
@@ -81,7 +81,8 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
         ) from None
     trained = {name for name, role in module.roles.items() if role is Role.WEIGHT}
     found = tuple(k for k in find_kernels(walked.graph, kernels) if k.name in trained)
-    zeros, elements = zeros_of(file.proto, found), sum(k.elements for k in found)
+    tensors, elements = module.tensors(), sum(k.elements for k in found)
+    zeros = elements - sum(int(tensors[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
     return ImportedModel(file, module, found, None, tuple(notes))

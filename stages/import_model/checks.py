@@ -23,6 +23,7 @@ from ltp_pipeline.stages.import_model.graphs import every_node
 
 AGAIN = "export the model again, or get it again from where it came from"
 MOST_NODES = 1_000_000
+_TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker by name and shape only
 
 
@@ -63,10 +64,14 @@ def _check_tensor(tensor: TensorProto) -> None:
     if tensor.data_type == TensorProto.STRING:
         return
     needed = byte_size(tensor)
-    # Every element takes at least a byte on the wire, whichever field it is in; 4-bit ones share one.
-    elements = math.prod(tensor.dims)
-    if needed > tensor.ByteSize() and elements > 2 * tensor.ByteSize():
-        raise InputError(f"tensor '{tensor.name}' holds fewer values than its dims {list(tensor.dims)} say", AGAIN)
+    if tensor.HasField("raw_data"):
+        fits = len(tensor.raw_data) == needed
+    else:  # one field per kind of type; the small types share an element
+        fits = math.prod(tensor.dims) <= 2 * max(len(getattr(tensor, field)) for field in _TYPED)
+    if not fits:
+        raise InputError(
+            f"tensor '{tensor.name}' does not hold the values that its dims {list(tensor.dims)} say", AGAIN
+        )
 
 
 def _check_names(graph: GraphProto) -> None:
@@ -109,12 +114,12 @@ def _outline(model: ModelProto) -> ModelProto:
             outline.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
 
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() < _INLINE:
+        if byte_size(tensor) < _INLINE:
             outline.graph.initializer.append(tensor)
         else:
             show(tensor.name, tensor)
     for node in model.graph.node:
-        if node.ByteSize() < _INLINE or not is_constant(node):
+        if not is_constant(node) or byte_size(constant_tensor(node)) < _INLINE:
             outline.graph.node.append(node)
         else:
             show(node.output[0], constant_tensor(node))

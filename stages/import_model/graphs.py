@@ -61,7 +61,7 @@ def small_value(known: Constants, name: str) -> Array | None:
     if isinstance(found, AttributeProto):
         value = helper.get_attribute_value(found)
         return np.asarray(value) if found.name in ("value_int", "value_ints", "value_float", "value_floats") else None
-    if found is None or found.data_type == TensorProto.STRING or len(found.dims) > 1 or found.ByteSize() > 1 << 16:
+    if found is None or found.data_type == TensorProto.STRING or len(found.dims) > 1 or sum(found.dims) > 1 << 12:
         return None
     return to_array(found)
 

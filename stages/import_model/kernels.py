@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
-from ltp_pipeline.exporters import read_tensors
 from ltp_pipeline.exporters.tensors import stored, to_array
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
@@ -32,12 +31,6 @@ def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
             reason = _other_use(reads) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
-
-
-def zeros_of(model: ModelProto, kernels: Collection[Kernel]) -> int:
-    """How many weights of these kernels are zero already."""
-    values = read_tensors(model, [k.name for k in kernels])
-    return sum(k.elements - int(np.count_nonzero(values[k.name])) for k in kernels)
 
 
 def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Read]]:

@@ -83,7 +83,8 @@ def node_problem(node: NodeProto, opset: int) -> str | None:
     op = registry.find(node.op_type, opset, domain)
     if schema is None and op is None:
         return "there is no such operator" if domain == "" else "operators of this domain are not supported"
-    if op is None and not is_standard(node, "Constant") and not functions.has_body(schema):
+    has_graph = any(a.type == AttributeProto.GRAPH for a in node.attribute)
+    if op is None and not is_standard(node, "Constant") and (has_graph or not functions.has_body(schema)):
         return "no implementation"
     wrong = _type_problem(node)
     if wrong is None and schema is not None:

@@ -3,18 +3,17 @@
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import torch
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.exporters.tensors import LARGEST, Array
+from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.stages.import_model import worker
 from ltp_pipeline.stages.import_model.graph_module import GraphModule
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
@@ -22,7 +21,7 @@ from ltp_pipeline.stages.import_model.tensors import array_to_torch
 TOLERANCE = 1e-4
 TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: the module computes in fp32, onnxruntime rounds at every node
 BATCH = 2
-LARGEST_INPUT = 1 << 26  # elements; beyond it a random input would be a test of the machine
+LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
 _GUESSES = (64, 224, 32, 299, 512, 16, 8, 1)  # for a dimension the file leaves open, when no data tell
 _CHANNELS = (3, 1)
 _HALF = ("FLOAT16", "BFLOAT16")
@@ -37,16 +36,18 @@ def check_parity(
     odd = [i for i in inputs if not _numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
-    with _within_memory(), tempfile.TemporaryDirectory(prefix="ltp-parity-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ltp-parity-") as folder:
+        path = Path(folder, "model.onnx")
+        exporters.save(model, path)
         try:
-            session = _session(model, Path(folder))
-        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
+            feeds, ours, theirs, problem = _run_somehow(path, module, inputs, sample_shape)
+        except worker.WorkerDied as error:
+            raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
+        except worker.LoadFailed as error:
             if "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
-                return None, _first_line(error)
-            raise UnsupportedModel(
-                f"onnxruntime cannot load the model: {_first_line(error)}", "export it again; a newer opset often helps"
-            ) from None
-        feeds, ours, theirs, problem = _run_somehow(session, module, inputs, sample_shape)
+                return None, str(error)
+            remedy = "export it again; a newer opset often helps"
+            raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
     if feeds is None:
         return None, problem
     half = any(i.type in _HALF for i in inputs) or any(t.data_type in _HALF_TYPES for t in model.graph.initializer)
@@ -63,50 +64,16 @@ def check_parity(
     return worst[0], None
 
 
-def _session(model: ModelProto, folder: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    if model.ByteSize() < LARGEST:
-        source: bytes | str = model.SerializeToString()
-    else:  # more than a message may hold: by way of a file with external data
-        source = str(folder / "model.onnx")
-        exporters.save(model, Path(source))
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-@contextmanager
-def _within_memory() -> Iterator[None]:
-    """Make a graph that asks for more memory than there is fail, instead of stopping the machine."""
-    try:
-        import resource
-
-        pages = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        old = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = mapped + pages["MemAvailable"] * 1024
-        if old[0] != resource.RLIM_INFINITY:
-            wanted = min(wanted, old[0])
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, old[1]))
-    except (ImportError, OSError, ValueError, KeyError):  # not every system has this
-        yield
-        return
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, old)
-
-
 Outcome = tuple[list[Array] | None, Sequence[object], Sequence[object], str | None]
 
 
 def _run_somehow(
-    session: onnxruntime.InferenceSession,
+    path: Path,
     module: GraphModule,
     inputs: Sequence[TensorInfo],
     sample_shape: tuple[int, ...] | None,
 ) -> Outcome:
-    """Try sizes until both run. torch goes first: it names a node that asks for too much, onnxruntime just dies."""
+    """Try sizes until both run. torch goes first: it names a node that asks for too much."""
     problem = "the graph has no inputs"
     for shapes in _shapes(inputs, sample_shape):
         if sum(map(math.prod, shapes)) > LARGEST_INPUT:
@@ -115,15 +82,16 @@ def _run_somehow(
         feeds = [random_values(i, shape) for i, shape in zip(inputs, shapes, strict=True)]
         wrong = None
         try:
-            ours = _run_module(module, feeds)
+            with worker.within_memory():
+                ours = _run_module(module, feeds)
         except NodeError as error:
             if any(words in str(error) for words in _TOO_LARGE) or isinstance(error.__cause__, MemoryError):
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = session.run(None, {i.name: f for i, f in zip(inputs, feeds, strict=True)})
-        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            problem = f"onnxruntime does not run the model on random input: {_first_line(error)}"
+            theirs = worker.run(path, {i.name: f for i, f in zip(inputs, feeds, strict=True)})
+        except worker.RunFailed as error:
+            problem = f"onnxruntime does not run the model on random input: {error}"
             continue
         if wrong is not None:
             raise _unsupported(wrong) from None
@@ -219,7 +187,3 @@ def difference(ours: object, theirs: object) -> float:
         gap = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
     scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) or 1.0
     return float(np.max(gap)) / scale
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -208,8 +208,6 @@ class Compiler:
         outputs = tuple(self.define(name) if name else ABSENT for name in node.output)
         if op is None:
             schema = registry.schema_of(node.op_type, self.opset, registry.standard_domain(node.domain))
-            if branches:
-                raise NodeError(f"{where}: no implementation")
             body = BodyFunction(node, schema, self.opset, self._compile_body)
             return Step(body, inputs, outputs, {}, (), True, frozenset(), where)
         if "n_outputs" in op.context:

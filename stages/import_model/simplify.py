@@ -4,6 +4,7 @@ Run as a module it simplifies one file into another.
 """
 
 import inspect
+import math
 import subprocess
 import sys
 import tempfile
@@ -12,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.tensors import drop_inputs
+from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES
 
 SECONDS = 120
 MEMORY = 4 << 30  # bytes, and ten times the model on top
@@ -76,8 +79,25 @@ def _child(source: str, target: str, memory: str) -> None:
     import onnx
     import onnxsim
 
-    model, _ = onnxsim.simplify(onnx.load(source), **_options(onnxsim.simplify))
+    model = onnx.load(source)
+    _lower_settings(model.graph)
+    model, _ = onnxsim.simplify(model, **_options(onnxsim.simplify))
     exporters.save(model, Path(target))
+
+
+def _lower_settings(graph: GraphProto) -> None:
+    """Turn initializers that are no weights into Constant nodes, the only ones that fold while weights do not."""
+    settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or math.prod(t.dims) == 1]
+    names = {t.name for t in settings}
+    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in settings]
+    nodes += [NodeProto.FromString(n.SerializeToString()) for n in graph.node]
+    kept = [t for t in graph.initializer if t.name not in names]
+    kept = [TensorProto.FromString(t.SerializeToString()) for t in kept]
+    drop_inputs(graph, names)
+    del graph.node[:]
+    del graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
 
 
 if __name__ == "__main__":

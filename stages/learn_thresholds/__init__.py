@@ -4,11 +4,10 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel, LearnedThresholds
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.learn_thresholds.budget import GivenLambda, Rule, SolvedLambda
-from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.learning import Learning, Method
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
-from ltp_pipeline.stages.learn_thresholds.thresholds import Thresholds
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
@@ -18,22 +17,18 @@ FARTHEST = 100.0  # compression at which a search for the sparsest network withi
 
 def run(imported: ImportedModel, training: Training, settings: Settings) -> LearnedThresholds:
     """Train weights and thresholds together; the trail holds every network met on the way."""
-    rule = make_rule(imported, settings)
-    tensors = imported.module.to(training.device).tensors()
-    thresholds = Thresholds(
-        {k.name: tensors[k.name] for k in imported.prunable}, settings.method.t0, WeightGradient.APPROXIMATE
-    )
-    learning = Learning(training, thresholds, rule, settings.train.epochs)
-    training.run(learning, settings.train.epochs)
+    imported.module.to(training.device)
+    method = make_method(imported, settings)
+    epochs, after = settings.train.epochs, settings.train.finetune_epochs
+    training.run(Learning(training, method, epochs), epochs, after=after)
     entries = trail.read(training.workspace)
     if all(e.compression < 1.0005 for e in entries):
         raise TrainingFailed(
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
-    names = thresholds.names
-    taus = dict(zip(names, thresholds.tau.tolist(), strict=True))
-    temperatures = dict(zip(names, thresholds.T.tolist(), strict=True))
+    taus = dict(zip(method.live, method.tau.tolist(), strict=True))
+    temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
     training.workspace.mark_done("learn", {"thresholds": taus, "temperatures": temperatures})
     return LearnedThresholds(taus, temperatures, tuple(entries))
 
@@ -46,20 +41,28 @@ def recall(workspace: Workspace) -> LearnedThresholds:
     return LearnedThresholds(notes["thresholds"], notes["temperatures"], tuple(entries))
 
 
-def make_rule(imported: ImportedModel, settings: Settings) -> Rule:
-    """Choose how thresholds move, and refuse targets that cannot be met before any training is done."""
-    lowest = floors(imported.prunable, settings.method)
-    method, budget = settings.method, settings.budget
+def make_method(imported: ImportedModel, settings: Settings) -> Method:
+    """Paper mode or budget mode; refuses targets that cannot be met, before any training."""
+    method = settings.method
+    tensors = imported.module.tensors()
+    live = {k.name: tensors[k.name] for k in imported.prunable}
+    lowest = floors(imported.prunable, method)
     if method.lambda_ is not None:
-        return GivenLambda(method.lambda_, method.threshold_lr_ratio, lowest)
+        return GivenLambda(live, lowest, method.lambda_, method.threshold_lr_ratio, method.t0)
     present = count_nonzeros(imported)
+    return SolvedLambda(
+        live, lowest, wanted_nonzeros(imported.kernels, present, lowest, _compression(imported, settings))
+    )
+
+
+def _compression(imported: ImportedModel, settings: Settings) -> float:
+    """Compression at the end of learning."""
+    budget = settings.budget
     if budget.target_compression is not None:
-        compression = budget.target_compression
-    elif budget.target_sparsity is not None:
-        compression = 1 / (1 - budget.target_sparsity)
-    else:
-        others = sum(present[k.name] for k in imported.kernels if not k.prunable)
-        most = sum(k.elements for k in imported.kernels) / (others + sum(lowest.values()))
-        compression = min(FARTHEST, most)
-    count = wanted_nonzeros(imported.kernels, present, lowest, compression)
-    return SolvedLambda(count, lowest, sum(k.elements for k in imported.prunable))
+        return budget.target_compression
+    if budget.target_sparsity is not None:
+        return 1 / (1 - budget.target_sparsity)
+    present = count_nonzeros(imported)
+    others = sum(present[k.name] for k in imported.kernels if not k.prunable)
+    least = others + sum(floors(imported.prunable, settings.method).values())
+    return min(FARTHEST, sum(k.elements for k in imported.kernels) / least)

@@ -2,6 +2,7 @@
 
 Numbers are the labels of the paper's LaTeX source; docs/method.md maps them to the printed ones. Symbols: w weights of
 a layer, v their pruned version, τ the layer's threshold on w², T its temperature, λ the weight of the regulariser.
+Equations (R1) to (R3) are ours, a small step from the paper's; docs/method.md derives them.
 """
 
 from enum import StrEnum
@@ -71,6 +72,38 @@ def weight_gradient(w: Tensor, tau: Tensor, T: Tensor | float, grad_v: Tensor) -
 def temperature(w: Tensor, t0: float) -> Tensor:
     """T = T0 · σ²_|w|. Eq. (12)."""
     return t0 * w.abs().var(correction=0)
+
+
+def rectified_gate(w: Tensor, tau: Tensor) -> Tensor:
+    """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = τ: exactly zero below the threshold, rising softly above. (R1)."""
+    return torch.tanh((w.square() / tau - 1) / 2).clamp_min_(0)
+
+
+def rectified_prune(w: Tensor, tau: Tensor) -> Tensor:
+    """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2)."""
+    v: Tensor = _RectifiedPrune.apply(w, tau)  # type: ignore[no-untyped-call]
+    return v
+
+
+def log_threshold_step(grad_loss: Tensor, lr: float) -> Tensor:
+    """Δ log τ = -η ∂L/∂log τ, each clipped to one: eq. (8) free of scale, without its λ, which is solved for. (R3)."""
+    return -lr * grad_loss.clamp(-1, 1)
+
+
+class _RectifiedPrune(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, w: Tensor, tau: Tensor) -> Tensor:
+        gate = rectified_gate(w, tau)
+        ctx.save_for_backward(w, tau, gate)
+        return w * gate
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        w, tau, gate = ctx.saved_tensors
+        grad_w = grads[0] * (gate > 0)
+        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold
+        slope = (1 - gate.square()).mul_(w).mul_(w.square())
+        return grad_w, -(grad_w * slope).sum() / (2 * tau.square())
 
 
 class _SoftPrune(torch.autograd.Function):

@@ -1,60 +1,93 @@
 """The phase in which weights and thresholds are learned together."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.learn_thresholds.budget import Rule
-from ltp_pipeline.stages.learn_thresholds.thresholds import Thresholds
 from ltp_pipeline.stages.training import Progress, Training
 
 
+class Method(Protocol):
+    """How weights are pruned while they are trained, and how thresholds move."""
+
+    live: Mapping[str, Tensor]  # the kernels being pruned
+
+    @property
+    def tau(self) -> Tensor:
+        """Thresholds on w², in the order of `live`."""
+
+    @property
+    def T(self) -> Tensor:
+        """Temperatures, in the same order."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """Pruned weights for a forward pass, differentiable."""
+
+    def after_backward(self, progress: Progress) -> None:
+        """Move the thresholds."""
+
+    def hard(self, share: float) -> dict[str, Tensor]:
+        """Hard-pruned weights if pruning ended here, with this share of the phase done."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What must survive an interruption."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def used_lambda(self) -> float:
+        """λ of the last step."""
+
+
 class Learning:
-    """Soft-pruned weights in the forward pass, thresholds moved by a rule after each backward pass."""
+    """Pruned weights in the forward pass, thresholds moved after each backward pass, an entry of the trail an epoch."""
 
     name = key = "learn"
 
-    def __init__(self, training: Training, thresholds: Thresholds, rule: Rule, epochs: int) -> None:
-        self.training, self.thresholds, self.rule, self.epochs = training, thresholds, rule, epochs
-        self.lam = 0.0
+    def __init__(self, training: Training, method: Method, epochs: int) -> None:
+        self.training, self.method, self.epochs = training, method, epochs
+        self.total = sum(w.numel() for w in method.live.values())
 
     def weights(self) -> Mapping[str, Tensor]:
-        """v of eq. (1) in place of the kernels."""
-        return self.thresholds.pruned()
+        """v in place of the kernels."""
+        return self.method.weights()
 
     def after_backward(self, progress: Progress) -> None:
-        """Move the thresholds, eq. (8)."""
-        self.lam = self.rule.update(self.thresholds, progress.lr, (progress.step + 1) / progress.steps)
-        self.thresholds.tau.grad = None
-        if not bool(self.thresholds.tau.isfinite().all()):
-            name = self.thresholds.names[int(self.thresholds.tau.isfinite().logical_not().nonzero()[0])]
+        """Move the thresholds, and stop when one runs away."""
+        self.method.after_backward(progress)
+        finite = self.method.tau.isfinite()
+        if not bool(finite.all()):
+            layer = list(self.method.live)[int(finite.logical_not().nonzero()[0])]
             raise TrainingFailed(
-                f"the threshold of layer {name!r} is not finite in epoch {progress.epoch + 1}, step {progress.step}",
-                "lower method.lambda, method.threshold_lr_ratio or train.lr",
+                f"the threshold of layer {layer!r} ran away in epoch {progress.epoch + 1}, step {progress.step}",
+                "lower method.lambda, method.threshold_lr_ratio or train.lr; the trail so far is kept",
             )
+
+    def after_step(self, optimizer: torch.optim.SGD) -> None:
+        """Take the momentum of pruned weights away: it would carry them back without a reason in the loss."""
+        for w in self.method.live.values():
+            if w.grad is not None:
+                optimizer.state[w]["momentum_buffer"].mul_(w.grad != 0)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy and judge it."""
-        masks = self.rule.masks(self.thresholds, (epoch + 1) / self.epochs)
-        entry = trail.add(self.training, masks, epoch)
+        entry = trail.add(self.training, self.method.hard((epoch + 1) / self.epochs), epoch)
         return {"compression": entry.compression, "val_accuracy": entry.accuracy}
 
     def state(self) -> dict[str, Tensor]:
-        """Thresholds and temperatures."""
-        return {"tau": self.thresholds.tau, "T": self.thresholds.T, "unit": self.thresholds.variance}
+        """Thresholds."""
+        return self.method.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
-        with torch.no_grad():
-            self.thresholds.tau.copy_(state["tau"])
-            self.thresholds.T.copy_(state["T"])
-            self.thresholds.variance.copy_(state["unit"])
+        self.method.restore(state)
 
     def log(self) -> dict[str, object]:
         """λ, kept fraction and thresholds."""
-        kept = self.thresholds.kept() / self.thresholds.total
-        values = dict(zip(self.thresholds.names, self.thresholds.tau.tolist(), strict=True))
-        return {"lambda": self.lam, "kept": kept, "thresholds": values}
+        taus = dict(zip(self.method.live, self.method.tau.tolist(), strict=True))
+        kept = sum(int((w.detach().square() > taus[n]).sum()) for n, w in self.method.live.items())
+        return {"lambda": self.method.used_lambda(), "kept": kept / self.total, "thresholds": taus}

@@ -10,6 +10,8 @@ from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Kernel
 
+TINY = torch.finfo(torch.float32).tiny
+
 
 def floors(kernels: Sequence[Kernel], settings: MethodSettings) -> dict[str, int]:
     """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through."""
@@ -35,20 +37,42 @@ def keep_largest(w: Tensor, count: int) -> Tensor:
 
 
 def keep_exactly(
-    weights: Mapping[str, Tensor], scale: Mapping[str, float], lowest: Mapping[str, int], count: int
+    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
 ) -> dict[str, Tensor]:
-    """Masks that keep exactly `count` weights, those largest in w²/τ: a common factor on all thresholds.
+    """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in w²/τ."""
+    ratio, sizes = _ratios(weights, tau, lowest)
+    kept = torch.zeros_like(ratio, dtype=torch.bool)
+    kept[torch.sort(ratio, descending=True, stable=True).indices[:count]] = True
+    return {n: part.view_as(w) for (n, w), part in zip(weights.items(), torch.split(kept, sizes), strict=True)}
 
-    Each layer's `lowest` largest weights are kept first, whatever their ratio.
-    """
-    sizes = [w.numel() for w in weights.values()]
-    first = {n: keep_largest(w, lowest[n]) for n, w in weights.items()}
-    rest = count - sum(lowest.values())
-    ratio = torch.cat([(w.square() / scale[n]).masked_fill(first[n], -1.0).flatten() for n, w in weights.items()])
-    chosen = torch.zeros(ratio.numel(), dtype=torch.bool, device=ratio.device)
-    chosen[torch.sort(ratio, descending=True, stable=True).indices[:rest]] = True
-    parts = torch.split(chosen, sizes)
-    return {n: first[n] | part.view_as(w) for (n, w), part in zip(weights.items(), parts, strict=True)}
+
+def thresholds_for(
+    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
+) -> list[Tensor]:
+    """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
+    ratio, _ = _ratios(weights, tau, lowest)
+    below = ratio.numel() - count
+    factor = ratio.kthvalue(below).values if below > 0 else ratio.min() / 2
+    return [(tau[n] * factor).minimum(_edge(w, lowest[n])).clamp(min=TINY) for n, w in weights.items()]
+
+
+def _edge(w: Tensor, floor: int) -> Tensor:
+    """Largest threshold that leaves `floor` weights above it."""
+    if floor >= w.numel():
+        return w.new_zeros(())
+    return torch.topk(w.detach().square().flatten(), floor + 1).values[-1]
+
+
+def _ratios(
+    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int]
+) -> tuple[Tensor, list[int]]:
+    """w²/τ of all weights in one vector, infinite for each layer's `lowest` largest; and the layers' sizes."""
+    parts = []
+    for name, w in weights.items():
+        ratio = w.detach().square().flatten() / tau[name]
+        ratio[torch.topk(ratio, lowest[name]).indices] = torch.inf
+        parts.append(ratio)
+    return torch.cat(parts), [p.numel() for p in parts]
 
 
 def wanted_nonzeros(

@@ -15,12 +15,11 @@ from ltp_pipeline.workspace import Workspace
 FORMAT = "packed"  # the smallest that every tool reads
 
 
-def add(training: Training, masks: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
-    """Judge the network under `masks` with fresh running statistics, write it, and leave the live module as it was."""
+def add(training: Training, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
+    """Judge the network with `hard` kernels and fresh running statistics, write it, leave the live module as it was."""
     imported, workspace = training.imported, training.workspace
     tensors = imported.module.tensors()
     statistics = {n: t.clone() for n, t in tensors.items() if imported.module.roles[n] is Role.STATISTIC}
-    hard = {n: tensors[n].detach().masked_fill(~mask, 0.0) for n, mask in masks.items()}
     training.refresh_statistics(hard)
     accuracy = training.accuracy(training.data.val, hard)
     arrays = export.live_arrays(imported, hard)

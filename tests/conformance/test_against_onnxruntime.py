@@ -81,6 +81,18 @@ CASES = [
             ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",)
         )
     ),
+    *(
+        Case(
+            "Resize",
+            13,
+            [_data(1, 2, 40, 9)],
+            {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": "floor"},
+            (None, np.float32([1, 1, *scales])),
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+        for scales in ((2, 2), (0.5, 2), (1.3, 1))
+    ),
     Case("Resize", 11, [IMAGE], {"mode": "linear"}, (np.float32([]), np.float32([]), I64([2, 3, 20, 7]))),
     Case("Resize", 18, [IMAGE], {"mode": "linear", "antialias": 1}, (None, None, I64([2, 3, 5, 4]))),
     Case("Resize", 18, [IMAGE], {"mode": "cubic", "antialias": 1}, (None, None, I64([2, 3, 5, 14]))),

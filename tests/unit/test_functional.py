@@ -98,3 +98,35 @@ def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(tau: float, temper
     v = F.soft_prune(w, torch.tensor(tau, dtype=torch.float64), temperature)
     assert torch.all(v.abs() <= w.abs())
     assert torch.all(v * w >= 0)
+
+
+def test_r1_is_the_rectified_sigmoid_with_a_temperature_as_wide_as_the_threshold():
+    w = weights()
+    expected = (2 * torch.sigmoid((w**2 - TAU) / TAU) - 1).clamp(min=0)
+    assert torch.allclose(F.rectified_gate(w, TAU), expected, atol=1e-12)
+
+
+def test_r1_is_exactly_zero_below_the_threshold_and_nowhere_above():
+    w = weights()
+    v = F.rectified_prune(w, TAU)
+    assert torch.equal(v != 0, w**2 > TAU)
+
+
+def test_r2_passes_the_gradient_to_kept_weights_only():
+    w = weights().requires_grad_()
+    grad_v = weights(1)
+    (F.rectified_prune(w, TAU) * grad_v).sum().backward()
+    assert torch.equal(w.grad, grad_v * (w.detach() ** 2 > TAU))
+
+
+def test_r2_gives_the_exact_gradient_of_the_threshold():
+    w, grad_v = weights(), weights(1)
+    tau = TAU.clone().requires_grad_()
+    (F.rectified_prune(w, tau) * grad_v).sum().backward()
+    numeric = slope(lambda t: (w * F.rectified_gate(w, t) * grad_v).sum(), TAU, 1e-7)
+    assert torch.allclose(tau.grad, numeric, rtol=1e-5)
+
+
+def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
+    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1)
+    assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])

@@ -151,10 +151,8 @@ def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
 
 def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
     from ltp_pipeline.exporters import storage
-    from ltp_pipeline.stages.import_model import parity
 
     monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
-    monkeypatch.setattr(parity, "LARGEST", 20_000)
     model = conv_bn_classifier(channels=32)
     result = import_model(model)
     assert result.parity is not None

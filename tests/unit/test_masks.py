@@ -16,10 +16,14 @@ def layers(seed: int, *sizes: int) -> dict[str, torch.Tensor]:
     return {f"layer{i}": torch.randn(n, generator=generator) for i, n in enumerate(sizes)}
 
 
+def taus(*values: float) -> dict[str, torch.Tensor]:
+    return {f"layer{i}": torch.tensor(v) for i, v in enumerate(values)}
+
+
 @given(st.integers(0, 50), st.integers(6, 160))
 def test_exactly_as_many_weights_stay_as_asked(seed: int, count: int):
     weights = layers(seed, 30, 50, 80)
-    scale = {"layer0": 1.0, "layer1": 0.1, "layer2": 10.0}
+    scale = taus(1.0, 0.1, 10.0)
     found = masks.keep_exactly(weights, scale, dict.fromkeys(weights, 2), count)
     assert sum(int(m.sum()) for m in found.values()) == count
     assert all(int(m.sum()) >= 2 for m in found.values())
@@ -28,7 +32,7 @@ def test_exactly_as_many_weights_stay_as_asked(seed: int, count: int):
 @given(st.integers(0, 50))
 def test_within_a_layer_the_largest_weights_stay(seed: int):
     weights = layers(seed, 40, 60)
-    found = masks.keep_exactly(weights, {"layer0": 1.0, "layer1": 3.0}, {"layer0": 0, "layer1": 0}, 37)
+    found = masks.keep_exactly(weights, taus(1.0, 3.0), {"layer0": 0, "layer1": 0}, 37)
     for name, mask in found.items():
         kept, gone = weights[name].abs()[mask], weights[name].abs()[~mask]
         assert not kept.numel() or not gone.numel() or kept.min() >= gone.max()
@@ -36,7 +40,7 @@ def test_within_a_layer_the_largest_weights_stay(seed: int):
 
 def test_equal_thresholds_rank_all_weights_by_size():
     weights = layers(3, 40, 60)
-    found = masks.keep_exactly(weights, dict.fromkeys(weights, 1.0), dict.fromkeys(weights, 0), 10)
+    found = masks.keep_exactly(weights, taus(1.0, 1.0), dict.fromkeys(weights, 0), 10)
     everything = torch.cat(list(weights.values())).abs()
     assert torch.equal(torch.cat(list(found.values())), everything >= everything.sort(descending=True).values[9])
 

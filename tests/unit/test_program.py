@@ -1,10 +1,12 @@
 """The graph as straight-line code: folding, captures, freeing, roles, half precision, devices, and named errors."""
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.utils.parametrize
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 from ltp_pipeline.stages.import_model.graph_module import GraphModule, attribute_name
@@ -109,6 +111,20 @@ def test_other_weights_can_stand_in() -> None:
     module = GraphModule(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
     assert module(torch.ones(2), weights={"w": torch.zeros(2)})[0].tolist() == [0, 0]
     assert module(torch.ones(2))[0].tolist() == [2, 3]
+
+
+def test_the_module_is_one_torch_knows() -> None:
+    """Copies, functional calls and parametrizations work on tensors under their ONNX names."""
+    module = GraphModule(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
+    copied = copy.deepcopy(module)
+    with torch.no_grad():
+        copied.tensors()["w"].zero_()
+    x = torch.ones(2)
+    assert copied(x)[0].tolist() == [0, 0]
+    assert module(x)[0].tolist() == [2, 3]
+    assert torch.func.functional_call(module, {"w": torch.ones(2)}, (x,))[0].tolist() == [1, 1]
+    torch.nn.utils.parametrize.register_parametrization(module, "w", torch.nn.ReLU())
+    assert module(-x)[0].tolist() == [-2, -3]
 
 
 def test_a_tensor_may_be_called_like_a_method() -> None:

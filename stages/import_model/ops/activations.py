@@ -109,8 +109,6 @@ def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> 
         # With plain numbers one kernel does both sides, and its gradient is torch's own.
         low = None if min is None else min.item()
         high = None if max is None else max.item()
-        if low is not None and high is not None and low > high:
-            return torch.full_like(x, high)
         return x if low is None and high is None else x.clamp(low, high)
     if min is not None:
         x = x.maximum(min.to(x.device))

@@ -102,8 +102,7 @@ def _resize_axis(
         if settings.outside:
             weight = weight * ((taps >= 0) & (taps < size))
             weight = weight / weight.sum(1, keepdim=True)
-        matrix = torch.zeros(wanted, size, dtype=torch.float64).scatter_add(1, taps.clamp(0, size - 1), weight)
-        y = torch.movedim(torch.movedim(x, axis, -1) @ matrix.T.to(x), -1, axis)
+        y = _weighted(x, axis, taps.clamp(0, size - 1), weight)
     if settings.coordinates == "tf_crop_and_resize":
         outside = ((where < 0) | (where > size - 1)).to(x.device)
         view = [-1 if i == axis else 1 for i in range(x.dim())]
@@ -111,15 +110,47 @@ def _resize_axis(
     return y
 
 
+def _weighted(x: Tensor, axis: int, taps: Tensor, weight: Tensor) -> Tensor:
+    """Weighted sums of elements along an axis: as a product with a matrix while that is small, else tap by tap."""
+    size, count = x.shape[axis], taps.shape[1]
+    if size <= 16 * count:
+        matrix = torch.zeros(len(taps), size, dtype=torch.float64).scatter_add(1, taps, weight)
+        return torch.movedim(torch.movedim(x, axis, -1) @ matrix.T.to(x), -1, axis)
+    view = [-1 if i == axis else 1 for i in range(x.dim())]
+    y = torch.zeros((), dtype=x.dtype, device=x.device)
+    for t in range(count):
+        y = y + x.index_select(axis, taps[:, t].to(x.device)) * weight[:, t].to(x).reshape(view)
+    return y
+
+
 def _sizes(x: Tensor, axes: list[int], scales: list[float], sizes: list[int], policy: str) -> list[tuple[int, float]]:
     """Wanted size and scale of each axis."""
     if scales:
-        return [(math.floor(x.shape[a] * s), s) for a, s in zip(axes, scales, strict=True)]
+        # In single precision, like the scales: 40 by 1.3 gives 52 there, and 51.99 in double.
+        return [(math.floor(np.float32(x.shape[a]) * np.float32(s)), s) for a, s in zip(axes, scales, strict=True)]
     ratios = [w / x.shape[a] for a, w in zip(axes, sizes, strict=True)]
     if policy == "stretch":
         return list(zip(sizes, ratios, strict=True))
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [(math.floor(ratio * x.shape[a] + 0.5), ratio) for a in axes]
+
+
+def _by_torch(x: Tensor, axes: list[int], wanted: list[tuple[int, float]], settings: _Settings) -> Tensor | None:
+    """Images resized by whole sizes, in the ways torch has kernels for."""
+    old = [(x.shape[a], *w) for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
+    resized = [a for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
+    exact = all(size * scale == new for size, new, scale in old)
+    if x.dim() != 4 or resized != [2, 3] or not exact or not x.is_floating_point() or settings.antialias:
+        return None
+    size = [new for _, new, _ in old]
+    way = (settings.mode, settings.coordinates)
+    if way == ("nearest", "asymmetric") and (settings.nearest or "floor") == "floor" and min(s for *_, s in old) >= 1:
+        return F.interpolate(x, size, mode="nearest")
+    if way in (("linear", "half_pixel"), ("linear", "pytorch_half_pixel")) and min(size) > 1:
+        return F.interpolate(x, size, mode="bilinear", align_corners=False)
+    if way == ("linear", "align_corners"):
+        return F.interpolate(x, size, mode="bilinear", align_corners=True)
+    return None
 
 
 def _resize(
@@ -130,6 +161,9 @@ def _resize(
     settings: _Settings,
 ) -> Tensor:
     checked([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)], x)
+    direct = _by_torch(x, axes, wanted, settings)
+    if direct is not None:
+        return direct
     dtype = x.dtype
     if settings.mode != "nearest" and not x.is_floating_point():
         x = x.float()

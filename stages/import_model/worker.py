@@ -1,0 +1,180 @@
+"""onnxruntime in a process of its own: on a damaged graph its native code may stop the whole process, or never end.
+
+The process is started when first needed, answers one request after the other, and ends with its parent. Run as a module
+it is that process: requests and answers are lines of JSON, arrays travel in .npz files.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MODULE = "ltp_pipeline.stages.import_model.worker"
+SECONDS = 300
+
+Array = np.ndarray[Any, Any]
+
+
+class WorkerDied(Exception):
+    """onnxruntime crashed or did not finish."""
+
+
+class LoadFailed(Exception):
+    """onnxruntime refused the model."""
+
+
+class RunFailed(Exception):
+    """onnxruntime refused the inputs."""
+
+
+class Worker:
+    """The other side of the pipe."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        command = [sys.executable, "-P", "-m", MODULE]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, **pipes)
+
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        assert self.process.stdin is not None  # noqa: S101 - both are pipes
+        assert self.process.stdout is not None  # noqa: S101
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = threading.Timer(seconds, stop)
+        timer.start()
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except OSError:
+            line = b""
+        finally:
+            timer.cancel()
+        if not line:
+            self.process.kill()
+            self.process.wait()
+            raise WorkerDied(f"did not finish in {seconds:g} s" if late.is_set() else "crashed")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    @property
+    def usable(self) -> bool:
+        """Whether it lives and belongs to this process rather than to one we were forked from."""
+        return self.owner == os.getpid() and self.process.poll() is None
+
+
+_worker: Worker | None = None
+
+
+def run(model: Path, feeds: dict[str, Array], seconds: float = SECONDS) -> list[Array | list[Array] | None]:
+    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers."""
+    global _worker
+    if _worker is None or not _worker.usable:
+        _worker = Worker()
+    folder = model.parent
+    _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
+    answer = _worker.ask({"model": str(model), "names": list(feeds)}, seconds)
+    if "load" in answer:
+        raise LoadFailed(answer["load"])
+    if "run" in answer:
+        raise RunFailed(answer["run"])
+    with np.load(folder / "outputs.npz") as stored:
+        return [_unpacked(stored, i, count) for i, count in enumerate(answer["outputs"])]
+
+
+def _save(path: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays under names of our own: a tensor's name may be anything, also a parameter of savez."""
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def _unpacked(stored: Any, index: int, count: int | None) -> Array | list[Array] | None:
+    if count is None:
+        return None
+    if count < 0:
+        array: Array = stored[f"{index}"]
+        return array
+    return [stored[f"{index}_{j}"] for j in range(count)]
+
+
+def _answer(request: dict[str, Any], sessions: dict[str, Any]) -> dict[str, Any]:
+    import onnxruntime
+
+    path = request["model"]
+    try:
+        if path not in sessions:
+            sessions.clear()
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 4
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+            sessions[path] = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
+        return {"load": _first_line(error).replace(path, "the file")}
+    folder = Path(path).parent
+    try:
+        with np.load(folder / "inputs.npz") as stored:
+            feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
+        outputs = sessions[path].run(None, feeds)
+    except Exception as error:  # noqa: BLE001
+        return {"run": _first_line(error)}
+    arrays: dict[str, Array] = {}
+    counts: list[int | None] = []
+    for i, output in enumerate(outputs):
+        parts = output if isinstance(output, list) else [output]
+        if not all(isinstance(p, np.ndarray) and p.dtype != object for p in parts):
+            counts.append(None)
+        else:
+            counts.append(len(parts) if isinstance(output, list) else -1)
+            arrays.update((f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts))
+    _save(folder / "outputs.npz", arrays)
+    return {"outputs": counts}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+@contextlib.contextmanager
+def within_memory() -> Any:
+    """Make what asks for more memory than there is fail, instead of stopping the machine."""
+    try:
+        import resource
+
+        sizes = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        old = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = mapped + sizes["MemAvailable"] * 1024
+        if old[0] != resource.RLIM_INFINITY:
+            wanted = min(wanted, old[0])
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, old[1]))
+    except (ImportError, OSError, ValueError, KeyError):  # not every system has this
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, old)
+
+
+def _serve() -> None:
+    sessions: dict[str, Any] = {}
+    for line in sys.stdin:
+        with within_memory():
+            answer = _answer(json.loads(line), sessions)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve()

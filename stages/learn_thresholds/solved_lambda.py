@@ -1,0 +1,91 @@
+"""λ solved, not tuned: the kept fraction goes in as a schedule, λ comes out.
+
+Thresholds follow the loss, each on its own; the regulariser's pull is the same for all of them in log τ, a common
+factor, chosen so that exactly the scheduled number of weights stays above. docs/method.md has the derivation.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.stages.learn_thresholds.functional import log_threshold_step, rectified_gate, rectified_prune
+from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
+from ltp_pipeline.stages.training import Progress
+
+SOLVES = 200  # how often λ is solved over the whole phase
+LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
+
+
+class SolvedLambda:
+    """Rectified soft pruning (R1), (R2); thresholds by (R3), their common factor by the budget (R4)."""
+
+    def __init__(self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int) -> None:
+        self.live, self.lowest, self.count = live, lowest, count
+        self.total = sum(w.numel() for w in live.values())
+        device = next(iter(live.values())).device
+        self.log_tau = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
+        self.lam = 0.0
+        with torch.no_grad():
+            self._solve(self.schedule(0.0))
+
+    @property
+    def tau(self) -> Tensor:
+        """Thresholds on w²."""
+        return self.log_tau.detach().exp()
+
+    @property
+    def T(self) -> Tensor:
+        """Temperatures: as wide as the threshold is high."""
+        return self.tau
+
+    def schedule(self, share: float) -> int:
+        """Weights kept when this share of the phase is done: a cubic from all of them down to the budget."""
+        least = self.count / self.total
+        return max(self.count, round(self.total * (least + (1 - least) * (1 - min(share, 1.0)) ** 3)))
+
+    def weights(self) -> dict[str, Tensor]:
+        """v of (R1)."""
+        taus = self.log_tau.exp().unbind()
+        return {n: rectified_prune(w, tau) for (n, w), tau in zip(self.live.items(), taus, strict=True)}
+
+    @torch.no_grad()
+    def after_backward(self, progress: Progress) -> None:
+        """Move the thresholds by (R3); now and then solve for λ."""
+        assert self.log_tau.grad is not None  # noqa: S101 - called after backward
+        self.log_tau += log_threshold_step(self.log_tau.grad, progress.lr)
+        self.log_tau.grad = None
+        interval = max(progress.steps // SOLVES, 1)
+        if (progress.step + 1) % interval == 0:
+            before = self.log_tau.mean()
+            self._solve(self.schedule((progress.step + 1) / progress.steps))
+            self.lam = float(self.log_tau.mean() - before) / (interval * progress.lr)
+
+    @torch.no_grad()
+    def hard(self, share: float) -> dict[str, Tensor]:
+        """The network as it stands, at exactly the scheduled count: what lies below a threshold is zero already."""
+        count = self.schedule(share)
+        self._solve(count)
+        tau = dict(zip(self.live, self.tau.unbind(), strict=True))
+        masks = keep_exactly(self.live, tau, self.lowest, count)
+        gates = {n: rectified_gate(w, tau[n]).clamp_min_(LEAST_GATE) for n, w in self.live.items()}
+        return {n: (w * gates[n]).masked_fill_(~masks[n], 0.0) for n, w in self.live.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Thresholds."""
+        return {"log_tau": self.log_tau}
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take them back."""
+        self.log_tau.copy_(state["log_tau"])
+
+    def used_lambda(self) -> float:
+        """λ as it was last solved."""
+        return self.lam
+
+    def _solve(self, count: int) -> None:
+        """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
+        tau = dict(zip(self.live, self.tau.unbind(), strict=True))
+        self.log_tau.copy_(torch.stack(thresholds_for(self.live, tau, self.lowest, count)).log())

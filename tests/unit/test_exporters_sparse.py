@@ -1,0 +1,204 @@
+"""Sparse files are valid ONNX, say what the weights say, and what is wrong with one is named."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters import sparse
+
+
+def kernel(density=0.1, shape=(64, 32), dtype=np.float32):
+    rng = np.random.default_rng(0)
+    array = rng.standard_normal(shape).astype(dtype)
+    array[rng.random(shape) >= density] = 0
+    return array
+
+
+def matmul(array, ir_version=8, opset=13, as_constant=False, as_input=False):
+    element = helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = numpy_helper.from_array(array, "w")
+    tensor.doc_string = "the weight"
+    nodes = [helper.make_node("Constant", [], ["w"], value=tensor)] if as_constant else []
+    nodes.append(helper.make_node("MatMul", ["x", "w"], ["y"]))
+    inputs = [helper.make_tensor_value_info("x", element, [1, array.shape[0]])]
+    if as_input:
+        inputs.append(helper.make_tensor_value_info("w", element, array.shape))
+    outputs = [helper.make_tensor_value_info("y", element, [1, array.shape[1]])]
+    graph = helper.make_graph(nodes, "matmul", inputs, outputs, [] if as_constant else [tensor])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+
+
+def run(model):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    value = session.get_inputs()[0]
+    x = np.random.default_rng(1).standard_normal(value.shape).astype(np.float32)
+    return session.run(None, {"x": x})[0].tobytes()
+
+
+def test_the_file_is_what_the_standard_says():
+    array = kernel()
+    encoded = sparse.encode(matmul(array), ["w"])
+    (entry,) = encoded.graph.sparse_initializer
+    where = numpy_helper.to_array(entry.indices)
+    assert entry.values.name == "w"
+    assert entry.indices.name == ""
+    assert entry.indices.data_type == TensorProto.INT64
+    assert (where == np.flatnonzero(array)).all()
+    assert list(entry.dims) == [64, 32]
+    assert not encoded.graph.initializer
+    onnx.checker.check_model(encoded)
+    assert run(encoded) == run(matmul(array))
+
+
+@pytest.mark.parametrize(("density", "encoded"), [(0.0, 1), (0.3, 1), (0.34, 0), (1.0, 0)])
+def test_only_where_it_is_smaller(density, encoded):
+    array = np.zeros((100, 100), np.float32)
+    array.reshape(-1)[: int(density * array.size)] = 1
+    assert len(sparse.encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
+
+
+def test_all_zero_kernels_run():
+    array = np.zeros((64, 32), np.float32)
+    assert run(sparse.encode(matmul(array), ["w"])) == run(matmul(array))
+
+
+def test_only_the_kernels_asked_for():
+    model = matmul(kernel())
+    assert sparse.encode(model, []).SerializeToString() == model.SerializeToString()
+
+
+def test_a_constant_node_becomes_an_initializer():
+    array = kernel()
+    encoded = sparse.encode(matmul(array, as_constant=True), ["w"])
+    assert [node.op_type for node in encoded.graph.node] == ["MatMul"]
+    exporters.verify(encoded, {"w": array}, "sparse")
+    assert run(encoded) == run(matmul(array))
+
+
+@pytest.mark.parametrize(("ir_version", "opset"), [(3, 8), (4, 9), (8, 13)])
+def test_a_kernel_that_is_a_graph_input_loses_the_input(ir_version, opset):
+    array = kernel()
+    encoded = sparse.encode(matmul(array, ir_version, opset, as_input=True), ["w"])
+    assert [value.name for value in encoded.graph.input] == ["x"]
+    assert encoded.ir_version == max(6, ir_version)
+    exporters.verify(encoded, {"w": array}, "sparse")
+    assert run(encoded) == run(matmul(array))
+
+
+def test_other_inputs_of_old_files_stay_constants():
+    array = kernel()
+    model = matmul(array, 3, 8, as_input=True)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 32), np.float32), "bias"))
+    model.graph.input.append(helper.make_tensor_value_info("bias", TensorProto.FLOAT, [1, 32]))
+    model.graph.node[0].output[0] = "h"
+    model.graph.node.append(helper.make_node("Add", ["h", "bias"], ["y"]))
+    onnx.checker.check_model(model)
+    assert [value.name for value in sparse.encode(model, ["w"]).graph.input] == ["x"]
+
+
+def test_a_kernel_that_is_a_graph_output_stays_dense():
+    model = matmul(kernel())
+    model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
+    for format_ in exporters.FORMATS.values():
+        encoded = format_.encode(model, ["w"])
+        assert [t.name for t in encoded.graph.initializer] == ["w"]
+
+
+def test_scalars_and_empty_tensors_are_never_encoded():
+    for array in (np.float32(0), np.zeros((0, 4), np.float32)):
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["w"], ["y"])],
+            "g",
+            [],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, array.shape)],
+            [numpy_helper.from_array(np.asarray(array), "w")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        for format_ in exporters.FORMATS.values():
+            assert format_.encode(model, ["w"]).SerializeToString() == model.SerializeToString()
+
+
+def test_doc_strings_survive():
+    restored = exporters.to_dense(sparse.encode(matmul(kernel()), ["w"]))
+    assert restored.graph.initializer[0].doc_string == "the weight"
+
+
+def test_coordinates_are_read_too():
+    array = kernel()
+    encoded = sparse.encode(matmul(array), ["w"])
+    where = np.stack(np.nonzero(array), axis=1).astype(np.int64)
+    encoded.graph.sparse_initializer[0].indices.CopyFrom(numpy_helper.from_array(where))
+    onnx.checker.check_model(encoded)
+    exporters.verify(encoded, {"w": array}, "sparse")
+
+
+def put(model, array):
+    model.graph.sparse_initializer[0].indices.CopyFrom(numpy_helper.from_array(array))
+
+
+def where_of(model):
+    return numpy_helper.to_array(model.graph.sparse_initializer[0].indices).copy()
+
+
+def changed(model, position, value):
+    where = where_of(model)
+    where[position] = value
+    put(model, where)
+
+
+DAMAGE = {
+    "out of range": lambda m: changed(m, -1, 64 * 32),
+    "negative": lambda m: changed(m, 0, -1),
+    "unsorted": lambda m: put(m, where_of(m)[::-1].copy()),
+    "duplicated": lambda m: changed(m, 1, where_of(m)[0]),
+    "too few indices": lambda m: put(m, where_of(m)[:-1]),
+    "int32 indices": lambda m: put(m, where_of(m).astype(np.int32)),
+    "coordinates out of range": lambda m: put(m, np.full((where_of(m).size, 2), 63)),
+    "dims zero": lambda m: m.graph.sparse_initializer[0].dims.__setitem__(0, 0),
+    "dims enormous": lambda m: m.graph.sparse_initializer[0].dims.__setitem__(0, 2**60),
+    "no dims": lambda m: m.graph.sparse_initializer[0].ClearField("dims"),
+    "values cut": lambda m: setattr(m.graph.sparse_initializer[0].values, "raw_data", b"\0" * 7),
+    "name taken": lambda m: m.graph.initializer.append(numpy_helper.from_array(np.float32([1]), "w")),
+    "name twice": lambda m: m.graph.sparse_initializer.append(m.graph.sparse_initializer[0]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found_and_the_tensor_named(damage):
+    encoded = sparse.encode(matmul(kernel()), ["w"])
+    DAMAGE[damage](encoded)
+    with pytest.raises(InputError, match="'w"):
+        exporters.to_dense(encoded)
+
+
+@pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
+def test_verify_turns_damage_into_a_failed_export(damage):
+    encoded = sparse.encode(matmul(kernel()), ["w"])
+    DAMAGE[damage](encoded)
+    with pytest.raises(ExportFailed):
+        exporters.verify(encoded, {"w": kernel()}, "sparse")
+
+
+def test_verify_compares_bits():
+    array = kernel()
+    encoded = sparse.encode(matmul(array), ["w"])
+    other = array.copy()
+    other[other != 0] = np.nextafter(other[other != 0], np.float32(9))
+    with pytest.raises(ExportFailed, match="'w' differs"):
+        exporters.verify(encoded, {"w": other}, "sparse")
+    with pytest.raises(ExportFailed, match="shape"):
+        exporters.verify(encoded, {"w": array.T}, "sparse")
+    with pytest.raises(ExportFailed, match="'v'"):
+        exporters.verify(encoded, {"v": array}, "sparse")
+    exporters.verify(encoded, {"w": np.where(array == 0, np.float32(-0.0), array)}, "sparse")
+
+
+def test_verify_runs_the_checker():
+    model = matmul(kernel())
+    model.graph.node[0].op_type = "NoSuchOp"
+    with pytest.raises(ExportFailed, match="not valid ONNX"):
+        exporters.verify(model, {"w": kernel()}, "dense")

@@ -1,0 +1,261 @@
+"""Files: what is put back and read, what external data may do, and what bad files get."""
+
+import os
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters import storage, tensors
+
+
+def model_of(array, name="w"):
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", name], ["y"], name="multiply", doc_string="node")],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, array.shape[0]])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, array.shape[1]])],
+        [numpy_helper.from_array(array, name), numpy_helper.from_array(np.float32([1]), "other")],
+        doc_string="graph",
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="me")
+    helper.set_model_props(model, {"key": "value"})
+    return model
+
+
+def pruned(shape=(64, 64), density=0.05):
+    rng = np.random.default_rng(0)
+    array = rng.standard_normal(shape).astype(np.float32)
+    array[rng.random(shape) >= density] = 0
+    return array
+
+
+def external(tmp_path, array=None, **entries):
+    """A model file with its weight in weights.bin."""
+    array = pruned() if array is None else array
+    model = model_of(array)
+    tensor = model.graph.initializer[0]
+    (tmp_path / "weights.bin").write_bytes(b"head" * 16 + tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    given = {"location": "weights.bin", "offset": 64, "length": array.nbytes} | entries
+    for key, value in given.items():
+        tensor.external_data.add(key=key, value=str(value))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_tensors_are_put_back_and_nothing_else_changes():
+    model = model_of(pruned())
+    new = np.ones((64, 64))
+    copy = exporters.with_tensors(model, {"w": new})
+    assert copy.graph.initializer[0].data_type == TensorProto.FLOAT
+    assert (exporters.read_tensors(copy, ["w"])["w"] == 1).all()
+    back = exporters.with_tensors(copy, {"w": pruned()})
+    assert back.SerializeToString() == model.SerializeToString()
+
+
+def test_tensors_stored_as_numbers_and_in_nested_places():
+    model = model_of(pruned())
+    model.graph.initializer[0].CopyFrom(helper.make_tensor("w", TensorProto.FLOAT, [64, 64], pruned().reshape(-1)))
+    copy = exporters.with_tensors(model, {"w": pruned() * 2})
+    assert not copy.graph.initializer[0].float_data
+    assert (exporters.read_tensors(copy, ["w"])["w"] == pruned() * 2).all()
+    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.zeros(3, np.float32)))
+    model.graph.node.insert(0, constant)
+    copy = exporters.with_tensors(model, {"c": np.arange(3)})
+    assert exporters.read_tensors(copy, ["c"])["c"].tolist() == [0, 1, 2]
+    assert exporters.read_tensors(model, ["c"])["c"].tolist() == [0, 0, 0]
+
+
+def test_half_precision_is_kept():
+    model = model_of(pruned())
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(pruned().astype(np.float16), "w"))
+    copy = exporters.with_tensors(model, {"w": pruned()})
+    assert exporters.read_tensors(copy, ["w"])["w"].dtype == np.float16
+
+
+def test_unknown_names_and_wrong_shapes_are_refused():
+    with pytest.raises(ExportFailed, match="'v'"):
+        exporters.with_tensors(model_of(pruned()), {"v": pruned()})
+    with pytest.raises(ExportFailed, match="shape"):
+        exporters.with_tensors(model_of(pruned()), {"w": pruned((4, 4))})
+    with pytest.raises(InputError, match="'v'"):
+        exporters.read_tensors(model_of(pruned()), ["v"])
+
+
+def test_negative_zero_becomes_zero_in_kernels_only():
+    array = np.full((64, 64), -0.0, np.float32)
+    array[0, 0] = 1
+    model = model_of(array)
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([-0.0]), "other"))
+    for format_ in exporters.FORMATS.values():
+        found = exporters.read_tensors(format_.encode(model, ["w"]), ["w", "other"])
+        assert not np.signbit(found["w"]).any()
+        assert np.signbit(found["other"]).all()
+    assert np.signbit(exporters.read_tensors(model, ["w"])["w"]).any()
+
+
+@pytest.mark.parametrize("format_", list(exporters.FORMATS))
+def test_all_else_survives(tmp_path, format_):
+    model = model_of(pruned())
+    encoded = exporters.FORMATS[format_].encode(model, ["w"])
+    exporters.stamp(encoded, format=format_, nonzeros=7)
+    exporters.save(encoded, tmp_path / "m.onnx")
+    found = exporters.load(tmp_path / "m.onnx")
+    assert found.SerializeToString() == encoded.SerializeToString()
+    assert found.producer_name == "me"
+    assert found.graph.doc_string == "graph"
+    assert found.graph.node[-1].SerializeToString() == model.graph.node[0].SerializeToString()
+    assert {e.key: e.value for e in found.metadata_props} == {
+        "key": "value",
+        "ltp.format": format_,
+        "ltp.nonzeros": "7",
+    }
+    assert exporters.labels(found) == {"format": format_, "nonzeros": "7"}
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_stamping_twice_replaces():
+    model = model_of(pruned())
+    exporters.stamp(model, format="dense")
+    exporters.stamp(model, format="packed")
+    assert exporters.labels(model) == {"format": "packed"}
+
+
+def test_external_data_is_loaded_and_stays_external(tmp_path):
+    model = exporters.load(external(tmp_path))
+    assert (exporters.read_tensors(model, ["w"])["w"] == pruned()).all()
+    x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
+    runs = set()
+    for format_ in exporters.FORMATS.values():
+        path = tmp_path / "out" / format_.file_name
+        exporters.save(format_.encode(model, ["w"]), path)
+        exporters.verify(path, {"w": pruned()}, format_.name)
+        runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
+    assert len(runs) == 1
+    assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= pruned().nbytes
+    assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()
+
+
+def test_large_packed_parts_go_outside_with_external_data(tmp_path):
+    array = pruned((256, 256), 0.1)
+    model = exporters.load(external(tmp_path, array))
+    path = tmp_path / "packed.onnx"
+    exporters.save(exporters.FORMATS["packed"].encode(model, ["w"]), path)
+    assert path.with_name("packed.onnx.data").exists()
+    exporters.verify(path, {"w": array}, "packed")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["MatMul"]
+
+
+def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
+    exporters.save(model_of(pruned()), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").exists()
+    exporters.verify(tmp_path / "m.onnx", {"w": pruned()}, "dense")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"location": "/etc/hostname"},
+        {"location": "../weights.bin"},
+        {"location": "a/../../weights.bin"},
+        {"location": "C:\\weights.bin"},
+        {"location": "..\\weights.bin"},
+        {"location": ""},
+        {"location": "."},
+        {"location": "missing.bin"},
+        {"location": "link.bin"},
+        {"location": "weights.bin\0"},
+        {"offset": "x"},
+        {"offset": -1},
+        {"offset": 2**40},
+        {"length": 3},
+        {"length": 2**40},
+    ],
+    ids=str,
+)
+def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "weights.bin").write_bytes(bytes(1 << 16))
+    path = external(folder, **entries)
+    (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(InputError, match="'w'"):
+        exporters.load(path)
+
+
+def test_external_data_of_impossible_size_is_refused(tmp_path):
+    path = external(tmp_path)
+    model = onnx.ModelProto.FromString(path.read_bytes())
+    for dims in ([2**40, 2**40], [-4, 4]):
+        model.graph.initializer[0].dims[:] = dims
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(InputError, match="'w'"):
+            exporters.load(path)
+
+
+def test_bad_files(tmp_path):
+    good = model_of(pruned()).SerializeToString()
+    contents = {
+        "empty": b"",
+        "jpeg": b"\xff\xd8\xff\xe0\x00\x10JFIF" + os.urandom(500),
+        "text": b"hello, I am no model\n" * 20,
+        "truncated": good[: len(good) // 2],
+        "nearly nothing": good[:3],
+        "zeros": bytes(100),
+    }
+    for name, content in contents.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(InputError) as caught:
+            exporters.load(path)
+        assert caught.value.remedy
+        assert caught.value.exit_code == 3
+    for path in (tmp_path, tmp_path / "nowhere.onnx", tmp_path / "empty.onnx" / "x.onnx"):
+        with pytest.raises(InputError):
+            exporters.load(path)
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    exporters.save(model_of(pruned()), path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        exporters.save(model_of(pruned() * 2), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_tensor_that_does_not_fit_its_dims_is_named():
+    model = model_of(pruned())
+    model.graph.initializer[0].raw_data = b"\0" * 10
+    with pytest.raises(InputError, match="'w'"):
+        exporters.read_tensors(model, ["w"])
+    with pytest.raises(InputError, match="'w'"):
+        exporters.FORMATS["sparse"].encode(model, ["w"])
+
+
+def test_special_values_survive_bit_for_bit():
+    array = pruned()
+    array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
+    tensors.bits(array)[0, 4] = 0x7FC12345
+    model = model_of(array)
+    for format_ in exporters.FORMATS.values():
+        encoded = format_.encode(model, ["w"])
+        exporters.verify(encoded, {"w": array}, format_.name)

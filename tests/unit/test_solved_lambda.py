@@ -1,0 +1,63 @@
+"""Budget mode: the schedule is met exactly, layers settle where pruning costs the same."""
+
+import pytest
+import torch
+
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
+from ltp_pipeline.stages.training import Progress
+
+
+def make(count: int = 60, scales: tuple[float, ...] = (1.0, 0.1)) -> SolvedLambda:
+    generator = torch.Generator().manual_seed(0)
+    live = {f"layer{i}": (s * torch.randn(500, generator=generator)).requires_grad_() for i, s in enumerate(scales)}
+    return SolvedLambda(live, dict.fromkeys(live, 4), count)
+
+
+def nonzeros(tensors: dict[str, torch.Tensor]) -> int:
+    return sum(int(t.count_nonzero()) for t in tensors.values())
+
+
+def learn(method: SolvedLambda, importance: tuple[float, ...], steps: int = 300) -> None:
+    """Steps whose loss rises when weights of a layer shrink, more in one layer than in another."""
+    for step in range(steps):
+        pruned = method.weights()
+        lost = [(v - w.detach()).square().sum() for v, w in zip(pruned.values(), method.live.values(), strict=True)]
+        sum(i * x for i, x in zip(importance, lost, strict=True)).backward()
+        method.after_backward(Progress(0, step, steps, lr=0.01))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
+def test_hard_pruning_leaves_exactly_the_scheduled_count(share: float):
+    method = make()
+    assert nonzeros(method.hard(share)) == method.schedule(share)
+
+
+def test_the_schedule_ends_at_the_budget():
+    method = make(60)
+    assert (method.schedule(0.0), method.schedule(1.0)) == (1000, 60)
+
+
+def test_the_forward_pass_ends_at_the_budget_too():
+    method = make(60)
+    learn(method, (1.0, 1.0))
+    assert nonzeros(method.weights()) == pytest.approx(60, abs=len(method.live))
+
+
+def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
+    method = make(200, scales=(1.0, 1.0))
+    learn(method, (0.1, 0.01))
+    kept = {n: int(w.count_nonzero()) for n, w in method.hard(1.0).items()}
+    assert kept["layer0"] > 1.3 * kept["layer1"]
+
+
+def test_floors_hold_in_the_forward_pass_too():
+    method = make(60, scales=(1.0, 1e-4))
+    learn(method, (0.1, 0.1))
+    assert all(int(v.count_nonzero()) >= 4 for v in method.weights().values())
+
+
+def test_state_brings_back_the_same_thresholds():
+    method, other = make(), make()
+    learn(method, (1.0, 2.0), steps=20)
+    other.restore(method.state())
+    assert torch.equal(method.tau, other.tau)
