@@ -92,7 +92,7 @@ def pack(kind: str, codes: Array) -> Array:
     packed: Array = rows[:-1].copy()
     for nth, row in enumerate(packed):
         row |= rows[-1] >> nth * (8 - width) << width  # what is shifted over the top is for the next row
-    return packed if ROWS[width] > 1 else packed.reshape(-1)
+    return packed
 
 
 def padding(kind: str, codes: int) -> int:
@@ -103,14 +103,13 @@ def padding(kind: str, codes: int) -> int:
 def unpack(kind: str, packed: Array) -> Array:
     """All codes, padding included; ValueError for what `pack` does not write."""
     width = WIDTHS.get(kind, 8)
-    rows = ROWS.get(width, 1)
-    if packed.dtype != (np.uint16 if width == 16 else np.uint8) or packed.shape[:-1] != (() if rows == 1 else (rows,)):
+    shape = (ROWS[width],) if width in ROWS else ()
+    if packed.dtype != (np.uint16 if width == 16 else np.uint8) or not packed.ndim or packed.shape[:-1] != shape:
         raise ValueError("has codes of the wrong type or shape")
     if width not in ROWS:
         return packed
-    table = packed.reshape(rows, -1)
-    last = high_weights(width) @ (table >> width).astype(np.int64)
-    return np.concatenate([(table & (1 << width) - 1).reshape(-1), last])
+    last = high_weights(width) @ (packed >> width).astype(np.int64)
+    return np.concatenate([(packed & (1 << width) - 1).reshape(-1), last])
 
 
 def _after_zero(values: Array) -> Array:

@@ -1,7 +1,7 @@
 """The nodes that turn a packed tensor back into a dense one, in ops that onnxruntime folds when it loads the model.
 
 What decides the choice of ops (measured with onnxruntime 1.31): NonZero and Compress are never folded, nor is
-DequantizeLinear by default; onnx's ReferenceEvaluator fails on GatherElements; a broadcasting BitShift is slow; and
+DequantizeLinear by default; onnx's ReferenceEvaluator fails on GatherElements, OpenVINO on BitShift of bytes; and
 every node costs time, whatever its size, which is why the codes of many tensors are unpacked together and then split.
 """
 
@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from ltp_pipeline.exporters import packed_codec, tensors
 
 PREFIX = "ltp/"  # reserved: every name that packing adds begins so
-OPSET = 11  # CumSum and BitShift begin here
+OPSET = 11  # CumSum begins here
 BFLOAT16_OPSET = 13
 SPLIT_INPUT_OPSET = 13  # before, the sizes are an attribute
 
@@ -138,15 +138,13 @@ def _where(group: Group, name: Callable[[str], str], values: str, steps: str, in
 
 
 def _narrow(group: Group, width: int, into: Decoder) -> str:
-    """Codes of less than a byte, one byte each."""
+    """Codes of less than a byte, one byte each; the high bits are what is left of the bytes without the low ones."""
     name, codes = group.name, group.name(group.kind)
     low = into.add("Mod", [codes, into.integer(1 << width, TensorProto.UINT8)], name("l"))
-    high = into.add("BitShift", [codes, into.integer(width, TensorProto.UINT8)], name("h"), direction="RIGHT")
-    if packed_codec.ROWS[width] == 1:
-        return into.add("Concat", [low, high], name("b"), axis=0)
     weights = into.constant(f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None])
-    last = into.add("Cast", [into.add("MatMulInteger", [weights, high], name("q"))], name("o"), to=TensorProto.UINT8)
-    rows = into.add("Concat", [low, last], name("b"), axis=0)
+    sums = [into.add("MatMulInteger", [weights, x], name(y)) for x, y in ((codes, "q"), (low, "r"))]
+    high = into.add("Div", [into.add("Sub", sums, name("h")), into.integer(1 << width, TensorProto.INT32)], name("t"))
+    rows = into.add("Concat", [low, into.add("Cast", [high], name("o"), to=TensorProto.UINT8)], name("b"), axis=0)
     return into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
 
 
@@ -179,10 +177,10 @@ def _zeros(data_type: int, size: int, into: Decoder) -> str:
 
 def _bit_table(into: Decoder) -> str:
     octets = into.constant("octets", TensorProto.UINT8, np.arange(256).reshape(256, 1))
-    places = into.constant("places", TensorProto.UINT8, np.arange(8))
-    shifted = into.add("BitShift", [octets, places], f"{PREFIX}shifted", direction="RIGHT")
-    bits = into.add("Mod", [shifted, into.integer(2, TensorProto.UINT8)], f"{PREFIX}bits")
-    return into.add("Cast", [bits], f"{PREFIX}table", to=TensorProto.INT32)
+    places = into.constant("places", TensorProto.INT32, 1 << np.arange(8))
+    wide = into.add("Cast", [octets], f"{PREFIX}wide", to=TensorProto.INT32)
+    shifted = into.add("Div", [wide, places], f"{PREFIX}shifted")
+    return into.add("Mod", [shifted, into.integer(2, TensorProto.INT32)], f"{PREFIX}table")
 
 
 def opset_of(model: ModelProto) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.config import Settings, load_settings
-from ltp_pipeline.gate import Verdict, check_files, gate_settings, judge, read_report
+from ltp_pipeline.gates import Verdict, check_files, gate_settings, judge, read_report
 from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.runner import Outcome
 from ltp_pipeline.runner import run as run_stages

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
-    from ltp_pipeline.gate import Verdict
+    from ltp_pipeline.gates import Verdict
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:

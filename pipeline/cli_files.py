@@ -13,7 +13,7 @@ from ltp_pipeline import cli_options as opt
 from ltp_pipeline.errors import GateFailed
 
 if TYPE_CHECKING:
-    from ltp_pipeline.gate import Verdict
+    from ltp_pipeline.gates import Verdict
     from ltp_pipeline.runner import Outcome
 
 
@@ -120,7 +120,7 @@ def unpack(
 
 def report(folder: opt.RunArgument) -> None:
     """Render report.md and report.html of a finished run again."""
-    from ltp_pipeline.gate import read_report
+    from ltp_pipeline.gates import read_report
     from ltp_pipeline.stages.report import render
     from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, Workspace
 
@@ -149,7 +149,7 @@ def gate(
     from ltp_pipeline.ci import junit as as_junit
     from ltp_pipeline.config import load_settings
     from ltp_pipeline.files import write_text
-    from ltp_pipeline.gate import check_files, judge, read_report
+    from ltp_pipeline.gates import check_files, judge, read_report
 
     content = read_report(path)
     gates = load_settings(None, config, options={"gates": limits}).gates
@@ -171,7 +171,7 @@ def compare(
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
     from ltp_pipeline.compare import compare as look
-    from ltp_pipeline.gate import read_report
+    from ltp_pipeline.gates import read_report
 
     found = look(read_report(old), read_report(new), max_drop, max_compression_loss, max_growth)
     if as_json:

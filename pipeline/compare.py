@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gate import ROUNDING, Verdict
+from ltp_pipeline.gates import ROUNDING, Verdict
 
 
 @dataclass(frozen=True)

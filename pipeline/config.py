@@ -148,6 +148,9 @@ class Settings(Section):
     gates: GateSettings = GateSettings()
 
 
+_SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
+
+
 def load_settings(
     model: Path | None,
     config: Path | None = None,
@@ -219,9 +222,8 @@ def _complaint(error: ValidationError) -> tuple[str, str]:
         key = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
             parts.append(f"unknown setting {key}")
-            section = Settings.model_fields.get(str(item["loc"][0]))
-            known = section.annotation.model_fields if section and len(item["loc"]) > 1 else Settings.model_fields
-            names = ", ".join(field.alias or name for name, field in known.items())
+            section = _SECTIONS.get(str(item["loc"][0])) if len(item["loc"]) > 1 else None
+            names = ", ".join(field.alias or name for name, field in (section or Settings).model_fields.items())
             remedy = f"known {'keys' if section else 'sections'}: {names}"
         else:
             parts.append(f"setting {key}: {item['msg'].removeprefix('Value error, ')}")

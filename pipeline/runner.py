@@ -17,7 +17,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline.config import GateSettings, Settings
 from ltp_pipeline.data import Data, check_labels, open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gate import Verdict, judge, read_report
+from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import ModelFile, Original, PrunedModel, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, import_model, learn_thresholds, report, validate

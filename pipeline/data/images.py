@@ -125,6 +125,6 @@ def _named(file: Path) -> Iterator[None]:
         yield
     except Image.DecompressionBombError:
         raise InputError(f"image {file} has more than {MAX_PIXELS} pixels", "remove it or scale it down") from None
-    except Exception as error:  # on a broken file Pillow raises nearly anything
+    except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
         detail = " ".join(str(error).split())
         raise InputError(f"image {file} cannot be decoded: {detail}", "repair or remove it") from None

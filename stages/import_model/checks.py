@@ -140,6 +140,6 @@ def _check_values(model: ModelProto) -> None:
         if array.size < 2:
             continue
         with np.errstate(all="ignore"):
-            suspicious = not np.isfinite(array.sum(dtype=np.float64 if array.itemsize > 4 else np.float32))
+            suspicious = not np.isfinite(array.sum())
             if suspicious and np.isnan(array.astype(np.float64)).any():
                 raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")

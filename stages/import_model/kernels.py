@@ -71,7 +71,7 @@ def _is_formula(tensor: TensorProto, reads: list[Read]) -> bool:
     # A sum is not finite when an element is not; only then is the long way worth taking.
     array = to_array(tensor)
     with np.errstate(all="ignore"):
-        return not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array.astype(np.float64)).all()
+        return not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all()
 
 
 def _other_use(reads: list[Read]) -> str | None:

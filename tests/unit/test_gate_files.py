@@ -8,7 +8,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import sha256_of, write_json
-from ltp_pipeline.gate import check_files, gate_settings, judge, read_report
+from ltp_pipeline.gates import check_files, gate_settings, judge, read_report
 from tests.support.sample_report import sample
 
 
