@@ -156,7 +156,7 @@ def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]
         ("histograms", "Weights of the largest layers", plots.histograms(report), "no histograms were taken",
          "Counts of |w| before and after, on a logarithmic scale."),
         ("scatter", dots, plots.scatter(report), "no weights were sampled",
-         "Each dot is one weight; dashed lines are the threshold; weights that became zero lie on the lower edge."),
+         "Each dot is one weight; the dashed line is the threshold; weights that became zero lie on the lower edge."),
         ("layers-picture", "Kept share per layer, in graph order", plots.layers(report), "no layer was counted",
          "Global magnitude has one threshold for all layers, LTP one per layer."),
     ]  # fmt: skip

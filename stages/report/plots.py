@@ -120,6 +120,9 @@ def thresholds(log: Log) -> str | None:
             if curve:
                 ax.plot(*zip(*curve, strict=True), color=color, lw=1.3, label=label)
         ax.set_yscale("log")
+        top = max(tau for x in chosen for tau in x["thresholds"].values() if tau is not None)
+        if top > 0:
+            ax.set_ylim(bottom=top * 1e-5)  # thresholds start at nothing; where they go is what matters
         log_axis(ax.yaxis)
         ax.set_xlabel("step")
         ax.set_ylabel("threshold τ (of w²)")
@@ -190,7 +193,7 @@ def histograms(report: Mapping[str, Any]) -> str | None:
 
 
 def scatter(report: Mapping[str, Any]) -> str | None:
-    """w² before and after in one layer: what crossed the threshold, and which way."""
+    """w² before and after in one layer: what stayed and what went, beside where the threshold ended."""
     one = report.get("scatter")
     if not one or not one.get("before") or len(one["before"]) != len(one["after"]):
         return None
@@ -202,17 +205,19 @@ def scatter(report: Mapping[str, Any]) -> str | None:
         ax = figure.add_subplot()
         tau = one.get("threshold")
         floor = max(min(positive), (tau or max(positive)) * 1e-5)  # zeros are drawn at the edge
-        pairs = [(max(a, floor), max(b, floor)) for a, b in zip(one["before"], one["after"], strict=True)]
-        groups = [("kept" if tau else "weights", LEARNED, pairs)]
+        pairs = [(max(a, floor), max(b, floor), b > 0) for a, b in zip(one["before"], one["after"], strict=True)]
+        above = [(a > tau) if tau else True for a, _, _ in pairs]
+        groups = [
+            (label, color, [p[:2] for p, was in zip(pairs, above, strict=True) if (p[2], was) == wanted])
+            for label, color, wanted in (
+                ("kept, was above", LEARNED, (True, True)),
+                ("kept, was below", ORIGINAL, (True, False)),
+                ("pruned, was below", FAINT, (False, False)),
+                ("pruned, was above", BASELINE, (False, True)),
+            )
+        ]
         if tau:
-            groups = [
-                ("kept", LEARNED, [p for p in pairs if p[0] > tau and p[1] > tau]),
-                ("pruned", FAINT, [p for p in pairs if p[0] <= tau and p[1] <= tau]),
-                ("fell below", BASELINE, [p for p in pairs if p[0] > tau >= p[1]]),
-                ("rose above", ORIGINAL, [p for p in pairs if p[0] <= tau < p[1]]),
-            ]
             ax.axvline(tau, color=INK, lw=0.9, ls="--")
-            ax.axhline(tau, color=INK, lw=0.9, ls="--")
         for label, color, some in groups:
             if some:
                 ax.plot(*zip(*some, strict=True), ".", color=color, ms=3, mew=0, label=f"{label}: {len(some)}")
@@ -222,7 +227,7 @@ def scatter(report: Mapping[str, Any]) -> str | None:
         log_axis(ax.yaxis)
         ax.set_xlabel("w² before")
         ax.set_ylabel("w² after")
-        legend(figure, ax, 3)
+        legend(figure, ax, 2)
 
     return svg("scatter", f"w² before and after in {one['name']}", 4.2, draw)
 
