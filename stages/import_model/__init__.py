@@ -69,7 +69,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
     reasons = [*refusals(walked), *unsupported_nodes(walked)]
     if reasons:
         raise UnsupportedModel(
-            f"the model cannot be handled, for {len(reasons)} reasons",
+            f"the model cannot be handled: {len(reasons)} problem{'s' if len(reasons) > 1 else ''}",
             "replace or remove what is listed; docs/operators.md and docs/import.md say what is supported",
             reasons,
         )

@@ -109,6 +109,8 @@ def _loop_problems(node: NodeProto, tainted: Collection[str]) -> Iterator[str]:
 
 def _rounds(node: NodeProto, known: Constants, outer: int) -> tuple[int, str | None]:
     """Rounds of a loop and of those around it, as far as the file tells."""
+    if not any(node.input[:1]) and not _may_stop(node):
+        return outer, f"{label(node)}: a loop that never ends"
     value = small_value(known, node.input[0]) if node.input else None
     if value is None or value.size != 1:
         return outer, None

@@ -101,6 +101,13 @@ def test_a_loop_without_end(count: int) -> None:
     assert "'long'" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
 
 
+def test_a_loop_with_nothing_to_stop_it() -> None:
+    g = Graph()
+    g.random("w", 6, 6)
+    g.add("Loop", "", g.tensor("true", True, np.bool_), "x", name="endless", outputs=["y"], body=loop_body())
+    assert "never ends" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
+
+
 def cycle(m: ModelProto) -> None:
     m.graph.node[0].input[0] = m.graph.node[2].output[0]
 

@@ -22,7 +22,7 @@ def loop(
     trip_count: Tensor | None = None, cond: Tensor | None = None, *initial: Any, body: Branch, n_outputs: int = 1
 ) -> tuple[Any, ...]:
     state = list(initial)
-    limit = MOST_ROUNDS if trip_count is None else int(trip_count)
+    limit = MOST_ROUNDS + 1 if trip_count is None else int(trip_count)
     going = cond is None or bool(cond)
     collected: list[list[Tensor]] = [[] for _ in range(n_outputs - len(state))]
     rounds = 0

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ltp_pipeline.stages.import_model.ops.common import any_integer, checked, ints, number, positive_axes
 from ltp_pipeline.stages.import_model.registry import op
+from ltp_pipeline.stages.import_model.tensors import LARGEST_CONSTANT
 
 
 def pads_for(
@@ -20,7 +21,10 @@ def pads_for(
 ) -> list[int]:
     """Pads in ONNX order, all begins and then all ends."""
     if auto_pad in ("NOTSET", ""):
-        return list(pads or [0] * 2 * len(kernel))
+        given = list(pads or [0] * 2 * len(kernel))
+        if len(given) != 2 * len(kernel) or max(given, default=0) > LARGEST_CONSTANT:
+            raise ValueError(f"pads {given} do not fit a kernel of {list(kernel)}")
+        return given
     if auto_pad == "VALID":
         return [0] * 2 * len(kernel)
     total = [

@@ -44,6 +44,9 @@ class Window:
             if ceil_mode and (count - 1) * self.strides[i] >= s + begin:
                 count -= 1  # a window that starts in the end padding is dropped
             self.outputs.append(count)
+        if min(self.outputs) < 1:  # torch does not always notice, and may never come back
+            raise ValueError(f"a window of {self.reach} does not fit into {list(size)} with pads {self.pads}")
+        checked(s + self.pads[i] + self.pads[n + i] for i, s in enumerate(size))
         # What must be appended for the last window; negative where the last elements are not read.
         spans = [(c - 1) * st + r for c, st, r in zip(self.outputs, self.strides, self.reach, strict=True)]
         self.tails = [sp - s - b for sp, s, b in zip(spans, size, self.pads[:n], strict=True)]

@@ -1,0 +1,102 @@
+"""Small networks as ONNX graphs with untrained weights, built without an exporter.
+
+`resnet` and `mobilenet` are the two networks of benchmarks/quality.py; `resnet` also makes the embedded example.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+
+
+class Graph:
+    """Collects nodes and He-initialised tensors; a method that adds a layer returns the name of its output."""
+
+    def __init__(self, seed: int) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: list[onnx.TensorProto] = []
+        self.rng = np.random.default_rng(seed)
+
+    def tensor(self, name: str, values: np.ndarray) -> str:
+        """Add an initializer."""
+        self.tensors.append(numpy_helper.from_array(values.astype(np.float32), name))
+        return name
+
+    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
+        """Add a node of one output, both of the same name."""
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def conv_bn(
+        self, x: str, name: str, channels: int, filters: int, size: int, stride: int = 1, group: int = 1
+    ) -> str:
+        """Add Conv without bias and BatchNormalization."""
+        fan = channels // group * size * size
+        shape = (filters, channels // group, size, size)
+        kernel = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), shape))
+        settings = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4, "group": group}
+        y = self.node("Conv", [x, kernel], name, **settings)
+        values = (("scale", np.ones), ("bias", np.zeros), ("mean", np.zeros), ("var", np.ones))
+        statistics = [self.tensor(f"{name}.bn.{key}", make(filters)) for key, make in values]
+        return self.node("BatchNormalization", [y, *statistics], f"{name}.bn", epsilon=1e-5, momentum=0.9)
+
+    def classifier(self, x: str, channels: int, classes: int) -> str:
+        """Add global pooling and a Gemm."""
+        x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
+        weight = self.tensor("classifier.weight", self.rng.normal(0, np.sqrt(1 / channels), (classes, channels)))
+        return self.node("Gemm", [x, weight, self.tensor("classifier.bias", np.zeros(classes))], "scores", transB=1)
+
+    def model(self, name: str, shape: Sequence[int], classes: int) -> onnx.ModelProto:
+        """Wrap up as a model from `image` to `scores`, with a dynamic batch."""
+        inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])]
+        outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", classes])]
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, self.tensors)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="ltp-pipeline"
+        )
+
+
+def resnet(
+    shape: Sequence[int] = (1, 28, 28),
+    classes: int = 10,
+    widths: Sequence[int] = (16, 32, 64),
+    stem_stride: int = 2,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """A residual network with BatchNormalization, one block per width."""
+    g = Graph(seed)
+    x = g.node("Relu", [g.conv_bn("image", "stem", shape[0], widths[0], 3, stem_stride)], "stem.relu")
+    channels = widths[0]
+    for i, width in enumerate(widths):
+        name, stride = f"block{i + 1}", 1 if width == channels else 2
+        y = g.node("Relu", [g.conv_bn(x, f"{name}.conv1", channels, width, 3, stride)], f"{name}.relu1")
+        y = g.conv_bn(y, f"{name}.conv2", width, width, 3)
+        if stride > 1:
+            x = g.conv_bn(x, f"{name}.shortcut", channels, width, 1, stride)
+        x = g.node("Relu", [g.node("Add", [y, x], f"{name}.add")], f"{name}.relu2")
+        channels = width
+    g.classifier(x, channels, classes)
+    return g.model("small-resnet", shape, classes)
+
+
+def mobilenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int = 0) -> onnx.ModelProto:
+    """A MobileNetV2-style network: inverted residuals of pointwise and depthwise convolutions."""
+    g = Graph(seed)
+    x = g.node("Relu", [g.conv_bn("image", "stem", shape[0], 16, 3, 2)], "stem.relu")
+    channels = 16
+    for i, (width, stride) in enumerate([(16, 1), (24, 2), (24, 1), (40, 2), (40, 1)]):
+        name, hidden = f"block{i + 1}", 4 * channels
+        y = g.node("Relu", [g.conv_bn(x, f"{name}.expand", channels, hidden, 1)], f"{name}.relu1")
+        y = g.conv_bn(y, f"{name}.depthwise", hidden, hidden, 3, stride, group=hidden)
+        y = g.conv_bn(g.node("Relu", [y], f"{name}.relu2"), f"{name}.project", hidden, width, 1)
+        x = g.node("Add", [y, x], f"{name}.add") if stride == 1 and width == channels else y
+        channels = width
+    x = g.node("Relu", [g.conv_bn(x, "head", channels, 128, 1)], "head.relu")
+    g.classifier(x, 128, classes)
+    return g.model("small-mobilenet", shape, classes)
+
+
+NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {"resnet": resnet, "mobilenet": mobilenet}
