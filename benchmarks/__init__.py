@@ -1,0 +1,1 @@
+"""Measurements that anyone can repeat; see README.md beside this file."""

@@ -72,6 +72,9 @@ class MethodSettings(Section):
     lambda_: Annotated[float | None, Field(alias="lambda", ge=0)] = None
     threshold_lr_ratio: Positive = 1e-5
     t0: Positive = 1e-3
+    t0_end: Positive | None = None
+    weight_gradient: Literal["4", "20", "10"] = "4"
+    regulariser: Literal["l0", "l2", "none"] = "l0"
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
     floor_weights: Annotated[int, Field(ge=1)] = 4
 

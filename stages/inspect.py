@@ -112,7 +112,7 @@ def _plan(found: dict[str, Any]) -> list[str]:
     left = len(found["kernels"]) - len(prunable)
     if left:
         plan.append(f"{left} kernels stay dense, so sparsity cannot exceed {share:.1%}.")
-    if found["sparsity"]:
+    if found["sparsity"] >= 0.001:
         plan.append(f"{found['sparsity']:.1%} of these weights are zero already and would stay so.")
     if len(found["inputs"]) != 1:
         plan.append(f"It needs one input for the data; this model has {len(found['inputs'])}.")

@@ -50,12 +50,24 @@ def check(model: ModelProto, path: Path | None = None) -> None:
 
 
 def _check_text(model: ModelProto) -> None:
-    """Names that are no text make protobuf fail later, in places that cannot say where."""
-    for node in every_node(model.graph):
-        try:
-            _ = (node.name, node.op_type, node.domain, [*node.input], [*node.output], [a.name for a in node.attribute])
-        except UnicodeDecodeError:
-            raise InputError("a node's name is not text", AGAIN) from None
+    """Names that are no UTF-8 arrive as bytes, and would fail later in places that cannot say where."""
+    functions = model.functions
+    for node in (*every_node(model.graph), *(n for f in functions for n in f.node)):
+        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output)
+        _require_text(*(text for a in node.attribute for text in (a.name, a.ref_attr_name)))
+    for graph in graphs(model.graph):
+        _require_text(graph.name, *(t.name for t in graph.initializer))
+        _require_text(*(v.name for values in (graph.input, graph.output, graph.value_info) for v in values))
+    _require_text(*(o.domain for part in (model, *functions) for o in part.opset_import))
+    _require_text(*(name for f in functions for name in (f.name, f.domain, *f.input, *f.output, *f.attribute)))
+    _require_text(*(text for entry in model.metadata_props for text in (entry.key, entry.value)))
+    _require_text(model.producer_name, model.producer_version)
+
+
+def _require_text(*names: object) -> None:
+    wrong = next((name for name in names if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise InputError(f"the name {wrong!r} is not UTF-8 text", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:

@@ -48,7 +48,7 @@ def make_method(imported: ImportedModel, settings: Settings) -> Method:
     live = {k.name: tensors[k.name] for k in imported.prunable}
     lowest = floors(imported.prunable, method)
     if method.lambda_ is not None:
-        return GivenLambda(live, lowest, method.lambda_, method.threshold_lr_ratio, method.t0)
+        return GivenLambda(live, lowest, method.lambda_, method)
     present = count_nonzeros(imported)
     return SolvedLambda(
         live, lowest, wanted_nonzeros(imported.kernels, present, lowest, _compression(imported, settings))

@@ -12,10 +12,14 @@ import torch
 from torch import Tensor
 
 
+TRANSITION = 8.0  # in units of T: beyond it the sigmoid is 0 or 1 to three digits
+
+
 class WeightGradient(StrEnum):
     """How ∂v/∂w is taken in the backward pass."""
 
     APPROXIMATE = "4"  # sigm((w² - τ) / T): the sigmoid as a constant, so that no gap opens around the threshold
+    CLAMPED = "20"  # with the σ_T term and the regulariser's, clamped by eq. (17)
     EXACT = "10"  # with the σ_T term; pruning stalls, kept for the paper's ablation
 
 
@@ -67,6 +71,16 @@ def threshold_step(grad_loss: Tensor, grad_l0: Tensor, lam: float, lr: float) ->
 def weight_gradient(w: Tensor, tau: Tensor, T: Tensor | float, grad_v: Tensor) -> Tensor:
     """∂L_T/∂w ≈ sigm((w² - τ) / T) · ∂L/∂v. Eq. (21)."""
     return gate(w, tau, T) * grad_v
+
+
+def clamped_weight_gradient(
+    grad: Tensor, w: Tensor, tau: Tensor, T: Tensor | float, lam: float, lr: float, share: float = 0.1
+) -> Tensor:
+    """Add λ σ_T to ∂L/∂w, eq. (20), and keep the step of weights in the transition region small against T, eq. (17)."""
+    full = grad + lam * sigma_T(w, tau, T)
+    limit = torch.as_tensor(share * T / lr)
+    inside = (w.square() - tau).abs() < TRANSITION * T
+    return torch.where(inside, full.clamp(-limit, limit), full)
 
 
 def temperature(w: Tensor, t0: float) -> Tensor:
@@ -122,6 +136,6 @@ class _SoftPrune(torch.autograd.Function):
         s = gate(w, tau, ctx.T)
         half_sigma = w * (s * (1 - s)) / ctx.T  # ½ σ_T(w)
         grad_tau = -(grad_v * half_sigma).sum()
-        if ctx.gradient == WeightGradient.EXACT:
+        if ctx.gradient != WeightGradient.APPROXIMATE:
             return grad_v * (s + 2 * w * half_sigma), grad_tau, None, None
         return grad_v * s, grad_tau, None, None

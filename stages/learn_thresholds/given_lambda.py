@@ -1,12 +1,14 @@
 """The paper's own procedure: λ goes in, sparsity comes out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.functional import (
     WeightGradient,
+    clamped_weight_gradient,
     soft_l0_slope,
     soft_prune,
     temperature,
@@ -17,47 +19,62 @@ from ltp_pipeline.stages.training import Progress
 
 
 class GivenLambda:
-    """Soft pruning (1) with weight gradient (4), thresholds moved by (8) at a small share of the learning rate."""
+    """Soft pruning (1), thresholds moved by (8) at a small share of the learning rate; the ablations by settings."""
 
     def __init__(
-        self, live: Mapping[str, Tensor], lowest: Mapping[str, int], lam: float, lr_ratio: float, t0: float
+        self, live: Mapping[str, Tensor], lowest: Mapping[str, int], lam: float, settings: MethodSettings
     ) -> None:
-        self.live, self.lowest, self.lam, self.lr_ratio = live, lowest, lam, lr_ratio
+        self.live, self.lowest, self.lam, self.settings = live, lowest, lam, settings
+        self.gradient = WeightGradient(settings.weight_gradient)
         with torch.no_grad():
-            self.T = torch.stack([temperature(w, t0) for w in live.values()])
+            self.unit = torch.stack([temperature(w, 1.0) for w in live.values()])
+        self.T = settings.t0 * self.unit
         self.tau = torch.zeros_like(self.T, requires_grad=True)
 
     def weights(self) -> dict[str, Tensor]:
         """v of eq. (1)."""
-        layers = zip(self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True)
-        return {n: soft_prune(w, tau, T, WeightGradient.APPROXIMATE) for (n, w), tau, T in layers}
+        return {n: soft_prune(w, tau, T, self.gradient) for n, w, tau, T in self._layers()}
 
     @torch.no_grad()
     def after_backward(self, progress: Progress) -> None:
-        """Move the thresholds by eq. (8)."""
+        """Move the thresholds by eq. (8), and finish the gradients of the weights."""
         assert self.tau.grad is not None  # noqa: S101 - called after backward
-        layers = zip(self.live.values(), self.tau.unbind(), self.T.unbind(), strict=True)
-        slopes = torch.stack([soft_l0_slope(w, tau, T) for w, tau, T in layers])
-        step = threshold_step(self.tau.grad, slopes, self.lam, self.lr_ratio * progress.lr)
+        lam = self.lam if self.settings.regulariser == "l0" else 0.0
+        for _, w, tau, T in self._layers():
+            if w.grad is None:
+                continue
+            if self.gradient == WeightGradient.CLAMPED:
+                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(progress.lr, 1e-12))
+            if self.settings.regulariser == "l2":
+                w.grad.add_(w, alpha=2 * self.lam)
+        slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._layers()])
+        step = threshold_step(self.tau.grad, slopes, lam, self.settings.threshold_lr_ratio * progress.lr)
         self.tau.add_(step).clamp_(min=0)
         self.tau.grad = None
+        if self.settings.t0_end is not None:
+            share = (progress.step + 1) / progress.steps
+            self.T.copy_(self.settings.t0 * (self.settings.t0_end / self.settings.t0) ** share * self.unit)
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:  # noqa: ARG002 - this method has no schedule
         """Weights above their threshold, eq. (9), and never fewer than the floor."""
-        layers = zip(self.live.items(), self.tau.tolist(), strict=True)
-        return {n: w.masked_fill(~keep_above(w, tau, self.lowest[n]), 0.0) for (n, w), tau in layers}
+        return {n: w.masked_fill(~keep_above(w, tau, self.lowest[n]), 0.0) for n, w, tau, _ in self._layers()}
 
     def state(self) -> dict[str, Tensor]:
-        """Thresholds and temperatures."""
-        return {"tau": self.tau, "T": self.T}
+        """Thresholds, temperatures and their unit."""
+        return {"tau": self.tau, "T": self.T, "unit": self.unit}
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
         self.tau.copy_(state["tau"])
         self.T.copy_(state["T"])
+        self.unit.copy_(state["unit"])
 
     def used_lambda(self) -> float:
         """λ as it was given."""
         return self.lam
+
+    def _layers(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+        for (name, w), tau, T in zip(self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True):
+            yield name, w, tau, T

@@ -66,6 +66,11 @@ class Learning:
                 f"the threshold of layer {layer!r} ran away in epoch {progress.epoch + 1}, step {progress.step}",
                 "lower method.lambda, method.threshold_lr_ratio or train.lr; the trail so far is kept",
             )
+        if progress.step + 1 == max(progress.steps // 10, 1) and self._kept() == 1.0:
+            self.training.workspace.progress.say(
+                "Note: a tenth of the steps is done and nothing is pruned yet; "
+                "raise method.lambda or method.threshold_lr_ratio"
+            )
 
     def after_step(self, optimizer: torch.optim.SGD) -> None:
         """Take the momentum of pruned weights away: it would carry them back without a reason in the loss."""
@@ -89,5 +94,9 @@ class Learning:
     def log(self) -> dict[str, object]:
         """λ, kept fraction and thresholds."""
         taus = dict(zip(self.method.live, self.method.tau.tolist(), strict=True))
-        kept = sum(int((w.detach().square() > taus[n]).sum()) for n, w in self.method.live.items())
-        return {"lambda": self.method.used_lambda(), "kept": kept / self.total, "thresholds": taus}
+        return {"lambda": self.method.used_lambda(), "kept": self._kept(), "thresholds": taus}
+
+    def _kept(self) -> float:
+        taus = self.method.tau.detach().unbind()
+        layers = zip(self.method.live.values(), taus, strict=True)
+        return sum(int((w.detach().square() > tau).sum()) for w, tau in layers) / self.total

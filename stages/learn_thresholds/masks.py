@@ -20,7 +20,7 @@ def floors(kernels: Sequence[Kernel], settings: MethodSettings) -> dict[str, int
     }
 
 
-def keep_above(w: Tensor, tau: float, floor: int) -> Tensor:
+def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
     """Mask of eq. (9), w² > τ, widened to the `floor` largest weights where fewer would stay."""
     mask = w.square() > tau
     if int(mask.sum()) >= floor:

@@ -130,3 +130,17 @@ def test_r2_gives_the_exact_gradient_of_the_threshold():
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
     step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1)
     assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])
+
+
+def test_eq_20_is_the_gradient_of_the_whole_objective_where_the_clamp_does_not_bind():
+    w, grad_v, lam = weights(), weights(1), 0.3
+    full = slope(lambda x: x * F.gate(x, TAU, T) * grad_v + lam * F.gate(x, TAU, T), w)
+    by_loss = slope(lambda x: x * F.gate(x, TAU, T) * grad_v, w)
+    found = F.clamped_weight_gradient(by_loss, w, TAU, T, lam, lr=1e-6)
+    assert torch.allclose(found, full, atol=1e-6)
+
+
+def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
+    w = torch.full((4,), TAU.sqrt().item(), dtype=torch.float64)
+    found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, TAU, T, lam=1.0, lr=0.1)
+    assert torch.all(0.1 * found.abs() <= 0.1 * T + 1e-12)

@@ -11,7 +11,7 @@ from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import InputError, LtpError, UnsupportedModel
 from ltp_pipeline.stages.import_model import import_model, read
 from tests.support.models import Graph, conv_bn_classifier, mlp
-from tests.unit.test_import_graphs import branch, loop_body
+from tests.unit.test_import_graphs import branch, loop_body, with_function
 
 NEVER = ModelSettings(simplify="never")
 
@@ -298,6 +298,16 @@ def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
     (folder / "w.bin").symlink_to(target)
     with pytest.raises(InputError, match=r"fc1\.weight"):
         read(folder / "model.onnx")
+
+
+def test_names_that_are_no_text(tmp_path) -> None:
+    for model in (mlp(), with_function(weight_inside=False)):
+        content = model.SerializeToString()
+        for name in (b"Relu", b"MatMul", b"Transpose", b"fc1.weight", b"weight", b"logits", b"author"):
+            if name in content:
+                (tmp_path / "model.onnx").write_bytes(content.replace(name, b"\xff" + name[1:]))
+                with pytest.raises(InputError, match="UTF-8"):
+                    read(tmp_path / "model.onnx")
 
 
 def test_files_that_are_no_models(tmp_path) -> None:
