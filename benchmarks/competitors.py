@@ -22,8 +22,7 @@ class GradualMagnitude:
 
     def schedule(self, share: float) -> int:
         """Weights kept when this share of the phase is done."""
-        least = self.count / self.total
-        return max(self.count, round(self.total * (least + (1 - least) * (1 - min(share, 1.0)) ** 3)))
+        return self.count + round((self.total - self.count) * (1 - min(share, 1.0)) ** 3)
 
     def weights(self) -> dict[str, Tensor]:
         """Weights above the one threshold."""

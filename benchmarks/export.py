@@ -2,9 +2,8 @@
 
 Networks with the kernels of ResNet-50 and MobileNetV2 (a bias per convolution, batch norm folded away), zeros placed at
 random at 80, 90, 95 and 98 %. Sizes are beside gzip -6 of the dense file and beside the bound: N·H(p) + 32·nnz bits for
-the kernels, plus the rest of the dense file as it is. Loading and latency are
-processor time on one thread, so that a busy machine does not matter much; all times are interleaved, the least of
-several rounds, and given as ratios.
+the kernels, plus the rest of the dense file as it is. Loading and latency are processor time on one thread, so that a
+busy machine does not matter much; all times are interleaved, the least of several rounds, and given as ratios.
 """
 
 import argparse

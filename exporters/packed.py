@@ -15,7 +15,7 @@ from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
-GROUP = 2**18  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
+GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
 CHAIN = 400  # bytes: about what one more chain of decoding nodes takes
 MEMBER = 250  # bytes: about what one more tensor in a chain takes
 WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller

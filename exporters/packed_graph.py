@@ -141,9 +141,13 @@ def _narrow(group: Group, width: int, into: Decoder) -> str:
     """Codes of less than a byte, one byte each; the high bits are what is left of the bytes without the low ones."""
     name, codes = group.name, group.name(group.kind)
     low = into.add("Mod", [codes, into.integer(1 << width, TensorProto.UINT8)], name("l"))
-    weights = into.constant(f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None])
-    sums = [into.add("MatMulInteger", [weights, x], name(y)) for x, y in ((codes, "q"), (low, "r"))]
-    high = into.add("Div", [into.add("Sub", sums, name("h")), into.integer(1 << width, TensorProto.INT32)], name("t"))
+    if packed_codec.ROWS[width] == 1:
+        spread = into.add("Cast", [codes], name("h"), to=TensorProto.INT32)
+    else:
+        weights = into.constant(f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None])
+        sums = [into.add("MatMulInteger", [weights, x], name(y)) for x, y in ((codes, "q"), (low, "r"))]
+        spread = into.add("Sub", sums, name("h"))
+    high = into.add("Div", [spread, into.integer(1 << width, TensorProto.INT32)], name("t"))
     rows = into.add("Concat", [low, into.add("Cast", [high], name("o"), to=TensorProto.UINT8)], name("b"), axis=0)
     return into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
 

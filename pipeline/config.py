@@ -45,6 +45,11 @@ class BudgetSettings(Section):
     target_sparsity: Annotated[float, Field(gt=0, lt=1)] | None = None
     accuracy_budget: Fraction | None = None
 
+    @property
+    def wanted_compression(self) -> float | None:
+        """Target as a compression; None when there is none."""
+        return 1 / (1 - self.target_sparsity) if self.target_sparsity is not None else self.target_compression
+
     @model_validator(mode="after")
     def _one_only(self) -> Self:
         given = [name for name, value in self if value is not None]

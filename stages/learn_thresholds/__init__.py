@@ -46,23 +46,11 @@ def make_method(imported: ImportedModel, settings: Settings) -> Method:
     method = settings.method
     tensors = imported.module.tensors()
     live = {k.name: tensors[k.name] for k in imported.prunable}
-    lowest = floors(imported.prunable, method)
+    present = count_nonzeros(imported)
+    lowest = floors(imported.prunable, present, method)
     if method.lambda_ is not None:
         return GivenLambda(live, lowest, method.lambda_, method)
-    present = count_nonzeros(imported)
-    return SolvedLambda(
-        live, lowest, wanted_nonzeros(imported.kernels, present, lowest, _compression(imported, settings))
-    )
-
-
-def _compression(imported: ImportedModel, settings: Settings) -> float:
-    """Compression at the end of learning."""
-    budget = settings.budget
-    if budget.target_compression is not None:
-        return budget.target_compression
-    if budget.target_sparsity is not None:
-        return 1 / (1 - budget.target_sparsity)
-    present = count_nonzeros(imported)
     others = sum(present[k.name] for k in imported.kernels if not k.prunable)
-    least = others + sum(floors(imported.prunable, settings.method).values())
-    return min(FARTHEST, sum(k.elements for k in imported.kernels) / least)
+    most = sum(k.elements for k in imported.kernels) / (others + sum(lowest.values()))
+    compression = settings.budget.wanted_compression or min(FARTHEST, most)
+    return SolvedLambda(live, lowest, wanted_nonzeros(imported.kernels, present, lowest, compression))

@@ -115,9 +115,9 @@ class _RectifiedPrune(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         w, tau, gate = ctx.saved_tensors
         grad_w = grads[0] * (gate > 0)
-        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold
-        slope = (1 - gate.square()).mul_(w).mul_(w.square())
-        return grad_w, -(grad_w * slope).sum() / (2 * tau.square())
+        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; in this order nothing overflows while τ is tiny
+        slope = (1 - gate.square()).mul_(w).mul_(w.square() / tau)
+        return grad_w, -(grad_w * slope).sum() / (2 * tau)
 
 
 class _SoftPrune(torch.autograd.Function):

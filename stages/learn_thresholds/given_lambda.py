@@ -25,6 +25,7 @@ class GivenLambda:
         self, live: Mapping[str, Tensor], lowest: Mapping[str, int], lam: float, settings: MethodSettings
     ) -> None:
         self.live, self.lowest, self.lam, self.settings = live, lowest, lam, settings
+        self.sparse = {n for n, w in live.items() if not bool(w.all())}  # pruned before: what is zero stays zero
         self.gradient = WeightGradient(settings.weight_gradient)
         with torch.no_grad():
             self.unit = torch.stack([temperature(w, 1.0) for w in live.values()])
@@ -40,9 +41,11 @@ class GivenLambda:
         """Move the thresholds by eq. (8), and finish the gradients of the weights."""
         assert self.tau.grad is not None  # noqa: S101 - called after backward
         lam = self.lam if self.settings.regulariser == "l0" else 0.0
-        for _, w, tau, T in self._layers():
+        for name, w, tau, T in self._layers():
             if w.grad is None:
                 continue
+            if name in self.sparse:
+                w.grad.mul_(w != 0)
             if self.gradient == WeightGradient.CLAMPED:
                 w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(progress.lr, 1e-12))
             if self.settings.regulariser == "l2":

@@ -10,14 +10,13 @@ from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Kernel
 
-TINY = torch.finfo(torch.float32).tiny
+TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is still finite
 
 
-def floors(kernels: Sequence[Kernel], settings: MethodSettings) -> dict[str, int]:
+def floors(kernels: Sequence[Kernel], nonzeros: Mapping[str, int], settings: MethodSettings) -> dict[str, int]:
     """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through."""
-    return {
-        k.name: min(k.elements, max(settings.floor_weights, math.ceil(settings.floor * k.elements))) for k in kernels
-    }
+    wanted = {k.name: max(settings.floor_weights, math.ceil(settings.floor * k.elements)) for k in kernels}
+    return {name: min(floor, nonzeros[name]) for name, floor in wanted.items()}
 
 
 def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
@@ -52,7 +51,9 @@ def thresholds_for(
     """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
     ratio, _ = _ratios(weights, tau, lowest)
     below = ratio.numel() - count
-    factor = ratio.kthvalue(below).values if below > 0 else ratio.min() / 2
+    factor = ratio.kthvalue(below).values if below > 0 else ratio.new_zeros(())
+    if not factor > 0:  # nothing to prune but what is zero already
+        factor = ratio[ratio > 0].min() / 2
     return [(tau[n] * factor).minimum(_edge(w, lowest[n])).clamp(min=TINY) for n, w in weights.items()]
 
 

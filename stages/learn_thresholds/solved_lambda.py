@@ -23,7 +23,7 @@ class SolvedLambda:
 
     def __init__(self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int) -> None:
         self.live, self.lowest, self.count = live, lowest, count
-        self.total = sum(w.numel() for w in live.values())
+        self.start = sum(int(w.count_nonzero()) for w in live.values())  # what is zero already stays zero
         device = next(iter(live.values())).device
         self.log_tau = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
         self.lam = 0.0
@@ -41,9 +41,8 @@ class SolvedLambda:
         return self.tau
 
     def schedule(self, share: float) -> int:
-        """Weights kept when this share of the phase is done: a cubic from all of them down to the budget."""
-        least = self.count / self.total
-        return max(self.count, round(self.total * (least + (1 - least) * (1 - min(share, 1.0)) ** 3)))
+        """Weights kept when this share of the phase is done: a cubic from all there are down to the budget."""
+        return self.count + round((self.start - self.count) * (1 - min(share, 1.0)) ** 3)
 
     def weights(self) -> dict[str, Tensor]:
         """v of (R1)."""

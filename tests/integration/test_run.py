@@ -214,3 +214,19 @@ def test_excluded_kernels_stay_dense_and_the_target_still_holds(example: Path, c
     stem = next(x for x in report["layers"] if x["name"] == "stem.weight")
     assert (stem["prunable"], stem["reason"], stem["nonzeros"]) == (False, "excluded by 'stem*'", stem["elements"])
     assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 10
+
+
+@pytest.mark.parametrize("budget", [("--target-compression", 20), ("--set", "method.lambda=1e-4")])
+def test_a_pruned_model_goes_on_from_its_zeros(finished: Path, tmp_path: Path, capsys, budget: tuple):
+    """Our own output as input, in budget mode and in paper mode: what was zero stays zero."""
+    config = tmp_path / "ltp.toml"
+    text = f'[data]\npath = "{finished / "digits.npz"}"\nscale = 0.0625\n[method]\nthreshold_lr_ratio = 0.01\n'
+    config.write_text(text)
+    source = finished / "run" / "model.packed.onnx"
+    options = ("--config", config, "--epochs", 1, "--finetune-epochs", 1, "--no-baseline", "--export", "dense")
+    result = invoke(capsys, "run", source, "--out", tmp_path / "run", *options, *budget)
+    assert result.code == 0, result.err
+    before = kernels_of(finished / "run" / "model.dense.onnx")
+    after = kernels_of(tmp_path / "run" / "model.dense.onnx")
+    assert all(not np.any(after[name][before[name] == 0]) for name in before)
+    assert sum(map(np.count_nonzero, after.values())) < sum(map(np.count_nonzero, before.values()))

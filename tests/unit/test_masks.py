@@ -67,7 +67,7 @@ def test_kernels_that_are_not_pruned_count_against_the_target():
 
 def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
     found = kernels(1000)
-    lowest = masks.floors(found, MethodSettings(floor=0.1))
+    lowest = masks.floors(found, {"k0": 1000}, MethodSettings(floor=0.1))
     with pytest.raises(InputError, match=r"10\.0× is the most"):
         masks.wanted_nonzeros(found, {"k0": 1000}, lowest, 20.0)
 
@@ -75,3 +75,7 @@ def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
 def test_a_target_below_the_present_sparsity_is_refused():
     with pytest.raises(InputError, match=r"already has compression 10\.00×"):
         masks.wanted_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
+
+
+def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
+    assert masks.floors(kernels(1000), {"k0": 3}, MethodSettings(floor=0.1)) == {"k0": 3}
