@@ -60,8 +60,8 @@ class GradualMagnitude:
 class SoftThreshold(GradualMagnitude):
     """STR (Kusupati et al., 2020): v = sign(w) relu(|w| - α_l) with α_l learned.
 
-    STR has no budget: weight decay on α's parameter decides the outcome. To meet the same counts as the others, a common
-    factor on all α is solved for, as in our own method.
+    STR has no budget: weight decay on α's parameter decides the outcome. To meet the same counts as the others, a
+    common factor on all α is solved for, as in our own method.
     """
 
     def __init__(self, live: Mapping[str, Tensor], count: int) -> None:

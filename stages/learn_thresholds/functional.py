@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 TRANSITION = 8.0  # in units of T: beyond it the sigmoid is 0 or 1 to three digits
 
 
