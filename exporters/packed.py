@@ -5,6 +5,7 @@ Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -16,8 +17,7 @@ from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
-CHAIN = 400  # bytes: about what one more chain of decoding nodes takes
-MEMBER = 250  # bytes: about what one more tensor in a chain takes
+HEADER = 24  # bytes that a tensor takes beside its name and values
 WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
 KINDS = packed_codec.KINDS
 DENSE = len(KINDS)  # the column after theirs
@@ -52,10 +52,9 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
     parts, decoder = list[TensorProto](), Decoder()
     for index, (kind, members) in enumerate(_groups(prepared)):
         group, stored = _store(index, kind, members)
-        added = packed_graph.decoder(group, opset)
-        decoder.nodes |= added.nodes
-        decoder.constants |= added.constants
-        parts += stored
+        both = decoder.merged(packed_graph.decoder(group, opset))
+        if _smaller(stored, both.bytes - decoder.bytes, members):
+            decoder, parts = both, parts + stored
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
     tidy(copy, kernels)
@@ -87,8 +86,8 @@ def _prepare(model: ModelProto, name: str, tensor: TensorProto, values: str) -> 
     where = tensors.nonzero(kept.stored)
     gaps = packed_codec.gaps_of(where)
     sizes = packed_codec.sizes(gaps, array.size)
-    extra = MEMBER + (kept.scale.nbytes + MEMBER if kept.scale is not None else 0)
-    costs = [sizes[kind][0] + sizes[kind][1] * kept.stored.dtype.itemsize + extra for kind in KINDS]
+    scale = 0 if kept.scale is None else kept.scale.nbytes
+    costs = [sizes[k][0] + sizes[k][1] * kept.stored.dtype.itemsize + scale + _overhead(k)[1] for k in KINDS]
     return _Kernel(name, tensor, kept, where, gaps, [*costs, float(array.nbytes)])
 
 
@@ -116,7 +115,8 @@ def _choose(costs: Array) -> Array:
     allowed = [*range(len(KINDS)), DENSE]
 
     def total(columns: list[int]) -> float:
-        return float(weighed[:, columns].min(axis=1).sum() + CHAIN * (len(columns) - 1))
+        chains = sum(_overhead(KINDS[column])[0] for column in columns if column != DENSE)
+        return float(weighed[:, columns].min(axis=1).sum() + chains)
 
     while len(allowed) > 1:
         fewer = min(([c for c in allowed if c != out] for out in allowed if out != DENSE), key=total)
@@ -125,6 +125,27 @@ def _choose(costs: Array) -> Array:
         allowed = fewer
     choice: Array = np.array(allowed)[weighed[:, allowed].argmin(axis=1)]
     return choice
+
+
+@cache
+def _overhead(kind: str) -> tuple[int, int]:
+    """About the bytes that decoding takes: once for a group, and again for each tensor in it."""
+
+    def taken(*members: Member) -> int:
+        group = Group(0, kind, TensorProto.FLOAT, "own", members)
+        return packed_graph.decoder(group, packed_graph.SPLIT_INPUT_OPSET).bytes
+
+    alone = taken(Member("a", (8,), 1))
+    if kind == packed_codec.MASK:  # which is never shared
+        return 0, alone
+    again = taken(Member("a", (8,), 1), Member("b", (9,), 1)) - alone
+    return alone - again, again + 2 * HEADER
+
+
+def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kernel]) -> bool:
+    """Whether a group takes less than its kernels take dense; what chose its kind only knew it roughly."""
+    packed = nodes + sum(tensors.byte_size(tensor) + len(tensor.name) + HEADER for tensor in stored)
+    return packed < sum(kernel.costs[DENSE] for kernel in kernels)
 
 
 def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:

@@ -56,6 +56,16 @@ class Decoder:
     nodes: dict[str, NodeProto] = field(default_factory=dict)  # by output
     constants: dict[str, TensorProto] = field(default_factory=dict)
 
+    @property
+    def bytes(self) -> int:
+        """What nodes and constants take in a file."""
+        nodes = sum(node.ByteSize() + 2 for node in self.nodes.values())
+        return int(nodes + sum(tensor.ByteSize() + 2 for tensor in self.constants.values()))
+
+    def merged(self, other: "Decoder") -> "Decoder":
+        """Both; what they share is there once."""
+        return Decoder(self.nodes | other.nodes, self.constants | other.constants)
+
     def add(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         """One node; the same output is the same node."""
         if output not in self.nodes:

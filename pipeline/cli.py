@@ -54,6 +54,10 @@ def run(
     include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
     export: opt.Exports = None,
+    deploy: Annotated[
+        bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Values of packed files: exact, fp16 or int8.")] = None,
     baseline: Annotated[
         bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
     ] = None,
@@ -86,7 +90,7 @@ def run(
         "budget": budget,
         "train": {name: given[name] for name in trained},
         "kernels": {"include": include or None, "exclude": exclude or None},
-        "export": {"formats": export or None},
+        "export": {"formats": export or None, "deploy": deploy, "values": values},
         "baseline": {"enabled": baseline},
         "gates": opt.gates_of(given),
     }

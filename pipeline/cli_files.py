@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program, in the order in which --help lists them."""
-    for command in (inspect, validate, trail, pick, export, unpack, report, gate, compare):
+    for command in (inspect, validate, trail, pick, export, handoff, unpack, report, gate, compare):
         app.command()(command)
 
 
-def inspect(model: opt.ModelArgument, as_json: opt.Json = False) -> None:
+def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
     """Show what would be pruned, what not and why, and what is unsupported."""
     from ltp_pipeline.stages.inspect import inspect as look
 
     found = look(model)
     if as_json:
         print_json(found)
-        return
-    from ltp_pipeline.display import show_model
+    elif not quiet:
+        from ltp_pipeline.display import show_model
 
-    show_model(found)
+        show_model(found)
 
 
 def validate(
@@ -43,6 +43,7 @@ def validate(
     against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
     provider: Annotated[str, typer.Option(help="Execution provider of onnxruntime.")] = "CPUExecutionProvider",
     as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Measure a file in onnxruntime on the test split."""
     from ltp_pipeline.config import load_settings
@@ -52,13 +53,13 @@ def validate(
     found = measure(model, settings.data, against=against, seed=settings.train.seed, provider=provider)
     if as_json:
         print_json(found)
-        return
-    from ltp_pipeline.display import show_validation
+    elif not quiet:
+        from ltp_pipeline.display import show_validation
 
-    show_validation(found)
+        show_validation(found)
 
 
-def trail(folder: opt.RunArgument, as_json: opt.Json = False) -> None:
+def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
     """List the networks a run met on its way; * marks those that no other beats in both respects."""
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
@@ -70,6 +71,7 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False) -> None:
     best = pareto(entries)
     if as_json:
         print_json([{**asdict(e), "pareto": e.entry in best} for e in entries])
+    if as_json or quiet:
         return
     typer.echo("entry  compression  accuracy (val)  file")
     for e in entries:
@@ -104,9 +106,23 @@ def export(
     finish(export_again(folder, formats, make_reporter(quiet)), Path(), as_json)
 
 
+def handoff(
+    folder: opt.RunArgument,
+    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
+) -> None:
+    """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
+    from ltp_pipeline.gates import read_report
+    from ltp_pipeline.stages import handoff as stage
+    from ltp_pipeline.workspace import REPORT_JSON
+
+    typer.echo(stage.run(read_report(folder / REPORT_JSON), folder, out or folder / stage.FOLDER))
+
+
 def unpack(
     model: opt.ModelArgument,
     out: Annotated[Path, typer.Option(help="The plain model to write.")],
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Write a sparse or packed model as a plain dense one, for tools that need it."""
     from ltp_pipeline import exporters
@@ -115,17 +131,17 @@ def unpack(
     if out.exists() and model.exists() and out.samefile(model):
         raise InputError(f"{out} is the file to unpack", "give another file with --out")
     exporters.save(exporters.to_dense(exporters.load(model)), out)
-    typer.echo(out)
+    _print_path(out, as_json, quiet)
 
 
-def report(folder: opt.RunArgument) -> None:
+def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
     """Render report.md and report.html of a finished run again."""
     from ltp_pipeline.gates import read_report
     from ltp_pipeline.stages.report import render
     from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, Workspace
 
     render(read_report(folder / REPORT_JSON), Workspace(folder))
-    typer.echo(folder / REPORT_HTML)
+    _print_path(folder / REPORT_HTML, as_json, quiet)
 
 
 def gate(
@@ -143,6 +159,7 @@ def gate(
     confidence: opt.Confidence = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
     as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Judge a report; exit 7 when a gate fails."""
     limits = opt.gates_of(locals())
@@ -156,7 +173,7 @@ def gate(
     verdicts = [*judge(content, gates), *check_files(content, path.parent)]
     if junit is not None:
         write_text(junit, as_junit(verdicts))
-    _print_verdicts(verdicts, as_json)
+    _print_verdicts(verdicts, as_json, quiet)
     _tell_github(content, verdicts)
     _stop_if_failed(verdicts)
 
@@ -168,6 +185,7 @@ def compare(
     max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
     max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
     as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
     from ltp_pipeline.compare import compare as look
@@ -176,10 +194,10 @@ def compare(
     found = look(read_report(old), read_report(new), max_drop, max_compression_loss, max_growth)
     if as_json:
         print_json(asdict(found))
-    else:
+    elif not quiet:
         for line in (*(change.line for change in found.changes), *found.notes):
             typer.echo(line)
-        _print_verdicts(found.verdicts, as_json=False)
+        _print_verdicts(found.verdicts, as_json, quiet)
     _stop_if_failed(found.verdicts)
 
 
@@ -200,11 +218,17 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool) -> None:
+def _print_path(path: Path, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json({"path": str(path)})
+    elif not quiet:
+        typer.echo(path)
+
+
+def _print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json([asdict(v) for v in verdicts])
-        return
-    for verdict in verdicts:
+    for verdict in verdicts if not (as_json or quiet) else ():
         typer.echo(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
 
 

@@ -98,9 +98,17 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written."""
+    """Which files are written: `deploy` adds a graph with norms folded, `values` rounds those of packed files."""
 
     formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
+    deploy: bool = False
+    values: Literal["exact", "fp16", "int8"] = "exact"
+
+    @model_validator(mode="after")
+    def _rounded_where_possible(self) -> Self:
+        if self.values != "exact" and "packed" not in self.formats:
+            raise ValueError(f"values = {self.values!r} is for the packed format; add packed to the formats")
+        return self
 
 
 class BaselineSettings(Section):

@@ -121,6 +121,8 @@ class ExportedFile:
     format: str
     sha256: str
     bytes: int
+    values: str = "exact"  # or "fp16", "int8": rounded, as was asked for
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

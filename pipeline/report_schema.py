@@ -35,6 +35,14 @@ class GateResult(Part):
     detail: str = ""
 
 
+class Tensor(Part):
+    """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] | None
+
+
 class Model(Part):
     """The file that was pruned."""
 
@@ -44,6 +52,8 @@ class Model(Part):
     kernels: Whole
     kernel_elements: Whole
     name: str | None = None
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
 
 
 class AccuracyPart(Part):
@@ -77,6 +87,7 @@ class File(Part):
     load_ms: Number | None
     latency_ms: Number | None
     original_latency_ms: Number | None = None
+    values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
     reasons: Reasons = {}
 
 
@@ -156,6 +167,7 @@ class Data(Part):
     path: str | None = None
     classes: Whole | None = None
     splits: dict[str, Whole | None] = {}
+    sample_shape: Annotated[list[Whole] | None, Field(description="of one sample as the model takes it")] = None
     notes: list[str] = []
 
 

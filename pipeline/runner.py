@@ -20,7 +20,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import ModelFile, Original, PrunedModel, TrailEntry
-from ltp_pipeline.stages import baseline, choose, export, import_model, learn_thresholds, report, validate
+from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Finish = Callable[[Original], tuple[TrailEntry, PrunedModel, list[str]]]
 
 BASELINE_FOLDER = "baseline"
+PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline")
 
@@ -70,6 +71,7 @@ def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -
     content["verdict"] = "not-gated" if not verdicts else "passed" if passed else "failed"
     content["settings"]["gates"] = gates.model_dump(mode="json")
     report.write(content, workspace)
+    handoff.run(content, workspace.root, workspace.root / handoff.FOLDER)
     return Outcome(workspace.root, content, verdicts)
 
 
@@ -133,15 +135,16 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         entry, tuned, told = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
     pictures = picture_weights(imported, before, export.live_arrays(imported), learned.thresholds)
+    shown = data.test.read(_first(PROOF_SAMPLES, len(data.test)))
     with _timed(workspace, "export"):
-        files = export.run(imported, settings.export.formats, workspace)
+        files = export.run(imported, settings.export, workspace, shown)
     with _timed(workspace, "validate"):
         pruned = validate.run(files, imported, session, data.test, tuned.epochs)
     compared = None
     if settings.baseline.enabled:
         with _timed(workspace, "baseline"):
             plain = baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
-            files = export.run(imported, settings.export.formats, workspace, BASELINE_FOLDER)
+            files = export.run(imported, settings.export, workspace, shown, BASELINE_FOLDER)
             compared = validate.run(files, imported, session, data.test, plain.epochs)
     findings = Findings(
         imported=imported,
@@ -177,7 +180,7 @@ def _open_data(settings: Settings, file: ModelFile) -> Data:
 def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file)
-    sample = tuple(data.test.read(_first()).shape[1:])
+    sample = tuple(data.test.read(_first(1, len(data.test))).shape[1:])
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
@@ -208,7 +211,7 @@ def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]
 
 def _asked(settings: Settings) -> dict[str, Any]:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
-    return {"export": list(settings.export.formats), "baseline": settings.baseline.enabled}
+    return {"export": settings.export.model_dump(mode="json"), "baseline": settings.baseline.enabled}
 
 
 @contextmanager
@@ -220,7 +223,7 @@ def _timed(workspace: Workspace, stage: str) -> Iterator[None]:
         workspace.add_time(stage, time.monotonic() - begun)
 
 
-def _first() -> Array:
+def _first(count: int, of: int) -> Array:
     import numpy as np
 
-    return np.zeros(1, np.int64)
+    return np.arange(min(count, of))

@@ -1,17 +1,26 @@
-"""Put the trained tensors back into the original graph and write it in the formats asked for."""
+"""Put the trained tensors back into the original graph, write it in the formats asked for, and prove the files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import exporters
-from ltp_pipeline.errors import ExportFailed
+import numpy as np
+from onnx import ModelProto, TensorProto, helper
+
+from ltp_pipeline import __version__, exporters
+from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.errors import ExportFailed, LtpError
+from ltp_pipeline.exporters import lossy, packed_reader, running
 from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
+from ltp_pipeline.stages import deploy
 from ltp_pipeline.stages.import_model.tensors import to_array
 from ltp_pipeline.workspace import Workspace
 
@@ -20,15 +29,44 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.records import Array
 
+EXACT = "exact"
+DEPLOY = "deploy"
+DEPLOY_LIMIT = 1e-5  # of an output's largest value: what folding norms may change by rounding
 
-def run(imported: ImportedModel, formats: Sequence[str], workspace: Workspace, folder: str = "") -> list[ExportedFile]:
-    """Write the live module, one file per format, into a folder of the run directory."""
+
+@dataclass(frozen=True)
+class Source:
+    """A dense model on its way into files, and what its tensors hold."""
+
+    model: ModelProto
+    tensors: Mapping[str, Array]
+    graph: str = ""  # "deploy", or nothing for the original graph
+    notes: tuple[str, ...] = ()
+
+
+def run(
+    imported: ImportedModel, settings: ExportSettings, workspace: Workspace, samples: Array, folder: str = ""
+) -> list[ExportedFile]:
+    """Write the live module, one file per graph and format, into a folder of the run directory."""
     tensors = live_arrays(imported)
+    original = Source(exporters.with_tensors(imported.proto, tensors), tensors)
+    feeds = _feeds(imported, samples)
+    sources = [original]
+    if settings.deploy:
+        sources.append(_deployable(imported, original, feeds))
     files = []
-    for name in formats:
-        path = workspace.path(folder) / exporters.FORMATS[name].file_name
-        write(imported, tensors, name, path)
-        files.append(ExportedFile(path, workspace.relative(path), name, sha256_of(path), path.stat().st_size))
+    for source in sources:
+        expected: dict[str, list[Array]] = {}  # outputs by the kind of values
+        for name in settings.formats:
+            path = workspace.path(folder) / (f"model.{DEPLOY}.{name}.onnx" if source.graph else f"model.{name}.onnx")
+            with _removed_unless_proven(path):
+                said, values = _write(imported, source, name, path, settings.values if name == "packed" else EXACT)
+                if values not in expected:
+                    expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
+                running.check_running(path, feeds, expected[values])
+            label = f"{source.graph}-{name}" if source.graph else name
+            facts = (sha256_of(path), sum(p.stat().st_size for p in _parts(path)), values, source.notes)
+            files.append(ExportedFile(path, workspace.relative(path), label, *facts))
     return files
 
 
@@ -41,26 +79,96 @@ def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None =
 
 def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: str, path: Path) -> None:
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
-    kernels = [k.name for k in imported.kernels]
-    dense = exporters.with_tensors(imported.proto, tensors)
-    model = exporters.FORMATS[format_name].encode(dense, kernels)
-    counted = count(tensors, imported)
-    exporters.stamp(
-        model,
-        format=format_name,
-        sparsity=f"{counted.sparsity:.6f}",
-        nonzeros=str(counted.nonzeros),
-        source_sha256=imported.file.sha256,
-    )
-    exporters.save(model, path)
-    try:
-        exporters.verify(path, tensors, format_name)
-    except ExportFailed:
-        path.unlink(missing_ok=True)
-        raise
+    with _removed_unless_proven(path):
+        _write(imported, Source(exporters.with_tensors(imported.proto, tensors), tensors), format_name, path)
 
 
 def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
     """Sparsity over all kernels."""
     nonzeros = sum(int((tensors[k.name] != 0).sum()) for k in imported.kernels)
     return Sparsity(sum(k.elements for k in imported.kernels), nonzeros)
+
+
+def _write(
+    imported: ImportedModel, source: Source, format_name: str, path: Path, values: str = EXACT
+) -> tuple[Mapping[str, Array], str]:
+    """Write and verify a file; what its tensors hold, and the kind of values it came to have."""
+    kernels = [k.name for k in imported.kernels]
+    how: dict[str, Any] = {} if values == EXACT else {"values": values}
+    model = exporters.FORMATS[format_name].encode(source.model, kernels, **how)
+    said = source.tensors if values == EXACT else _rounded(model, source, values)
+    if not packed_reader.encoded_names(model):
+        values = EXACT  # nothing could be packed, so nothing was rounded
+    counted = count(said, imported)
+    exporters.stamp(
+        model,
+        format=format_name,
+        version=__version__,
+        sparsity=f"{counted.sparsity:.6f}",
+        nonzeros=counted.nonzeros,
+        source_sha256=imported.file.sha256,
+        values=values,
+        **({"graph": source.graph} if source.graph else {}),
+    )
+    exporters.save(model, path)
+    exporters.verify(path, said, format_name)
+    return said, values
+
+
+def _rounded(model: ModelProto, source: Source, values: str) -> dict[str, Array]:
+    """What a file with rounded values must say: the packed kernels rounded, all others as they are."""
+    said = dict(source.tensors)
+    for name in packed_reader.encoded_names(model):
+        array = said[name]
+        kept = lossy.rounded(array, values, lossy.output_axis(source.model.graph, name) % array.ndim)
+        said[name] = lossy.restored(kept.stored, array.shape, array.dtype, kept.scale)
+    return said
+
+
+def _deployable(imported: ImportedModel, original: Source, feeds: Mapping[str, Array]) -> Source:
+    """The deploy graph of a model, proven to compute the same and to have kept its kernels."""
+    kernels = [k.name for k in imported.kernels]
+    made = deploy.run(original.model, kernels)
+    tensors = exporters.read_tensors(made.model, kernels)
+    if any(((tensors[name] != 0) != (original.tensors[name] != 0)).any() for name in kernels):
+        raise ExportFailed("the deploy graph has other zeros than the pruned network", "export without --deploy")
+    outputs = [_dense_outputs(model, imported, feeds) for model in (made.model, original.model)]
+    difference = running.largest_difference(*outputs)
+    if not difference <= DEPLOY_LIMIT:
+        raise ExportFailed(
+            f"the deploy graph computes something else: outputs differ by {difference:.2g} of the largest",
+            "export without --deploy, and please report this as a bug",
+        )
+    return Source(made.model, tensors, DEPLOY, (made.note,))
+
+
+def _dense_outputs(model: ModelProto, imported: ImportedModel, feeds: Mapping[str, Array]) -> list[Array]:
+    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
+        path = Path(folder, "dense.onnx")
+        exporters.save(exporters.FORMATS["dense"].encode(model, [k.name for k in imported.kernels]), path)
+        return running.outputs(path, feeds)
+
+
+def _feeds(imported: ImportedModel, samples: Array) -> dict[str, Array]:
+    """Samples as the graph's input wants them: its type, and its batch size where that is fixed."""
+    wanted = imported.file.inputs[0]
+    size = wanted.shape[0] if wanted.shape else None
+    if isinstance(size, int) and size > 0:
+        samples = np.resize(samples, (size, *samples.shape[1:]))  # repeats what is there
+    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(wanted.type))
+    return {wanted.name: samples.astype(dtype)}
+
+
+@contextmanager
+def _removed_unless_proven(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except LtpError:
+        for part in _parts(path):
+            part.unlink()
+        raise
+
+
+def _parts(path: Path) -> list[Path]:
+    """A file and the external data beside it, as far as they are there."""
+    return [p for p in (path, path.with_name(f"{path.name}.data")) if p.is_file()]

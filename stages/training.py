@@ -105,6 +105,8 @@ class Training:
 
     def classes(self) -> int:
         """How many classes the first output scores; an error when it is no class score."""
+        if len(self.data.train) < 2:
+            raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
         count = min(2, len(self.data.test))
         x = self.tensor(self.data.test.read(np.arange(count)))
         module = self.imported.module.to(self.device).eval()

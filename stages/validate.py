@@ -25,6 +25,9 @@ LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
 PARITY_SAMPLES = 64
 PARITY_LIMIT = 1e-3  # relative; fp16 files round at every node, which the module does not
+# Files whose weights were rounded on purpose: only something broken differs by more. That they hold what rounding makes
+# of the weights is proven bit for bit at export; whether that is good enough, accuracy tells.
+ROUNDED_LIMITS = {"fp16": 2e-2, "int8": 0.5}
 PROVIDER = "CPUExecutionProvider"
 
 
@@ -128,7 +131,8 @@ def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split
     x = split.read(np.arange(min(PARITY_SAMPLES, len(split))))
     expected = _torch_scores(imported, x)
     parity = float(np.abs(session.scores(x) - expected).max())
-    if not parity <= PARITY_LIMIT * max(float(np.abs(expected).max()), 1e-6):
+    limit = ROUNDED_LIMITS.get(file.values, PARITY_LIMIT)
+    if not parity <= limit * max(float(np.abs(expected).max()), 1e-6):
         raise ExportFailed(
             f"{file.name} computes something else than the pruned network: outputs differ by {parity:.3g}",
             "please report this as a bug",

@@ -65,11 +65,14 @@ def build(f: Findings) -> dict[str, Any]:
             "opset": model.opset,
             "kernels": len(f.imported.kernels),
             "kernel_elements": sum(k.elements for k in f.imported.kernels),
+            "inputs": [asdict(i) for i in model.inputs],
+            "outputs": [asdict(o) for o in model.outputs],
         },
         "data": {
             "path": str(f.settings.data.path),
             "classes": f.data.classes,
             "splits": {name: len(split) for name, split in _splits(f.data).items()},
+            "sample_shape": list(f.data.test.read(np.arange(1)).shape[1:]),
             "notes": list(f.data.notes),
         },
         "original": {
@@ -88,7 +91,7 @@ def build(f: Findings) -> dict[str, Any]:
         "histograms": f.weights.histograms,
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
-        "notes": [*f.imported.notes, *f.notes],
+        "notes": [*f.imported.notes, *f.notes, *_file_notes(f.pruned)],
         "settings": f.settings.model_dump(mode="json", by_alias=True),
         "environment": _environment(f),
         "timings": {stage: round(seconds, 3) for stage, seconds in f.timings.items()},
@@ -139,6 +142,7 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
         "files": [
             {
                 "format": v.file.format,
+                "values": v.file.values,
                 "path": v.file.name,
                 "sha256": v.file.sha256,
                 "bytes": v.file.bytes,
@@ -151,6 +155,10 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
             for v in m.validations
         ],
     }
+
+
+def _file_notes(m: Measured) -> list[str]:
+    return list(dict.fromkeys(note for v in m.validations for note in v.file.notes))
 
 
 def _difference(pruned: Measured, baseline: Measured | None) -> dict[str, Any] | None:

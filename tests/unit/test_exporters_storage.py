@@ -259,3 +259,26 @@ def test_special_values_survive_bit_for_bit():
     for format_ in exporters.FORMATS.values():
         encoded = format_.encode(model, ["w"])
         exporters.verify(encoded, {"w": array}, format_.name)
+
+
+@pytest.mark.parametrize("format_", list(exporters.FORMATS))
+def test_labels_that_lie_are_found(format_):
+    array = pruned()
+    encoded = exporters.FORMATS[format_].encode(model_of(array), ["w"])
+    exporters.check_labels(encoded, ["w"])
+    nonzeros = int(np.count_nonzero(array))
+    exporters.stamp(encoded, format=format_, nonzeros=nonzeros, sparsity=round(1 - nonzeros / array.size, 6))
+    exporters.check_labels(encoded, ["w"])
+    for lie in ({"nonzeros": nonzeros - 1}, {"nonzeros": "many"}, {"sparsity": 0.5}):
+        edited = onnx.ModelProto()
+        edited.CopyFrom(encoded)
+        exporters.stamp(edited, **lie)
+        with pytest.raises(InputError, match="ltp"):
+            exporters.check_labels(edited, ["w"])
+
+
+def test_a_sparse_file_that_calls_itself_dense_is_found():
+    encoded = exporters.FORMATS["sparse"].encode(model_of(pruned()), ["w"])
+    exporters.stamp(encoded, format="dense")
+    with pytest.raises(InputError, match="sparse"):
+        exporters.check_labels(encoded, ["w"])

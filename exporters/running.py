@@ -1,0 +1,68 @@
+"""What onnxruntime computes from a file: proof that an encoding changes no output and is gone after loading."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.packed_graph import PREFIX
+from ltp_pipeline.exporters.proof import AGAIN
+from ltp_pipeline.exporters.tensors import Array
+
+PROVIDER = "CPUExecutionProvider"
+_OPTIMISED = "optimised.onnx"
+
+
+def outputs(path: Path, feeds: Mapping[str, Array], optimised: Path | None = None) -> list[Array]:
+    """Every output, computed on one thread with basic optimisation; `optimised` is where to write the graph left."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # sums in another order would have other last bits
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
+        # Weights go to a second file that nobody reads, also those that one file could not hold.
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
+        found: list[Array] = session.run(None, dict(feeds))
+    except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise ExportFailed(f"onnxruntime cannot run {path.name}: {reason}", AGAIN) from None
+    return found
+
+
+def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
+    """Raise ExportFailed unless a file gives these outputs bit for bit and no decoding node outlives loading."""
+    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
+        optimised = Path(folder, _OPTIMISED)
+        found = outputs(path, feeds, optimised)
+        graph = onnx.load(optimised, load_external_data=False).graph
+    if len(found) != len(expected) or not all(map(_same, found, expected)):
+        raise ExportFailed(f"{path.name} gives other outputs in onnxruntime than the dense model", AGAIN)
+    left = [n for n in graph.node if any(name.startswith(PREFIX) for name in (*n.input, *n.output))]
+    if left:
+        what = f"{path.name} would decode its weights at every run: {len(left)} nodes are not folded at load"
+        raise ExportFailed(what, "export it as sparse or dense")
+
+
+def largest_difference(found: Sequence[Array], expected: Sequence[Array]) -> float:
+    """The largest difference of any output, relative to that output's largest value."""
+    worst = 0.0
+    for a, b in zip(found, expected, strict=True):
+        if a.shape != b.shape:
+            return np.inf
+        if b.size:
+            gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
+            gap[(a == b) | ((a != a) & (b != b))] = 0  # infinities and NaN that are the same
+            worst = max(worst, float(np.nan_to_num(gap, nan=np.inf).max() / (np.abs(b).max() or 1.0)))
+    return worst
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

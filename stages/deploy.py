@@ -1,0 +1,224 @@
+"""A graph for deployment: norms folded into the layers before them, nodes that do nothing taken out, constants folded.
+
+Kernels keep their names and their zeros, so that the file can still be held against the others, weight by weight.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters import read_tensors, tensors
+from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.stages.import_model import simplify
+from ltp_pipeline.stages.import_model.graphs import constants, every_node, is_standard, outer_reads, small_value
+
+IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
+EPSILON = 1e-5  # BatchNormalization's own default
+# Half precision would round the product, and outputs would differ by more than is promised.
+_FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The graph, and what was done to it."""
+
+    model: ModelProto
+    note: str
+
+
+def run(model: ModelProto, kernels: Collection[str]) -> Deployed:
+    """A smaller graph that computes the same; the model itself is not changed."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    tensors.raise_ir_version(copy, IR_VERSION)
+    _lift(copy.graph, kernels)
+    _remove_passages(copy.graph)
+    norms = sum(is_standard(n, "BatchNormalization") for n in copy.graph.node)
+    folded = _fold_norms(copy.graph)
+    _drop_unused(copy.graph, kernels)
+    done = f"{folded} of {norms} BatchNormalization folded"
+    try:
+        copy = _simplified(copy, kernels)
+    except (simplify.SimplifyFailed, InputError) as error:
+        done += f", constants not folded: {error}"
+    return Deployed(copy, f"deploy graph: {len(model.graph.node)} nodes became {len(copy.graph.node)}, {done}")
+
+
+def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
+    """Turn kernels in Constant nodes into initializers, which keep their names whatever is done to the nodes."""
+    kept = []
+    for node in graph.node:
+        if tensors.is_constant(node) and node.output[0] in kernels:
+            slot = graph.initializer.add()
+            slot.CopyFrom(tensors.constant_tensor(node))
+            slot.name = node.output[0]
+        else:
+            kept.append(node)
+    _keep(graph, kept)
+
+
+def _remove_passages(graph: GraphProto) -> None:
+    """Take out Identity and Dropout; what they pass on goes by one name."""
+    known, reads = constants(graph), Counter(outer_reads(graph))
+    fixed = {o.name for g in tensors.graphs(graph) for o in g.output}
+    renamed: dict[str, str] = {}
+    made, kept = set[str](), list[NodeProto]()
+    for node in graph.node:
+        if _is_passage(node, known, reads):
+            source, target = _final(node.input[0], renamed), node.output[0]
+            if target not in fixed:
+                renamed[target] = source
+                continue
+            if source in made and source not in fixed:
+                renamed[source] = target
+                made.add(target)
+                continue
+        kept.append(node)
+        made.update(node.output)
+    _keep(graph, kept)
+    for node in graph.node:
+        node.output[:] = [_final(name, renamed) for name in node.output]
+    for node in every_node(graph):
+        node.input[:] = [_final(name, renamed) for name in node.input]
+
+
+def _is_passage(node: NodeProto, known: Mapping[str, object], reads: Mapping[str, int]) -> bool:
+    if is_standard(node, "Identity"):
+        return len(node.input) == len(node.output) == 1
+    if not is_standard(node, "Dropout") or any(reads.get(name) for name in node.output[1:] if name):
+        return False
+    if len(node.input) < 3 or not node.input[2]:
+        return True
+    training = small_value(known, node.input[2])  # type: ignore[arg-type]
+    return training is not None and not training.any()
+
+
+def _final(name: str, renamed: Mapping[str, str]) -> str:
+    while name in renamed:
+        name = renamed[name]
+    return name
+
+
+def _fold_norms(graph: GraphProto) -> int:
+    """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
+    given = {v.name for v in graph.input}
+    stored = {name: t for name, t in tensors.stored(graph).items() if name not in given}
+    reads = Counter(outer_reads(graph))
+    layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
+    gone = []
+    for norm in graph.node:
+        layer = layers.get(norm.input[0]) if is_standard(norm, "BatchNormalization") else None
+        if layer is None or reads[layer.output[0]] > 1 or not _fold(layer, norm, graph, stored, reads):
+            continue
+        layer.output[0] = norm.output[0]
+        gone.append(norm.output[0])
+    _keep(graph, [n for n in graph.node if not (is_standard(n, "BatchNormalization") and n.output[0] in gone)])
+    return len(gone)
+
+
+def _fold(
+    layer: NodeProto, norm: NodeProto, graph: GraphProto, stored: dict[str, TensorProto], reads: Mapping[str, int]
+) -> bool:
+    """Scale a layer's weight and move its bias as the norm would; False where that cannot be done exactly enough."""
+    names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
+    values = [stored[n] for n in names if n in stored]
+    attributes = {a.name: helper.get_attribute_value(a) for a in (*layer.attribute, *norm.attribute)}
+    own_bias = len(layer.input) > 2 and layer.input[2]
+    if any(n and n not in stored for n in names) or len({t.data_type for t in values}) > 1:
+        return False
+    if values[0].data_type not in _FOLDED_TYPES or reads[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
+        return False
+    if attributes.get("training_mode") or any(norm.output[1:]) or not attributes.get("spatial", 1):
+        return False
+    gamma, beta, mean, variance = (tensors.to_array(stored[n]).astype(np.float64) for n in norm.input[1:5])
+    weight = tensors.to_array(values[0])
+    bias = tensors.to_array(stored[layer.input[2]]).astype(np.float64) if own_bias else np.zeros(1)
+    if bias.size not in (1, gamma.size) or (bias.ndim > 1 and bias.shape[-1] != bias.size):
+        return False  # a Gemm may add a different bias to every row
+    with np.errstate(all="ignore"):
+        factor = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
+        scaled = (weight * _along_outputs(factor, layer, attributes, weight.shape)).astype(weight.dtype)
+        moved = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
+    if not np.isfinite(scaled).all() or not np.isfinite(moved).all() or ((scaled != 0) != (weight != 0)).any():
+        return False
+    tensors.fill(values[0], tensors.without_negative_zero(scaled))
+    _set_bias(layer, graph, stored, reads, tensors.make("", values[0].data_type, moved))
+    return True
+
+
+def _along_outputs(factor: Array, layer: NodeProto, attributes: Mapping[str, int], shape: tuple[int, ...]) -> Array:
+    """A factor per output channel, shaped to multiply the weight of a layer."""
+    if layer.op_type == "Gemm":
+        return factor[:, None] if attributes.get("transB") else factor
+    if layer.op_type == "Conv":
+        return factor.reshape(-1, *[1] * (len(shape) - 1))
+    groups = attributes.get("group", 1)
+    spread = np.repeat(factor.reshape(groups, -1), shape[0] // groups, axis=0)
+    return spread.reshape(*shape[:2], *[1] * (len(shape) - 2))
+
+
+def _set_bias(
+    layer: NodeProto,
+    graph: GraphProto,
+    stored: dict[str, TensorProto],
+    reads: Mapping[str, int],
+    bias: TensorProto,
+) -> None:
+    old = layer.input[2] if len(layer.input) > 2 else ""
+    if old and reads[old] == 1 and list(stored[old].dims) == list(bias.dims):
+        tensors.fill(stored[old], tensors.to_array(bias))
+    else:
+        taken = {*outer_reads(graph), *(o for n in every_node(graph) for o in n.output), *stored}
+        bias.name = f"{layer.input[1]}.folded_bias"
+        while bias.name in taken:
+            bias.name += "_"
+        stored[bias.name] = graph.initializer.add()
+        stored[bias.name].CopyFrom(bias)
+        layer.input[2:] = [bias.name]
+    if layer.op_type == "Gemm":
+        kept = [a for a in layer.attribute if a.name != "beta"]  # it is in the bias now
+        del layer.attribute[:]
+        layer.attribute.extend(kept)
+
+
+def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
+    read = {*outer_reads(graph), *kernels}
+    unused = [i for i, t in enumerate(graph.initializer) if t.name not in read]
+    tensors.drop_inputs(graph, {graph.initializer[i].name for i in unused})
+    for i in reversed(unused):
+        del graph.initializer[i]
+    _keep(graph, [n for n in graph.node if not tensors.is_constant(n) or n.output[0] in read])
+    del graph.value_info[:]  # shapes of values, some of which are gone
+
+
+def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
+    """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
+    simple = simplify.simplified(model)
+    before, after = read_tensors(model, list(kernels)), read_tensors(simple, list(kernels))
+    if any(before[name].tobytes() != after[name].tobytes() for name in kernels):
+        raise simplify.SimplifyFailed("onnxsim changed kernels")
+    for kind in ("input", "output"):
+        if [v.name for v in getattr(simple.graph, kind)] != [v.name for v in getattr(model.graph, kind)]:
+            raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
+    result = ModelProto()
+    tensors.copy_fields(model, result, skip={"graph", "functions", "opset_import", "ir_version"})
+    tensors.copy_fields(simple, result, skip={f.name for f in result.DESCRIPTOR.fields} - {"functions", "opset_import"})
+    result.ir_version = max(model.ir_version, simple.ir_version)
+    result.graph.CopyFrom(simple.graph)
+    result.graph.name, result.graph.doc_string = model.graph.name, model.graph.doc_string
+    for kind in ("input", "output"):
+        getattr(result.graph, kind)[:] = []
+        getattr(result.graph, kind).extend(getattr(model.graph, kind))
+    del result.graph.value_info[:]
+    return result
+
+
+def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
+    if len(nodes) < len(graph.node):
+        copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)

@@ -1,0 +1,210 @@
+"""HANDOFF.md and the ltp.toml beside it: what the people who deploy the model need to know, from the report alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ltp_pipeline.stages.report import text
+from ltp_pipeline.stages.report.markdown import code, escape
+from ltp_pipeline.stages.report.text import get
+
+MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
+VERDICTS = {
+    "passed": "Its gates passed.",
+    "failed": "**Its gates failed:** the model is below the bar that was set. Ask before you ship it.",
+    "not-gated": "No gates were set.",
+}
+ABOUT = {
+    "packed": "smallest; plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    "sparse": "the standard's `sparse_initializer`; for onnxruntime",
+    "dense": "zeros written out; for tools that read neither of the others",
+}
+# docs/formats.md has the versions and how it was measured.
+READERS: Sequence[tuple[str, Mapping[str, str]]] = (
+    ("onnxruntime", {"packed": "yes", "sparse": "yes", "dense": "yes"}),
+    ("OpenVINO", {"packed": "yes", "sparse": "no", "dense": "yes"}),
+    ("onnx: checker", {"packed": "yes", "sparse": "yes, not with `full_check`", "dense": "yes"}),
+    ("onnx: shape inference, version converter", {"packed": "yes", "sparse": "no", "dense": "yes"}),
+    ("onnx: ReferenceEvaluator", {"packed": "yes", "sparse": "no", "dense": "yes"}),
+    ("onnx-ir, onnxscript", {"packed": "yes", "sparse": "**no: drop the weights silently**", "dense": "yes"}),
+    ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, write dense", "dense": "yes"}),
+)
+DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
+LIKED = ("packed", "dense", "sparse")  # which file the example loads
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """HANDOFF.md."""
+    name = get(report, "model", "name") or "model"
+    first = _first_file(report)
+    parts = [
+        MARK,
+        f"# {escape(name)}, pruned",
+        f"{_summary(report)} {VERDICTS.get(str(report.get('verdict')), '')}",
+        "## Files\n" + _files(report),
+        "## Inputs and outputs\n" + _tensors(report),
+        "## Preprocessing\n" + _preprocessing(get(report, "settings", "data") or {}),
+        f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
+        "## Accuracy\n" + _accuracy(report),
+        "## Who reads which format\n" + _readers(report),
+        f"""## Verify it
+    sha256sum -c SHA256SUMS
+    ltp-pipeline validate {first} --data DATA
+
+The second measures the file on the test split of DATA (an `.npz` file, a folder of IDX files or of class folders);
+`ltp.toml` tells it the preprocessing. `ltp-pipeline gate report.json` hashes the files against the report.""",
+        """## What not to expect
+The zeros save storage and transfer. They do not make the model faster: runtimes for dense weights, onnxruntime among
+them, fill the zeros in when they load the file, and latency and memory are then those of the original.
+
+report.html shows how the model was made and measured; report.json holds the same for machines.""",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings_toml(report: Mapping[str, Any]) -> str:
+    """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
+    data = get(report, "settings", "data") or {}
+    lines = ["# How samples become the model's input; give the data themselves by --data.", "[data]"]
+    for key in ("scale", "mean", "std", "layout", "resize", "validation_share"):
+        if data.get(key) not in (None, []):
+            value = data[key]
+            lines.append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
+    lines += ["", "[train]", f"seed = {get(report, 'settings', 'train', 'seed') or 0}"]
+    return "\n".join(lines) + "\n"
+
+
+def example(report: Mapping[str, Any]) -> str:
+    """Five lines of Python that run the model."""
+    wanted = _given(report)
+    shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.get("shape") or []]
+    sample = get(report, "data", "sample_shape")
+    if sample:
+        shape = [*(shape[:1] or [1]), *sample]
+    dtype = DTYPES.get(str(wanted.get("type")), str(wanted.get("type")).lower())
+    return "\n".join(
+        [
+            "import numpy as np",
+            "import onnxruntime",
+            f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
+            f"x = np.zeros({tuple(shape)}, np.{dtype})  # put prepared samples here",
+            f"scores = session.run(None, {{{str(wanted.get('name'))!a}: x}})[0]",
+        ]
+    )
+
+
+def _given(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    inputs = get(report, "model", "inputs") or [{"name": "input", "type": "FLOAT", "shape": None}]
+    return dict(inputs[0])
+
+
+def _listed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(get(report, "pruned", "files") or [])
+
+
+def _encoding(file: Mapping[str, Any]) -> str:
+    return str(file.get("format")).removeprefix("deploy-")
+
+
+def _first_file(report: Mapping[str, Any]) -> str:
+    files = {f["format"]: f["path"] for f in reversed(_listed(report))}
+    return str(next((files[name] for name in LIKED if name in files), next(iter(files.values()), "model.onnx")))
+
+
+def _summary(report: Mapping[str, Any]) -> str:
+    compression, sparsity = get(report, "pruned", "compression"), get(report, "pruned", "sparsity")
+    return (
+        f"A trained network in ONNX (opset {text.plain(get(report, 'model', 'opset'))}) in which "
+        f"{text.percent(sparsity, 1)} of the kernel weights were set to zero ({text.times(compression)} fewer are "
+        "left), and those trained on. It has the original's inputs and outputs; nothing about the training needs to be "
+        "known to run it."
+    )
+
+
+def _files(report: Mapping[str, Any]) -> str:
+    rows = ["| file | bytes | of the original | top-1 | what it is |", "|---|--:|--:|--:|---|"]
+    whole = text.number(get(report, "original", "bytes"))
+    for file in _listed(report):
+        size = text.number(file.get("bytes"))
+        about = ABOUT.get(_encoding(file), escape(_encoding(file)))
+        if str(file.get("format")).startswith("deploy-"):
+            about += "; norms folded, fewer nodes, outputs equal to 1e-5"
+        if file.get("values", "exact") != "exact":
+            about += f"; **values rounded to {escape(file['values'])}**"
+        share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
+        accuracy = file.get("accuracy")
+        top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
+        rows.append(f"| {escape(file['path'])} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
+    original = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
+    return "\n".join(rows) + f"\n\n{original} One file is enough; take packed unless your tool needs another."
+
+
+def _tensors(report: Mapping[str, Any]) -> str:
+    lines = []
+    for kind in ("inputs", "outputs"):
+        for tensor in get(report, "model", kind) or []:
+            kind_of = DTYPES.get(str(tensor["type"]), str(tensor["type"]).lower())
+            lines.append(f"- {kind[:-1]} {code(tensor['name'])}: {escape(kind_of)}, {_shape(tensor['shape'])}")
+    sample = get(report, "data", "sample_shape")
+    if sample:
+        lines.append(f"- measured with samples of {_shape(sample)}")
+    return "\n".join(lines) or "The report does not say."
+
+
+def _shape(shape: Sequence[int | str | None] | None) -> str:
+    return "any shape" if shape is None else code(" × ".join("?" if d is None else str(d) for d in shape) or "scalar")
+
+
+def _preprocessing(data: Mapping[str, Any]) -> str:
+    steps = []
+    if data.get("resize"):
+        steps.append(f"resize images to {data['resize'][0]} × {data['resize'][1]} (height × width, bilinear)")
+    if data.get("layout") == "NHWC":
+        steps.append("samples are stored channels last (NHWC): bring them into the order of axes of the input above")
+    else:
+        steps.append("samples are stored channels first (NCHW), the order of axes of the input above counts")
+    formula = "x"
+    if data.get("scale") is not None:
+        steps.append(f"multiply by {data['scale']}")
+        formula = f"x * {data['scale']}"
+    if data.get("mean"):
+        steps.append(f"subtract the mean {text.plain(data['mean'])}{_each(data['mean'])}")
+        formula = f"({formula} - {data['mean']})"
+    if data.get("std"):
+        steps.append(f"divide by the standard deviation {text.plain(data['std'])}{_each(data['std'])}")
+        formula = f"{formula} / {data['std']}"
+    listed = "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
+    end = "nothing else: values go in as they are" if formula == "x" else "as a formula"
+    return (
+        "From a sample as it is stored (image files: RGB or grey, 0 to 255) to the model's input:\n\n"
+        f"{listed}\n\n{end[0].upper()}{end[1:]}: `input = {formula}`"
+    )
+
+
+def _each(values: Sequence[float]) -> str:
+    return ", one per channel" if len(values) > 1 else ""
+
+
+def _outputs(report: Mapping[str, Any]) -> str:
+    classes = get(report, "data", "classes")
+    count = f" The data have {classes} classes." if classes else ""
+    return f"`scores` has one row per sample; `scores.argmax(axis=1)` is the class, counted from zero.{count}"
+
+
+def _accuracy(report: Mapping[str, Any]) -> str:
+    before, after = get(report, "original", "accuracy"), get(report, "pruned", "accuracy")
+    spread = text.interval(get(report, "pruned", "drop_interval"))
+    rows = ["| | original | pruned |", "|---|--:|--:|"]
+    for key, name in (("top1", "top-1"), ("top5", "top-5")):
+        if get(before, key) is not None or key == "top1":
+            rows.append(f"| {name} | {text.percent(get(before, key))} | {text.percent(get(after, key))} |")
+    drop = text.points(get(report, "pruned", "drop")) + (f" (95 % interval {spread})" if spread else "")
+    measured = f"{text.plain(get(after, 'samples'))} samples of the {escape(get(after, 'split'))} split"
+    return "\n".join(rows) + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}, the files above each by itself."
+
+
+def _readers(report: Mapping[str, Any]) -> str:
+    formats = [f for f in ABOUT if f in {_encoding(file) for file in _listed(report)}]
+    rows = [f"| | {' | '.join(formats)} |", "|---" * (len(formats) + 1) + "|"]
+    rows += [f"| {tool} | {' | '.join(known[f] for f in formats)} |" for tool, known in READERS]
+    unpack = "`ltp-pipeline unpack FILE --out dense.onnx` writes any of them dense."
+    return "\n".join(rows) + f"\n\n{unpack} Encode last: transform a dense file, not an encoded one."

@@ -1,0 +1,34 @@
+"""The wheel holds the package and nothing else, and works far from the checkout."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.long
+def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path: Path):
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "site")
+    assert {n.split("/")[0].split("-")[0] for n in names} == {"ltp_pipeline"}
+    assert {"ltp_pipeline/demo/model.onnx", "ltp_pipeline/py.typed"} <= set(names)
+    code = (
+        f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
+        f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
+        "import ltp_pipeline.cli\n"
+        f"assert ltp_pipeline.__file__.startswith({str(tmp_path)!r}), ltp_pipeline.__file__\n"
+        "sys.argv = ['ltp-pipeline', 'inspect', 'example/model.onnx', '--json']\n"
+        "from ltp_pipeline.demo import copy_to; from pathlib import Path; copy_to(Path('example'))\n"
+        "ltp_pipeline.cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert '"kernel_elements": 77072' in result.stdout

@@ -1,0 +1,63 @@
+"""Every command of the contract is there, takes --json and --quiet, and README's commands are real ones."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from ltp_pipeline.cli import app
+from ltp_pipeline.config import Settings
+from tests.support.cli import invoke
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = typer.main.get_command(app).commands
+CONTRACT = ("run", "demo", "inspect", "validate", "trail", "pick", "export", "report", "gate", "compare", "unpack")
+
+
+def options(name: str) -> set[str]:
+    return {o for p in COMMANDS[name].params for o in (*p.opts, *p.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_every_command_speaks_json_and_can_be_quiet(name: str):
+    assert {"--json", "--quiet"} <= options(name)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/ci.md"])
+def test_commands_in_the_documents_have_the_options_they_show(document: str):
+    text = re.sub(r"sh '(.*)'", r"\1", (ROOT / document).read_text())  # Jenkins quotes its steps
+    shown = re.findall(r"^\s*(?:- )?(?:venv/bin/)?(ltp-pipeline [a-z].*)$", text, re.M)
+    assert len(shown) >= 2
+    for line in shown:
+        words = shlex.split(line, comments=True)
+        assert words[1] in COMMANDS, line
+        assert {w for w in words if w.startswith("--")} <= options(words[1]), line
+
+
+def test_settings_shown_in_the_readme_are_valid():
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert Settings.model_validate(tomllib.loads(block)).budget.target_compression == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("method.t0=0.01", 0.01), ("train.seed=7", 7), ("data.layout=NHWC", "NHWC"), ("data.mean=[0.5]", [0.5])],
+)
+def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
+    from ltp_pipeline.cli import _assignment
+
+    section, key, value = _assignment(text)
+    assert (f"{section}.{key}", value) == (text.split("=")[0], expected)
+
+
+def test_set_without_a_section_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):
+    assert invoke(capsys, "run", "model.onnx", "--set", "epochs=3").code == 2
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]):
+    from ltp_pipeline import __version__
+
+    assert invoke(capsys, "--version").out.strip() == f"ltp-pipeline {__version__}"
