@@ -88,6 +88,7 @@ class ModelSettings(Section):
     """How the model is read: `simplify` says when onnxsim may rewrite the graph; auto: only where it must."""
 
     simplify: Literal["auto", "always", "never"] = "auto"
+    restore_bn: bool = False
 
 
 class KernelSettings(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,30 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
+class RestoredNorm:
+    """A BatchNormalization that only the module has, after a Conv of the file; its bias goes by the Conv's name."""
+
+    kernel: str
+    bias: str
+    scale: str
+    mean: str
+    variance: str
+
+    @property
+    def added(self) -> tuple[str, str, str]:
+        """Tensors of the module that the file does not have."""
+        return self.scale, self.mean, self.variance
+
+
+@dataclass(frozen=True)
+class RestoredNorms:
+    """The restored norms, in graph order, and how to measure the mean and variance of what each reads."""
+
+    norms: tuple[RestoredNorm, ...] = ()
+    measure: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple
+
+
+@dataclass(frozen=True)
 class ImportedModel:
     """The original file, and the trainable module over its graph."""
 
@@ -71,6 +95,7 @@ class ImportedModel:
     kernels: tuple[Kernel, ...]
     parity: float | None  # largest difference between torch and onnxruntime, relative to the output's size
     notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
+    restored: RestoredNorms = RestoredNorms()
 
     @property
     def proto(self) -> ModelProto:

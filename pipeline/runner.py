@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import ModelFile, Original, PrunedModel, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
+from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
@@ -186,6 +187,9 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
     check_labels(data, training.classes())
     learn_thresholds.make_method(imported, settings)
+    if settings.model.restore_bn:
+        imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
+        training = replace(training, imported=imported)
     return training
 
 

@@ -204,16 +204,14 @@ def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     for kind in ("input", "output"):
         if [v.name for v in getattr(simple.graph, kind)] != [v.name for v in getattr(model.graph, kind)]:
             raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
-    result = ModelProto()
-    tensors.copy_fields(model, result, skip={"graph", "functions", "opset_import", "ir_version"})
-    tensors.copy_fields(simple, result, skip={f.name for f in result.DESCRIPTOR.fields} - {"functions", "opset_import"})
-    result.ir_version = max(model.ir_version, simple.ir_version)
-    result.graph.CopyFrom(simple.graph)
+    result, around = ModelProto(), {"graph", "functions", "opset_import", "ir_version"}
+    tensors.copy_fields(model, result, skip=around)
+    tensors.copy_fields(simple, result, skip={f.name for f in result.DESCRIPTOR.fields} - around)
+    for field in ("input", "output", "value_info"):
+        result.graph.ClearField(field)
     result.graph.name, result.graph.doc_string = model.graph.name, model.graph.doc_string
-    for kind in ("input", "output"):
-        getattr(result.graph, kind)[:] = []
-        getattr(result.graph, kind).extend(getattr(model.graph, kind))
-    del result.graph.value_info[:]
+    result.graph.input.extend(model.graph.input)
+    result.graph.output.extend(model.graph.output)
     return result
 
 

@@ -21,6 +21,7 @@ from ltp_pipeline.exporters.tensors import stored as stored_tensors
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
 from ltp_pipeline.stages import deploy
+from ltp_pipeline.stages.import_model.restore_bn import fold
 from ltp_pipeline.stages.import_model.tensors import to_array
 from ltp_pipeline.workspace import Workspace
 
@@ -58,7 +59,9 @@ def run(
     for source in sources:
         expected: dict[str, list[Array]] = {}  # outputs by the kind of values
         for name in settings.formats:
-            path = workspace.path(folder) / (f"model.{DEPLOY}.{name}.onnx" if source.graph else f"model.{name}.onnx")
+            path = workspace.path(folder) / exporters.FORMATS[name].file_name
+            if source.graph:
+                path = path.with_name(path.name.replace("model.", f"model.{source.graph}.", 1))
             with _removed_unless_proven(path):
                 said, values = _write(imported, source, name, path, settings.values if name == "packed" else EXACT)
                 if values not in expected:
@@ -73,7 +76,7 @@ def run(
 def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
     """Every trained tensor in the type it has in the file, with some `replaced`."""
     stored = {name: t for graph in graphs(imported.proto.graph) for name, t in stored_tensors(graph).items()}
-    tensors = imported.module.tensors() | dict(replaced or {})
+    tensors = fold(imported.restored.norms, imported.module.tensors() | dict(replaced or {}))
     return {name: to_array(tensor, stored[name].data_type) for name, tensor in tensors.items()}
 
 

@@ -10,18 +10,19 @@ import torch
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.records import ImportedModel, PrunedModel, TrailEntry
+from ltp_pipeline.stages.import_model.restore_bn import calibrate
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from torch import Tensor
 
 
 def run(entry: TrailEntry, imported: ImportedModel, workspace: Workspace) -> PrunedModel:
     """Load an entry of the trail into the live module; its zeros are the masks."""
     tensors = imported.module.tensors()
-    stored = exporters.read_tensors(exporters.load(workspace.trail_path(entry.entry)), list(tensors))
-    load_tensors(imported, {name: array_to_torch(array) for name, array in stored.items()})
+    _load_model(imported, exporters.load(workspace.trail_path(entry.entry)))
     masks = {k.name: tensors[k.name].detach() != 0 for k in imported.prunable}
     for name, mask in masks.items():
         if not mask.any():
@@ -47,9 +48,15 @@ def apply_masks(imported: ImportedModel, masks: Mapping[str, Tensor]) -> None:
 
 def load_original(imported: ImportedModel) -> None:
     """Set the live module back to the weights of the original file."""
-    names = list(imported.module.tensors())
-    arrays = exporters.read_tensors(imported.proto, names)
+    _load_model(imported, imported.proto)
+
+
+def _load_model(imported: ImportedModel, model: ModelProto) -> None:
+    """Put the tensors of a file with the original graph into the live module."""
+    added = {name for norm in imported.restored.norms for name in norm.added}
+    arrays = exporters.read_tensors(model, [name for name in imported.module.tensors() if name not in added])
     load_tensors(imported, {name: array_to_torch(array) for name, array in arrays.items()})
+    calibrate(imported)
 
 
 def count_nonzeros(imported: ImportedModel) -> dict[str, int]:

@@ -21,6 +21,7 @@ from ltp_pipeline.config import TrainSettings
 from ltp_pipeline.data import Data, Split, batches
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel
+from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.prune import load_tensors
@@ -272,7 +273,8 @@ def batch_norm_momenta(imported: ImportedModel) -> dict[str, float]:
         if node.op_type == "BatchNormalization":
             momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
             momenta |= {n: momentum for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
-    return momenta
+    restored = imported.restored.norms
+    return momenta | {n: restore_bn.MOMENTUM for norm in restored for n in (norm.mean, norm.variance)}
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -186,7 +186,7 @@ def test_broken_ltp_toml(example: Path, capsys):
 def test_contradictory_targets_in_ltp_toml(example: Path, capsys):
     text = (example / "ltp.toml").read_text()
     (example / "ltp.toml").write_text(
-        text.replace("target_compression = 10", "target_compression = 10\ntarget_sparsity = 0.5")
+        text.replace("target_compression = 30", "target_compression = 30\ntarget_sparsity = 0.5")
     )
     refused(attempt(capsys, example), 3, "target_compression", "target_sparsity")
 

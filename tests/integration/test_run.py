@@ -64,7 +64,7 @@ def test_sparsity_and_nonzeros_of_the_report_are_those_of_the_file(finished: Pat
 
 def test_the_target_compression_is_met_exactly(finished: Path):
     report = report_of(finished)
-    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 10
+    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 30
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
 
 
@@ -151,7 +151,7 @@ def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(finished: Pa
     result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 50)
     assert result.code == 7
     assert "min_compression: limit 50" in result.err
-    assert invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 9).code == 0
+    assert invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 29).code == 0
 
 
 def test_a_report_that_does_not_belong_to_its_file_fails(finished: Path, capsys: pytest.CaptureFixture[str]):
@@ -213,10 +213,10 @@ def test_excluded_kernels_stay_dense_and_the_target_still_holds(example: Path, c
     report = json.loads(result.out)
     stem = next(x for x in report["layers"] if x["name"] == "stem.weight")
     assert (stem["prunable"], stem["reason"], stem["nonzeros"]) == (False, "excluded by 'stem*'", stem["elements"])
-    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 10
+    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 30
 
 
-@pytest.mark.parametrize("budget", [("--target-compression", 20), ("--set", "method.lambda=1e-4")])
+@pytest.mark.parametrize("budget", [("--target-compression", 60), ("--set", "method.lambda=1e-4")])
 def test_a_pruned_model_goes_on_from_its_zeros(finished: Path, tmp_path: Path, capsys, budget: tuple):
     """Our own output as input, in budget mode and in paper mode: what was zero stays zero."""
     config = tmp_path / "ltp.toml"

@@ -1,0 +1,117 @@
+"""What a run hands off: the files, and a page whose commands and code work as they stand."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from ltp_pipeline.config import load_settings
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.progress import SilentReporter
+from ltp_pipeline.runner import run
+from tests.support.cli import invoke
+
+FORMATS = ("sparse", "packed", "deploy-sparse", "deploy-packed")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's folder after a short run with everything that can be handed off."""
+    folder = tmp_path_factory.mktemp("example")
+    copy_to(folder)
+    options = {
+        "train": {"epochs": 1, "finetune_epochs": 1},
+        "export": {"formats": ["sparse", "packed"], "deploy": True, "values": "int8"},
+        "baseline": {"enabled": False},
+        "gates": {"max_drop": 0.9, "min_compression": 2},
+    }
+    settings = load_settings(folder / "model.onnx", options=options)
+    run(folder / "model.onnx", settings, folder / "run", SilentReporter())
+    return folder
+
+
+def report_of(finished: Path) -> dict:
+    return json.loads((finished / "run" / "handoff" / "report.json").read_text())
+
+
+def test_the_hashes_of_the_handoff_hold(finished: Path):
+    folder = finished / "run" / "handoff"
+    done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = {line.partition(": ")[0] for line in done.stdout.splitlines()}
+    assert listed == {p.name for p in folder.iterdir()} - {"SHA256SUMS"}
+
+
+def test_the_five_lines_of_the_page_run_beside_it(finished: Path):
+    folder = finished / "run" / "handoff"
+    code = re.search(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)[1]
+    assert len(code.splitlines()) == 5
+    command = [sys.executable, "-c", f"{code}\nprint(x.shape, x.dtype, scores.shape)"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.stdout.strip() == "(1, 1, 8, 8) float32 (1, 10)", done.stderr
+
+
+def test_validate_repeats_the_accuracy_from_the_handoff_alone(finished: Path, capsys: pytest.CaptureFixture[str]):
+    folder = finished / "run" / "handoff"
+    for file in report_of(finished)["pruned"]["files"][1:3]:
+        result = invoke(capsys, "validate", folder / file["path"], "--data", finished / "digits.npz", "--json")
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["accuracy"] == file["accuracy"]
+
+
+def test_the_report_of_the_handoff_is_judged_with_its_files(finished: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "gate", finished / "run" / "handoff" / "report.json", "--min-compression", 2)
+    assert result.code == 0, result.err
+    assert all(f"file {f['path']}" in result.out for f in report_of(finished)["pruned"]["files"])
+
+
+def test_every_file_is_reported_with_what_its_values_are(finished: Path):
+    report = report_of(finished)
+    files = {f["format"]: f for f in report["pruned"]["files"]}
+    assert tuple(files) == FORMATS
+    assert [f["values"] for f in files.values()] == ["exact", "int8", "exact", "int8"]
+    assert files["packed"]["bytes"] < files["sparse"]["bytes"]
+    assert report["model"]["inputs"] == [{"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}]
+    assert report["data"]["sample_shape"] == [1, 8, 8]
+    assert any("9 of 9 BatchNormalization folded" in note for note in report["notes"])
+
+
+def test_the_deploy_graph_gives_the_same_scores(finished: Path):
+    x = np.load(finished / "digits.npz")["x_test"][:64].astype(np.float32) * np.float32(0.0625)
+    scores = [
+        onnxruntime.InferenceSession(finished / "run" / name, providers=["CPUExecutionProvider"]).run(
+            None, {"image": x}
+        )[0]
+        for name in ("model.sparse.onnx", "model.deploy.sparse.onnx")
+    ]
+    assert np.abs(scores[0] - scores[1]).max() <= 1e-5 * np.abs(scores[0]).max()
+
+
+def test_a_handoff_elsewhere_is_the_same_folder(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out")
+    assert result.code == 0, result.err
+    first, second = (
+        {p.name: p.read_bytes() for p in folder.iterdir()}
+        for folder in (finished / "run" / "handoff", tmp_path / "out")
+    )
+    assert first == second
+
+
+def test_a_handoff_into_a_foreign_folder_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "handoff", finished / "run", "--out", finished)
+    assert result.code == 3
+    assert "holds no handoff" in result.err
+
+
+def test_options_for_deploy_and_values_reach_the_settings(example: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "run", example / "model.onnx", "--deploy", "--export", "sparse", "--values", "fp16")
+    assert result.code == 3
+    assert "packed" in result.err
+    result = invoke(capsys, "run", example / "model.onnx", "--values", "int4")
+    assert result.code == 3
+    assert "export.values" in result.err

@@ -1,0 +1,319 @@
+"""The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters import running
+from ltp_pipeline.stages import deploy, export, import_model
+from ltp_pipeline.stages.import_model import simplify
+from ltp_pipeline.stages.validate import count_in_file
+from ltp_pipeline.workspace import Workspace
+from tests.support.models import Graph, conv_bn_classifier, random_inputs, run_onnxruntime
+
+KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
+
+
+@pytest.fixture
+def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that is ours alone, without waiting for a process to start."""
+
+    def failing(*_: object) -> ModelProto:
+        raise simplify.SimplifyFailed("onnxsim is away")
+
+    monkeypatch.setattr(simplify, "simplified", failing)
+
+
+def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
+    rng = np.random.default_rng(seed)
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1:
+            array = numpy_helper.to_array(tensor).copy()
+            array[rng.random(array.shape) < share] = 0
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
+
+
+def operators(model: ModelProto) -> list[str]:
+    return [n.op_type for n in model.graph.node]
+
+
+def check_same(model: ModelProto, made: ModelProto, limit: float = 1e-5) -> None:
+    onnx.checker.check_model(made, full_check=True)
+    feeds = random_inputs(model)
+    assert running.largest_difference(run_onnxruntime(made, feeds), run_onnxruntime(model, feeds)) <= limit
+
+
+def weights_of(model: ModelProto) -> list[str]:
+    return [t.name for t in model.graph.initializer if len(t.dims) > 1]
+
+
+def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int = 1) -> ModelProto:
+    """Fold a graph whose last node makes `output`; zeros must be where they were."""
+    g.nodes[-1].output[0] = output
+    model = prune(g.model(inputs, [output]), 0.5)
+    kernels = weights_of(model)
+    made = deploy.run(model, kernels).model
+    norms = operators(model).count("BatchNormalization")
+    assert operators(made).count("BatchNormalization") == norms - folds
+    before, after = (exporters.read_tensors(m, kernels) for m in (model, made))
+    assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
+    check_same(model, made)
+    return made
+
+
+def norm_view_and_shape() -> ModelProto:
+    """A norm to fold, a kernel behind a Transpose, and a shape that is made of constants."""
+    g = Graph()
+    h = g.add("Relu", g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4))
+    shape = g.add("Concat", g.constant("first", [-1], np.int64), g.constant("second", [64], np.int64), axis=0)
+    turned = g.add("Transpose", g.random("w", 5, 64), perm=[1, 0])
+    g.add("MatMul", g.add("Reshape", h, shape), turned, outputs=("y",))
+    return g.model({"x": ("N", 1, 4, 4)}, ["y"])
+
+
+def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
+    model = prune(norm_view_and_shape())
+    before = model.SerializeToString()
+    made = deploy.run(model, ["conv.weight", "w"])
+    assert model.SerializeToString() == before
+    assert "1 of 1 BatchNormalization folded" in made.note
+    assert "not folded" not in made.note
+    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made.model))
+    assert {"conv.weight", "w"} <= {t.name for t in made.model.graph.initializer}
+    assert made.model.metadata_props == model.metadata_props
+    assert made.model.graph.output == model.graph.output
+    check_same(model, made.model)
+
+
+def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
+    model = prune(conv_bn_classifier())
+    made = deploy.run(model, KERNELS)
+    assert "constants not folded: onnxsim is away" in made.note
+    assert "BatchNormalization" not in operators(made.model)
+    check_same(model, made.model)
+
+
+def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    def meddling(model: ModelProto) -> ModelProto:
+        copy = ModelProto.FromString(model.SerializeToString())
+        tensor = next(t for t in copy.graph.initializer if t.name == "fc.weight")
+        tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
+        return copy
+
+    monkeypatch.setattr(simplify, "simplified", meddling)
+    model = prune(conv_bn_classifier())
+    made = deploy.run(model, KERNELS)
+    assert "onnxsim changed kernels" in made.note
+    check_same(model, made.model)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_norm_after_a_convolution_folds(without_onnxsim: None, bias: bool, group: int):
+    g = Graph()
+    g.batch_norm(g.conv("x", "conv", 4, 6, bias=bias, group=group), "bn", 6)
+    check_fold(g, {"x": ("N", 4, 5, 5)})
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_norm_after_a_transposed_convolution_folds(without_onnxsim: None, group: int):
+    g = Graph()
+    weight = g.random("w", 4, 6 // group, 3, 3)
+    g.batch_norm(g.add("ConvTranspose", "x", weight, group=group, strides=[2, 2]), "bn", 6)
+    check_fold(g, {"x": ("N", 4, 5, 5)})
+
+
+@pytest.mark.parametrize("attributes", [{"transB": 1}, {"transB": 0}, {"alpha": 0.5, "beta": 2.0, "transB": 1}])
+@pytest.mark.parametrize("bias", [(), (1,), (7,), (1, 7)])
+def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias: tuple[int, ...]):
+    g = Graph()
+    weight = g.random("w", *((7, 4) if attributes["transB"] else (4, 7)))
+    g.batch_norm(g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7)
+    g.nodes[-1].output[0] = "y"
+    model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
+    made = deploy.run(model, ["w"]).model
+    assert operators(made) == ["Gemm"]
+    check_same(model, made)
+
+
+def test_a_layer_that_something_else_reads_keeps_its_norm(without_onnxsim: None):
+    g = Graph()
+    h = g.conv("x", "conv", 1, 4)
+    g.add("Add", g.batch_norm(h, "bn", 4), h)
+    check_fold(g, {"x": ("N", 1, 5, 5)}, folds=0)
+
+
+def test_a_shared_weight_keeps_its_norms(without_onnxsim: None):
+    g = Graph()
+    h = g.batch_norm(g.conv("x", "conv", 4, 4), "bn", 4)
+    g.batch_norm(g.add("Conv", h, "conv.weight", pads=[1] * 4), "bn2", 4)
+    check_fold(g, {"x": ("N", 4, 5, 5)}, folds=0)
+
+
+def test_a_shared_bias_is_left_to_the_others(without_onnxsim: None):
+    g = Graph()
+    h = g.batch_norm(g.conv("x", "a", 4, 4, bias=True), "bn", 4)
+    g.add("Conv", h, g.random("b.weight", 4, 4, 3, 3), "a.bias", pads=[1] * 4)
+    made = check_fold(g, {"x": ("N", 4, 5, 5)})
+    assert {"a.bias", "a.weight.folded_bias"} <= {t.name for t in made.graph.initializer}
+
+
+def test_a_norm_that_would_erase_weights_stays(without_onnxsim: None):
+    g = Graph()
+    h = g.conv("x", "conv", 1, 2)
+    rest = [g.tensor(n, [0.5, 1.0]) for n in ("beta", "mean", "var")]
+    g.add("BatchNormalization", h, g.tensor("gamma", [0.0, 1.0]), *rest)
+    check_fold(g, {"x": ("N", 1, 5, 5)}, folds=0)
+
+
+def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: None):
+    g = Graph()
+    g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
+    g.nodes[-1].output[0] = "y"
+    for tensor in g.tensors:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    model = g.model({"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
+    assert "BatchNormalization" in operators(deploy.run(model, ["conv.weight"]).model)
+
+
+def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None):
+    g = Graph()
+    g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
+    g.nodes[-1].output[0] = "y"
+    given = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
+    model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=given)
+    assert operators(deploy.run(model, ["conv.weight"]).model) == ["Conv", "BatchNormalization"]
+
+
+def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
+    g = Graph()
+    h = g.add("Identity", "x")
+    h = g.add("Dropout", g.batch_norm(g.add("Identity", g.conv(h, "conv", 1, 4)), "bn", 4))
+    h = g.add("Relu", g.add("Identity", g.add("Dropout", h)))
+    g.add("Identity", h, outputs=("y",))
+    g.add("Identity", h, outputs=("z",))
+    g.add("Identity", "x", outputs=("same",))
+    model = prune(g.model({"x": ("N", 1, 5, 5)}, ["y", "z", "same"]))
+    made = deploy.run(model, ["conv.weight"]).model
+    assert operators(made) == [
+        "Conv",
+        "Relu",
+        "Identity",
+        "Identity",
+    ]  # two outputs of one value, and an input passed on
+    check_same(model, made)
+
+
+def test_a_dropout_whose_mask_is_read_stays(without_onnxsim: None):
+    g = Graph()
+    g.add("Dropout", g.add("Relu", "x"), outputs=("y", "mask"))
+    model = g.model({"x": ("N", 4)}, ["y", "mask"], types={"mask": TensorProto.BOOL})
+    assert operators(deploy.run(model, []).model) == ["Relu", "Dropout"]
+
+
+def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None):
+    g = Graph()
+    h = g.add("Identity", g.add("Relu", "x"))
+    branches = {}
+    for name, op in (("then_branch", "Relu"), ("else_branch", "Neg")):
+        output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph([helper.make_node(op, [h], [f"{name}_y"])], name, [], [output])
+    g.add("If", "c", outputs=("y",), **branches)
+    model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
+    made = deploy.run(model, []).model
+    assert operators(made) == ["Relu", "If"]
+    feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(False)}
+    np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
+
+
+def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
+    imported = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
+    samples = random_inputs(imported.proto, batch=4)["x"]
+    return export.run(imported, settings, Workspace(tmp_path), samples)
+
+
+def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, without_onnxsim: None):
+    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense"), deploy=True))
+    assert [f.format for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
+    assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ("sparse", "packed", "dense")]
+    counts = [count_in_file(f.path, KERNELS) for f in files]
+    assert all(c == counts[0] for c in counts)
+    assert exporters.labels(exporters.load(files[4].path))["graph"] == "deploy"
+    assert "nodes became" in files[4].notes[0]
+
+
+@pytest.mark.parametrize("values", ["fp16", "int8"])
+def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path, without_onnxsim: None, values: str):
+    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed"), values=values, deploy=True))
+    assert [f.values for f in files] == ["exact", values, "exact", values]
+    for exact, rounded in (files[:2], files[2:]):
+        a, b = (exporters.read_tensors(exporters.load(f.path), KERNELS) for f in (exact, rounded))
+        assert (a["conv2.weight"] != b["conv2.weight"]).any()
+        np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
+        model = exporters.load(rounded.path)
+        assert exporters.labels(model)["values"] == values
+        exporters.check_labels(model, KERNELS)
+        assert rounded.bytes < 1.05 * exact.bytes
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None]) -> None:
+    """Let the packed format do something that its weights do not show."""
+    encode = exporters.FORMATS["packed"].encode
+
+    def wrong(model: ModelProto, kernels: object) -> ModelProto:
+        made = encode(model, kernels)
+        change(made)
+        return made
+
+    monkeypatch.setitem(exporters.FORMATS, "packed", exporters.Format("packed", "model.packed.onnx", wrong))
+
+
+def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def another_activation(model: ModelProto) -> None:
+        next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
+
+    changed(monkeypatch, another_activation)
+    with pytest.raises(ExportFailed, match="other outputs") as caught:
+        exported(tmp_path, ExportSettings(formats=("packed",)))
+    assert caught.value.exit_code == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def late_node(model: ModelProto) -> None:
+        first = next(i for i, n in enumerate(model.graph.node) if n.op_type == "Relu")
+        name = model.graph.node[first].output[0]
+        for node in model.graph.node[first + 1 :]:
+            node.input[:] = ["ltp/late" if n == name else n for n in node.input]
+        model.graph.node.insert(first + 1, helper.make_node("Abs", [name], ["ltp/late"]))
+
+    changed(monkeypatch, late_node)
+    with pytest.raises(ExportFailed, match="not folded at load"):
+        exported(tmp_path, ExportSettings(formats=("packed",)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def wrong(model: ModelProto, kernels: object) -> deploy.Deployed:
+        copy = ModelProto.FromString(model.SerializeToString())
+        tensor = next(t for t in copy.graph.initializer if t.name == "fc.bias")
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e-3), tensor.name))
+        return deploy.Deployed(copy, "")
+
+    monkeypatch.setattr(deploy, "run", wrong)
+    with pytest.raises(ExportFailed, match="something else"):
+        exported(tmp_path, ExportSettings(formats=("dense",), deploy=True))
+    assert [p.name for p in tmp_path.iterdir()] == []
+
+
+def test_rounding_without_a_packed_file_is_refused():
+    with pytest.raises(ValueError, match="packed"):
+        Settings(export={"formats": ["sparse"], "values": "int8"})
