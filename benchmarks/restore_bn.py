@@ -3,8 +3,9 @@
     python -m benchmarks.restore_bn [--quick] [--json] [--out FILE]
 
 The small BN ResNet of benchmarks/quality.py, trained on Fashion-MNIST, pruned in budget mode in three forms: folded, as
-most exporters write it; folded, with norms restored for training; and the file that still has its norms. Rows that FILE
-has already are not measured again.
+most exporters write it; folded, with norms restored for training; and the file that still has its norms. A network
+without norms bears less of a learning rate, so each form is given several. Rows that FILE has already are not measured
+again.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks import quality
 from ltp_pipeline import exporters, import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
+from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.files import write_json
 from ltp_pipeline.stages import choose
 from ltp_pipeline.stages.import_model import restore_bn
@@ -30,7 +32,7 @@ from ltp_pipeline.stages.learn_thresholds import make_method, trail
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.training import pick_device
 
-FORMS = ("folded", "restored", "never folded")
+LEARNING_RATES = {"folded": (0.03, 0.01, 0.003), "restored": (0.03, 0.01), "never folded": (0.03,)}
 COMPRESSIONS = (10, 20)
 EPSILON = 1e-5  # BatchNormalization's own default
 
@@ -43,7 +45,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="results file to go on with")
     parser.add_argument("--data", type=Path, default=quality.FASHION_MNIST)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-quality")
-    parser.add_argument("--forms", nargs="*", default=list(FORMS))
+    parser.add_argument("--forms", nargs="*", default=list(LEARNING_RATES))
     parser.add_argument("--compressions", nargs="*", type=float, default=list(COMPRESSIONS))
     parser.add_argument("--seeds", nargs="*", type=int, default=list(quality.SEEDS))
     options = parser.parse_args()
@@ -56,11 +58,12 @@ def main() -> None:
     rows = json.loads(options.out.read_text())["rows"] if options.out and options.out.is_file() else []
     data = quality.fashion_mnist(options.data, options.cache, samples)
     dense = exporters.load(quality.dense("resnet", data, options.cache, samples))
-    for seed, compression, form in itertools.product(options.seeds, options.compressions, options.forms):
-        key = {"form": form, "compression": compression, "seed": seed}
+    forms = [(form, lr) for form in options.forms for lr in LEARNING_RATES[form]]
+    for seed, compression, (form, lr) in itertools.product(options.seeds, options.compressions, forms):
+        key = {"form": form, "lr": lr, "compression": compression, "seed": seed}
         if any(key.items() <= row.items() for row in rows):
             continue
-        rows.append({**key, **measure(dense, form, compression, seed, data)})
+        rows.append({**key, **measure(dense, form, lr, compression, seed, data)})
         print(json.dumps(rows[-1]), flush=True)
         if options.out:
             write_json(options.out, {**about(samples), "rows": rows})
@@ -73,12 +76,12 @@ def main() -> None:
 def about(samples: int) -> dict[str, Any]:
     """What the rows were measured on."""
     command = "python -m benchmarks.restore_bn --out benchmarks/results/restore_bn.json"
-    return {**quality.about(samples), "command": command}
+    return {**quality.about(samples), "command": command, "settings": "batch 128, SGD momentum 0.9, one cosine"}
 
 
-def measure(dense: ModelProto, form: str, compression: float, seed: int, data: Data) -> dict[str, Any]:
-    """Prune the network once in budget mode; accuracies after fine-tuning."""
-    train = {"epochs": quality.EPOCHS, "finetune_epochs": quality.FINETUNE_EPOCHS, "seed": seed}
+def measure(dense: ModelProto, form: str, lr: float, compression: float, seed: int, data: Data) -> dict[str, Any]:
+    """Prune the network once in budget mode; accuracies after fine-tuning, or why there are none."""
+    train = {"epochs": quality.EPOCHS, "finetune_epochs": quality.FINETUNE_EPOCHS, "seed": seed, "lr": lr}
     settings = Settings.model_validate({"train": train, "budget": {"target_compression": compression}})
     begun = time.monotonic()
     imported = import_model(dense if form == "never folded" else folded(dense))
@@ -88,8 +91,11 @@ def measure(dense: ModelProto, form: str, compression: float, seed: int, data: D
         training = quality.start(imported, data, settings, Path(scratch))
         original = training.accuracy(data.test)
         learning = Learning(training, make_method(imported, settings), quality.EPOCHS)
-        training.run(learning, quality.EPOCHS, after=quality.FINETUNE_EPOCHS)
-        choose.finish(trail.read(training.workspace)[-1], training, quality.FINETUNE_EPOCHS)
+        try:
+            training.run(learning, quality.EPOCHS, after=quality.FINETUNE_EPOCHS)
+            choose.finish(trail.read(training.workspace)[-1], training, quality.FINETUNE_EPOCHS)
+        except TrainingFailed as error:
+            return {"test": None, "original": original, "failed": str(error)}
         nonzeros = sum(int(imported.module.tensors()[k.name].count_nonzero()) for k in imported.kernels)
         return {
             "test": training.accuracy(data.test),
@@ -127,18 +133,26 @@ def folded(model: ModelProto) -> ModelProto:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Mean ± standard deviation of the test accuracy over seeds, and what restoring gains."""
-    lines = ["test top-1 in %", "compression  " + "  ".join(f"{form:>14}" for form in FORMS)]
-    gains = []
-    for compression in sorted({r["compression"] for r in rows}):
-        found = {f: [r["test"] for r in rows if (r["form"], r["compression"]) == (f, compression)] for f in FORMS}
-        values = {form: 100 * np.array(v) for form, v in found.items()}
-        cells = [f"{v.mean():.2f} ± {v.std():.2f}" if v.size else "–" for v in values.values()]
-        lines.append(f"{compression:>10g}×  " + "  ".join(f"{c:>14}" for c in cells))
-        if values["restored"].size and values["folded"].size:
-            gain = values["restored"].mean() - values["folded"].mean()
-            gains.append(f"restored - folded at {compression:g}×: {gain:+.2f} points")
-    return "\n".join([*lines, *gains])
+    """Mean ± standard deviation of the test accuracy over seeds, and what restoring gains at its best."""
+    compressions = sorted({r["compression"] for r in rows})
+    lines = ["test top-1 in %", f"{'':20}" + "".join(f"{c:>19g}×" for c in compressions)]
+    best: dict[tuple[str, float], float] = {}
+    for form, lr in dict.fromkeys((r["form"], r["lr"]) for r in rows):
+        cells = []
+        for compression in compressions:
+            key = {"form": form, "lr": lr, "compression": compression}
+            found = [r["test"] for r in rows if key.items() <= r.items()]
+            values = 100 * np.array([v for v in found if v is not None])
+            failed = f" ({len(found) - values.size} failed)" if values.size < len(found) else ""
+            cells.append((f"{values.mean():.2f} ± {values.std():.2f}" if values.size else "") + failed)
+            if values.size and not failed:
+                best[form, compression] = max(values.mean(), best.get((form, compression), 0.0))
+        lines.append(f"{form:>12} lr {lr:<5g}" + "".join(f"{c:>20}" for c in cells))
+    for compression in compressions:
+        if ("folded", compression) in best and ("restored", compression) in best:
+            gain = best["restored", compression] - best["folded", compression]
+            lines.append(f"restored - folded at {compression:g}×, each at its best learning rate: {gain:+.2f} points")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -170,7 +170,10 @@ def gate(
 
     content = read_report(path)
     gates = load_settings(None, config, options={"gates": limits}).gates
-    verdicts = [*judge(content, gates), *check_files(content, path.parent)]
+    judged = judge(content, gates)
+    verdicts = [*judged, *check_files(content, path.parent)]
+    if not judged:
+        typer.echo("note: no gate was given; only the hashes of files beside the report are checked", err=True)
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     _print_verdicts(verdicts, as_json, quiet)

@@ -164,6 +164,15 @@ class Settings(Section):
     baseline: BaselineSettings = BaselineSettings()
     gates: GateSettings = GateSettings()
 
+    @model_validator(mode="after")
+    def _can_pass(self) -> Self:
+        if self.gates.beat_baseline and not self.baseline.enabled:
+            raise ValueError("gates.beat_baseline asks to beat the baseline, and baseline.enabled is off")
+        wanted = self.budget.wanted_compression
+        if wanted is not None and self.gates.min_compression is not None and wanted < self.gates.min_compression:
+            raise ValueError("budget asks for less compression than gates.min_compression demands")
+        return self
+
 
 _SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
 
@@ -243,5 +252,6 @@ def _complaint(error: ValidationError) -> tuple[str, str]:
             names = ", ".join(field.alias or name for name, field in (section or Settings).model_fields.items())
             remedy = f"known {'keys' if section else 'sections'}: {names}"
         else:
-            parts.append(f"setting {key}: {item['msg'].removeprefix('Value error, ')}")
+            said = item["msg"].removeprefix("Value error, ")
+            parts.append(f"setting {key}: {said}" if key else said)
     return "; ".join(parts), remedy

@@ -208,5 +208,10 @@ class Measured:
     """A pruned network through all its files."""
 
     validations: Sequence[Validation]
-    correct: Array
+    correct: Array  # of the weakest file
     epochs: Mapping[str, int]
+
+    @property
+    def weakest(self) -> Validation:
+        """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
+        return min(self.validations, key=lambda v: v.accuracy.top1)

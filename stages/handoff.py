@@ -37,11 +37,13 @@ def run(report: Mapping[str, Any], source: Path, out: Path) -> Path:
 def _models(report: Mapping[str, Any], source: Path) -> list[str]:
     """The exported files of a run, which must still be those of the report, and data that belong to them."""
     names = []
-    for file in get(report, "pruned", "files") or []:
-        path = source / file["path"]
+    files = get(report, "pruned", "files") or []
+    for path in (source / name for name in (REPORT_HTML, *(str(f.get("path")) for f in files))):
         if path.parent != source or not path.is_file():
             raise InputError(f"{path} is missing", "start the same run again; it writes what is missing")
-        if sha256_of(path) != file["sha256"]:
+    for file in files:
+        path = source / file["path"]
+        if sha256_of(path) != file.get("sha256"):
             raise InputError(f"{path} is not the file the report speaks of", "export it again: ltp-pipeline export")
         names.append(path.name)
         beside = path.with_name(f"{path.name}.data")

@@ -14,7 +14,7 @@ VERDICTS = {
     "not-gated": "No gates were set.",
 }
 ABOUT = {
-    "packed": "smallest; plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    "packed": "plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
     "sparse": "the standard's `sparse_initializer`; for onnxruntime",
     "dense": "zeros written out; for tools that read neither of the others",
 }
@@ -25,7 +25,12 @@ READERS: Sequence[tuple[str, Mapping[str, str]]] = (
     ("onnx: checker", {"packed": "yes", "sparse": "yes, not with `full_check`", "dense": "yes"}),
     ("onnx: shape inference, version converter", {"packed": "yes", "sparse": "no", "dense": "yes"}),
     ("onnx: ReferenceEvaluator", {"packed": "yes", "sparse": "no", "dense": "yes"}),
-    ("onnx-ir, onnxscript", {"packed": "yes", "sparse": "**no: drop the weights silently**", "dense": "yes"}),
+    ("onnx: compose", {"packed": "yes", "sparse": "yes", "dense": "yes"}),
+    ("onnx-ir", {"packed": "yes", "sparse": "**no: drops the weights silently**", "dense": "yes"}),
+    (
+        "onnxscript's optimizer",
+        {"packed": "not tested", "sparse": "**no: drops the weights silently**", "dense": "yes"},
+    ),
     ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, write dense", "dense": "yes"}),
 )
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
@@ -114,9 +119,8 @@ def _summary(report: Mapping[str, Any]) -> str:
     compression, sparsity = get(report, "pruned", "compression"), get(report, "pruned", "sparsity")
     return (
         f"A trained network in ONNX (opset {text.plain(get(report, 'model', 'opset'))}) in which "
-        f"{text.percent(sparsity, 1)} of the kernel weights were set to zero ({text.times(compression)} fewer are "
-        "left), and those trained on. It has the original's inputs and outputs; nothing about the training needs to be "
-        "known to run it."
+        f"{text.percent(sparsity, 1)} of the kernel weights are zero (compression {text.times(compression)}). It has "
+        "the original's inputs and outputs; nothing about the training needs to be known to run it."
     )
 
 
@@ -127,7 +131,7 @@ def _files(report: Mapping[str, Any]) -> str:
         size = text.number(file.get("bytes"))
         about = ABOUT.get(_encoding(file), escape(_encoding(file)))
         if str(file.get("format")).startswith("deploy-"):
-            about += "; norms folded, fewer nodes, outputs equal to 1e-5"
+            about = f"as {escape(_encoding(file))}, norms folded into the layers before: outputs equal to 1e-5"
         if file.get("values", "exact") != "exact":
             about += f"; **values rounded to {escape(file['values'])}**"
         share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
@@ -135,7 +139,7 @@ def _files(report: Mapping[str, Any]) -> str:
         top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
         rows.append(f"| {escape(file['path'])} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
     original = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
-    return "\n".join(rows) + f"\n\n{original} One file is enough; take packed unless your tool needs another."
+    return "\n".join(rows) + f"\n\n{original} One file is enough: packed, unless your tool needs another."
 
 
 def _tensors(report: Mapping[str, Any]) -> str:
@@ -159,9 +163,9 @@ def _preprocessing(data: Mapping[str, Any]) -> str:
     if data.get("resize"):
         steps.append(f"resize images to {data['resize'][0]} × {data['resize'][1]} (height × width, bilinear)")
     if data.get("layout") == "NHWC":
-        steps.append("samples are stored channels last (NHWC): bring them into the order of axes of the input above")
+        steps.append("the data are stored channels last (NHWC): bring the axes into the order of the input above")
     else:
-        steps.append("samples are stored channels first (NCHW), the order of axes of the input above counts")
+        steps.append("the data are stored channels first (NCHW); the input above says what the model takes")
     formula = "x"
     if data.get("scale") is not None:
         steps.append(f"multiply by {data['scale']}")
@@ -199,7 +203,10 @@ def _accuracy(report: Mapping[str, Any]) -> str:
             rows.append(f"| {name} | {text.percent(get(before, key))} | {text.percent(get(after, key))} |")
     drop = text.points(get(report, "pruned", "drop")) + (f" (95 % interval {spread})" if spread else "")
     measured = f"{text.plain(get(after, 'samples'))} samples of the {escape(get(after, 'split'))} split"
-    return "\n".join(rows) + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}, the files above each by itself."
+    return (
+        "\n".join(rows)
+        + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+    )
 
 
 def _readers(report: Mapping[str, Any]) -> str:
@@ -207,4 +214,5 @@ def _readers(report: Mapping[str, Any]) -> str:
     rows = [f"| | {' | '.join(formats)} |", "|---" * (len(formats) + 1) + "|"]
     rows += [f"| {tool} | {' | '.join(known[f] for f in formats)} |" for tool, known in READERS]
     unpack = "`ltp-pipeline unpack FILE --out dense.onnx` writes any of them dense."
-    return "\n".join(rows) + f"\n\n{unpack} Encode last: transform a dense file, not an encoded one."
+    others = "Other runtimes (TensorRT, Core ML, browsers) were not tested; try packed, else dense."
+    return "\n".join(rows) + f"\n\n{others} {unpack} Encode last: transform a dense file, not an encoded one."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -87,8 +88,15 @@ def measure(session: Session, split: Split) -> tuple[Accuracy, Array]:
     return Accuracy(float(correct.mean()), top5, len(split), split.name), correct
 
 
-def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[float]:
-    """Median milliseconds of one batch, measured in turns so that all sessions see the same machine."""
+class Latency(NamedTuple):
+    """Milliseconds of one batch: the median, and between which values the middle half of the rounds lay."""
+
+    ms: float
+    quartiles: tuple[float, float]
+
+
+def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[Latency]:
+    """Time one batch, in turns so that all sessions see the same machine."""
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
         session.scores(x)
@@ -97,7 +105,8 @@ def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS)
             begun = time.perf_counter()
             session.scores(x)
             taken.append(1000 * (time.perf_counter() - begun))
-    return [float(np.median(taken)) for taken in times]
+    low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
+    return [Latency(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
 
 
 def count_in_file(path: Path, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
@@ -114,7 +123,7 @@ def measure_original(imported: ImportedModel, data: Data) -> tuple[Original, Ses
     accuracy, correct = measure(session, data.test)
     validation = accuracy if data.val is data.test else measure(session, data.val)[0]
     x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))
-    return Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0]), session
+    return Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0].ms), session
 
 
 def run(
@@ -122,7 +131,8 @@ def run(
 ) -> Measured:
     """Prove the exported files of the live module, one by one."""
     results = [_prove(file, imported, original, split) for file in files]
-    return Measured([v for v, _ in results], results[0][1], epochs)
+    weakest = min(results, key=lambda result: result[0].accuracy.top1)
+    return Measured([v for v, _ in results], weakest[1], epochs)
 
 
 def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split: Split) -> tuple[Validation, Array]:
@@ -138,7 +148,7 @@ def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split
             "please report this as a bug",
         )
     counted, nonzeros = count_in_file(file.path, [k.name for k in imported.kernels])
-    pruned_ms, original_ms = latency([session, original], x[:LATENCY_BATCH])
+    pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
     return Validation(file, accuracy, counted, nonzeros, parity, session.load_ms, pruned_ms, original_ms), correct
 
 
@@ -177,25 +187,31 @@ def validate(
         "nonzeros": counted.nonzeros if counted else None,
         "bytes": file.bytes,
         "load_ms": session.load_ms,
+        "batch": min(LATENCY_BATCH, len(opened.test)),
+        "threads": os.cpu_count(),  # onnxruntime's default: one per core
+        "provider": provider,
         "notes": list(opened.notes),
     }
     x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
     if against is None:
-        return {**result, "latency_ms": latency([session], x)[0]}
+        (mine,) = latency([session], x)
+        return {**result, "latency_ms": mine.ms, "latency_quartiles_ms": list(mine.quartiles)}
     other = Session(Path(against), provider)
     other_accuracy, other_correct = measure(other, opened.test)
     mine, theirs = latency([session, other], x)
     return {
         **result,
-        "latency_ms": mine,
+        "latency_ms": mine.ms,
+        "latency_quartiles_ms": list(mine.quartiles),
         "against": {
             "path": str(against),
             "accuracy": asdict(other_accuracy),
             "drop": other_accuracy.top1 - accuracy.top1,
             "drop_interval": list(paired_interval(other_correct, correct)),
             "agreement": agreement(session, other, opened.test),
-            "latency_ms": theirs,
-            "latency_ratio": mine / theirs,
+            "latency_ms": theirs.ms,
+            "latency_quartiles_ms": list(theirs.quartiles),
+            "latency_ratio": mine.ms / theirs.ms,
             "bytes": Path(against).stat().st_size,
         },
     }

@@ -18,13 +18,23 @@ from ltp_pipeline.data import Split, batches
 from ltp_pipeline.records import ImportedModel, RestoredNorm, RestoredNorms
 from ltp_pipeline.stages.import_model.flatten import flatten
 from ltp_pipeline.stages.import_model.graph_module import GraphModule
-from ltp_pipeline.stages.import_model.graphs import identities, is_standard, outer_reads
+from ltp_pipeline.stages.import_model.graphs import every_node, identities, is_standard, outer_reads
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
 
 EPSILON, MOMENTUM = 1e-5, 0.9
 SAMPLES = 2048  # of the training split, for means and variances
 TOLERANCE = 1e-4  # by which outputs may differ, relative to the largest
+# What reads a Conv that never had a norm, or has another kind: patches of a transformer, ConvNeXt, decomposed norms.
+_FOREIGN_READERS = (
+    "BatchNormalization",
+    "LayerNormalization",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+)
 
 Read = Callable[[], Iterator[Tensor]]
 
@@ -38,9 +48,11 @@ def run(imported: ImportedModel, train: Split, batch_size: int, device: torch.de
             yield torch.from_numpy(x).to(device)
 
     walked, _ = flatten(imported.proto)
-    first = next(read())
     before = imported.module.to(device).eval()
-    convs = _with_maps(walked, _candidates(walked.graph, before.roles), before, first)
+    convs = _candidates(walked.graph, before.roles)
+    if convs:
+        first = next(read())
+        convs = _with_maps(walked, convs, before, first)
     if not convs:
         return imported
     model, norms, normalised = _insert(walked, convs, before.tensors())
@@ -87,10 +99,10 @@ def fold(norms: Sequence[RestoredNorm], tensors: Mapping[str, Tensor]) -> dict[s
 
 
 def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]:
-    """Convs whose kernel and bias are their own, and whose output no norm reads and the caller does not see."""
+    """Convs whose kernel and bias are their own, and whose output goes where that of a norm would go."""
     uses, behind = Counter(outer_reads(graph)), identities(graph)
-    norms = (n for n in graph.node if is_standard(n, "BatchNormalization"))
-    seen = [*(n.input[0] for n in norms), *(o.name for o in graph.output)]
+    readers = (n for n in every_node(graph) if is_standard(n, *_FOREIGN_READERS))
+    seen = [*(n.input[0] for n in readers), *(o.name for o in graph.output)]
     taken = {behind.get(name, name) for name in seen}
     return [
         node
@@ -104,8 +116,6 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
 
 def _with_maps(model: ModelProto, convs: list[NodeProto], module: GraphModule, x: Tensor) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
-    if not convs:
-        return []
     observer = _observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
         outputs = observer(x[:2], weights=module.tensors())[-len(convs) :]

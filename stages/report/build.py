@@ -132,8 +132,8 @@ def _splits(data: Data) -> dict[str, Any]:
 def _measured(m: Measured, original: Original) -> dict[str, Any]:
     first = m.validations[0]
     return {
-        "accuracy": asdict(first.accuracy),
-        "drop": original.accuracy.top1 - first.accuracy.top1,
+        "accuracy": asdict(m.weakest.accuracy),
+        "drop": original.accuracy.top1 - m.weakest.accuracy.top1,
         "drop_interval": list(paired_interval(original.correct, m.correct)),
         "compression": first.counted.compression,
         "sparsity": first.counted.sparsity,
@@ -164,7 +164,7 @@ def _file_notes(m: Measured) -> list[str]:
 def _difference(pruned: Measured, baseline: Measured | None) -> dict[str, Any] | None:
     if baseline is None:
         return None
-    value = pruned.validations[0].accuracy.top1 - baseline.validations[0].accuracy.top1
+    value = pruned.weakest.accuracy.top1 - baseline.weakest.accuracy.top1
     # paired_interval gives before - after: the baseline's misses that the learned network does not have
     return {"value": value, "interval": list(paired_interval(pruned.correct, baseline.correct))}
 

@@ -214,6 +214,8 @@ def test_an_option_that_does_not_exist(example: Path, capsys):
         (("--set", "method.lambda=-1", "--set", "budget.target_compression=5"), "lambda"),
         (("--preset", "unheard-of"), "unheard-of"),
         (("--max-drop", 5), "max_drop"),
+        (("--beat-baseline", "--no-baseline"), "beat_baseline"),
+        (("--target-compression", 4), "min_compression"),
     ],
 )
 def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str):

@@ -75,6 +75,7 @@ def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     files = {f["format"]: f for f in report["pruned"]["files"]}
     assert tuple(files) == FORMATS
     assert [f["values"] for f in files.values()] == ["exact", "int8", "exact", "int8"]
+    assert report["pruned"]["accuracy"]["top1"] == min(f["accuracy"]["top1"] for f in files.values())
     assert files["packed"]["bytes"] < files["sparse"]["bytes"]
     assert report["model"]["inputs"] == [{"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}]
     assert report["data"]["sample_shape"] == [1, 8, 8]

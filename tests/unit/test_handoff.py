@@ -145,7 +145,7 @@ def test_rounded_and_deploy_files_are_called_so(tmp_path: Path):
     report = finished(tmp_path, ("packed", "deploy-packed"))
     report["pruned"]["files"][1]["values"] = "fp16"
     page = handoff_text.render(report)
-    assert "norms folded, fewer nodes, outputs equal to 1e-5; **values rounded to fp16**" in page
+    assert "as packed, norms folded into the layers before: outputs equal to 1e-5; **values rounded to fp16**" in page
     assert "| | packed |\n" in page
 
 

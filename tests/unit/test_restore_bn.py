@@ -105,7 +105,8 @@ def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
     x = g.conv(g.add("Mul", x, squeezed), "plain", 4, 4)
     x = g.add("Add", g.conv(x, "tied", 4, 4, bias=True), g.add("Conv", x, "tied.weight", "tied.bias", pads=[1] * 4))
     g.add("Identity", g.conv(x, "last", 4, 5, bias=True), outputs=("logits",))
-    imported = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"]))
+    g.add("Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1])
+    imported = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
     assert [n.kernel for n in imported.restored.norms] == ["folded.weight"]
 
 
@@ -173,7 +174,8 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
 ):
     out = folded_example.parent / "run"
     quick = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.9", "--export", "dense")
-    result = invoke(capsys, "run", folded_example, "--set", "model.restore_bn=true", *quick, "--out", out)
+    asked = ("--set", "model.restore_bn=true", "--target-compression", 10, *quick)
+    result = invoke(capsys, "run", folded_example, *asked, "--out", out)
     assert result.code == 0, result.err
     original, exported = onnx.load(folded_example).graph, onnx.load(out / "model.dense.onnx").graph
     assert nodes(exported) == nodes(original)
