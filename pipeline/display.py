@@ -99,8 +99,8 @@ def show_validation(found: Mapping[str, Any]) -> None:
         lines.append(f"sparsity     {found['sparsity']:.2%}, compression {found['compression']:.2f}×")
     low, high = found["latency_quartiles_ms"]
     lines.append(
-        f"latency      {found['latency_ms']:.3f} ms for {found['batch']} samples (middle half {low:.3f} to {high:.3f}), "
-        f"{found['threads']} threads, {found['provider']}; load {found['load_ms']:.1f} ms"
+        f"latency      {found['latency_ms']:.3f} ms for {found['batch']} samples (middle half {low:.3f} to {high:.3f})"
+        f", {found['threads']} threads, {found['provider']}; load {found['load_ms']:.1f} ms"
     )
     other = found.get("against")
     if other:

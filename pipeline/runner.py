@@ -61,7 +61,13 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
         progress.say(f"Going on with the run in {out}")
     else:
         _warn(training)
-    return judged(_train_and_prove(training, settings), settings.gates, workspace)
+    return _concluded(_train_and_prove(training, settings), settings, workspace)
+
+
+def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+    outcome = judged(content, settings.gates, workspace)
+    workspace.mark_done("report", _asked(settings))
+    return outcome
 
 
 def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -> Outcome:
@@ -111,7 +117,7 @@ def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] =
         del original
         return entry, choose.finish(entry, training, settings.train.finetune_epochs), [f"entry {number} of the trail"]
 
-    return judged(_prove(training, settings, learned, finished), settings.gates, workspace)
+    return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 
 def _train_and_prove(training: Training, settings: Settings) -> dict[str, Any]:
@@ -161,7 +167,6 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         timings=workspace.timings,
         notes=told,
     )
-    workspace.mark_done("report", _asked(settings))
     return build(findings)
 
 

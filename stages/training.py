@@ -72,8 +72,11 @@ class Progress:
 
 def pick_device(name: str) -> torch.device:
     """Resolve `auto` to the best device there is."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = next(device for device, there in present.items() if there)
+    if not present[name]:
+        raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
     return torch.device(name)
 
 
@@ -207,7 +210,7 @@ class Training:
         module = self.imported.module.eval()
         correct = 0
         with torch.inference_mode():
-            for x, y in batches(split, max(self.settings.batch_size, 256)):
+            for x, y in batches(split, self.settings.batch_size):
                 scores = module(self.tensor(x), weights=weights)[0].flatten(1)
                 correct += int((scores.argmax(1) == self.tensor(y)).sum())
         return correct / len(split)
@@ -227,7 +230,10 @@ class Training:
         moves = {n: torch.zeros_like(t) for n, t in statistics.items()}
         count = 0
         with torch.no_grad():
-            sample = np.arange(min(len(self.data.train), BN_REFRESH_SAMPLES))
+            rng = np.random.default_rng(
+                _seed(self.settings.seed, "statistics")
+            )  # stored samples may be sorted by class
+            sample = rng.permutation(len(self.data.train))[:BN_REFRESH_SAMPLES]
             for x, _ in batches(self.data.train, min(self.settings.batch_size, len(sample)), sample, drop_last=True):
                 module(self.tensor(x), weights=weights)
                 for name, t in statistics.items():
@@ -272,7 +278,8 @@ def batch_norm_momenta(imported: ImportedModel) -> dict[str, float]:
     for node in imported.proto.graph.node:
         if node.op_type == "BatchNormalization":
             momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
-            momenta |= {n: momentum for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
+            if momentum < 1:  # with 1, statistics are fixed
+                momenta |= {n: momentum for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
     restored = imported.restored.norms
     return momenta | {n: restore_bn.MOMENTUM for norm in restored for n in (norm.mean, norm.variance)}
 

@@ -21,7 +21,7 @@ from ltp_pipeline.stages.report.intervals import paired_interval
 if TYPE_CHECKING:
     from ltp_pipeline.records import Array
 
-BATCH = 256
+BATCH = 64
 LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
 PARITY_SAMPLES = 64
