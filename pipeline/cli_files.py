@@ -109,13 +109,16 @@ def export(
 def handoff(
     folder: opt.RunArgument,
     out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline.gates import read_report
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.workspace import REPORT_JSON
 
-    typer.echo(stage.run(read_report(folder / REPORT_JSON), folder, out or folder / stage.FOLDER))
+    target = stage.run(read_report(folder / REPORT_JSON), folder, out or folder / stage.FOLDER)
+    _print_path(target, as_json, quiet)
 
 
 def unpack(
