@@ -52,16 +52,17 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
     workspace = Workspace(out, progress)
     file = import_model.read(model)
     training = _prepare(file, settings, workspace)
-    going_on = workspace.open(_identity(file, training.data, settings), fresh)
-    workspace.remember_inputs(model, settings)
-    if going_on and workspace.done("report") == _asked(settings) and workspace.path(REPORT_JSON).is_file():
-        progress.say(f"{out} is finished already; the gates are judged again")
-        return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
-    if going_on:
-        progress.say(f"Going on with the run in {out}")
-    else:
-        _warn(training)
-    return _concluded(_train_and_prove(training, settings), settings, workspace)
+    with workspace.held():
+        going_on = workspace.open(_identity(file, training.data, settings), fresh)
+        workspace.remember_inputs(model, settings)
+        if going_on and workspace.done("report") == _asked(settings) and workspace.path(REPORT_JSON).is_file():
+            progress.say(f"{out} is finished already; the gates are judged again")
+            return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
+        if going_on:
+            progress.say(f"Going on with the run in {out}")
+        else:
+            _warn(training)
+        return _concluded(_train_and_prove(training, settings), settings, workspace)
 
 
 def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
@@ -110,14 +111,15 @@ def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] =
     training = _prepare(file, settings, workspace)
     identity = _identity(file, training.data, settings)
     parent.require_same(identity)
-    if workspace.open({**identity, "entry": number}):
-        progress.say(f"Going on in {workspace.root}")
 
     def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
         del original
         return entry, choose.finish(entry, training, settings.train.finetune_epochs), [f"entry {number} of the trail"]
 
-    return _concluded(_prove(training, settings, learned, finished), settings, workspace)
+    with workspace.held():
+        if workspace.open({**identity, "entry": number}):
+            progress.say(f"Going on in {workspace.root}")
+        return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 
 def _train_and_prove(training: Training, settings: Settings) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,11 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_bytes, write_json
 from ltp_pipeline.progress import Reporter, SilentReporter
+
+try:
+    import fcntl
+except ImportError:  # a system without file locks of this kind
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +34,7 @@ LOG = "log.jsonl"
 _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
+_LOCK = ".lock"
 
 
 class Workspace:
@@ -39,17 +46,37 @@ class Workspace:
         self.parent = parent  # the run whose trail this one goes on from
         self._manifest: dict[str, Any] = {}
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out of the directory while this one works in it; a foreign folder is refused."""
+        self._refuse_foreign()
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / _LOCK).open("a")
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self.root}: {error.strerror}", "give a writable folder with --out"
+            ) from None
+        with lock:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise InputError(
+                        f"another process is at work in {self.root}", "wait for it, or give another --out"
+                    ) from None
+            yield
+
     def open(self, identity: Mapping[str, Any], fresh: bool = False) -> bool:
         """Take the directory for a run of this identity; True when an earlier run of the same goes on."""
-        if fresh:
-            self._clear()
+        self._refuse_foreign()
         path = self.root / MANIFEST
+        if fresh and path.is_file():
+            self._clear()
         if path.is_file():
             self._manifest = self._read_manifest()
             self.require_same(identity)
             return True
-        if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
-            raise InputError(f"{self.root} is not empty and holds no run", "give an empty or new folder with --out")
         self._manifest = {"identity": dict(identity), "done": {}}
         self._write_manifest()
         return False
@@ -172,18 +199,19 @@ class Workspace:
     def _state_path(self, name: str) -> Path:
         return self.root / _STATE / f"{name}.safetensors"
 
-    def _clear(self) -> None:
-        """Remove an earlier run, and nothing that is not one."""
-        if not self.root.exists():
+    def _refuse_foreign(self) -> None:
+        """Leave alone what is no run; hidden files are what an interrupted write left."""
+        if not self.root.exists() or (self.root / MANIFEST).is_file():
             return
-        if not (self.root / MANIFEST).is_file():
-            if self.root.is_dir() and not any(self.root.iterdir()):
-                return
-            raise InputError(f"{self.root} holds no run, so --fresh does not empty it", "give another --out")
-        for entry in self.root.iterdir():
+        if not self.root.is_dir() or any(not entry.name.startswith(".") for entry in self.root.iterdir()):
+            raise InputError(f"{self.root} is not empty and holds no run", "give an empty or new folder with --out")
+
+    def _clear(self) -> None:
+        """Remove an earlier run; the manifest last, so that a clearing that was interrupted can be done again."""
+        for entry in sorted(self.root.iterdir(), key=lambda e: e.name == MANIFEST):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
-            else:
+            elif entry.name != _LOCK:
                 entry.unlink()
 
     def _read_manifest(self) -> dict[str, Any]:
