@@ -12,6 +12,7 @@ from ltp_pipeline.exporters import dense, packed, sparse
 from ltp_pipeline.exporters.decoding import read_tensors, to_dense
 from ltp_pipeline.exporters.metadata import labels, stamp
 from ltp_pipeline.exporters.proof import check_labels, verify
+from ltp_pipeline.exporters.scan import Scan
 from ltp_pipeline.exporters.storage import load, save
 from ltp_pipeline.exporters.tensors import with_tensors
 
@@ -33,6 +34,7 @@ FORMATS: dict[str, Format] = {
 __all__ = [
     "FORMATS",
     "Format",
+    "Scan",
     "check_labels",
     "labels",
     "load",

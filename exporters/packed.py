@@ -3,6 +3,7 @@
 Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
 """
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from onnx import ModelProto, TensorProto
 from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
 from ltp_pipeline.exporters.dense import tidy
 from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member
+from ltp_pipeline.exporters.scan import Scan, nonzeros
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
@@ -29,15 +31,16 @@ class _Kernel:
 
     name: str
     tensor: TensorProto
-    kept: lossy.Rounded
-    where: Array
+    kept: str  # which kind of values
+    scale: Array | None
+    values: Array  # the nonzeros
     gaps: Array
     costs: Sequence[float]  # bytes for each of KINDS, then for dense
 
     @property
     def group(self) -> tuple[int, str]:
         """Only tensors of the same type can be decoded together."""
-        return self.tensor.data_type, self.kept.values
+        return self.tensor.data_type, self.kept
 
 
 def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
@@ -48,7 +51,8 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
     """
     lossy.check(values)
     opset = packed_graph.opset_of(model)
-    prepared = [_prepare(model, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
+    scan = Scan.of(model, kernels)
+    prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
     parts, decoder = list[TensorProto](), Decoder()
     for index, (kind, members) in enumerate(_groups(prepared)):
         group, stored = _store(index, kind, members)
@@ -57,7 +61,7 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
             decoder, parts = both, parts + stored
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
-    tidy(copy, kernels)
+    tidy(copy, scan)
     if packed:
         copy.graph.initializer.extend([*decoder.constants.values(), *parts])
         tensors.raise_ir_version(copy, IR_VERSION)
@@ -80,15 +84,19 @@ def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[s
     }
 
 
-def _prepare(model: ModelProto, name: str, tensor: TensorProto, values: str) -> _Kernel:
-    array = tensors.to_array(tensor, name)
-    kept = lossy.rounded(array, values, lossy.output_axis(model.graph, name) % array.ndim)
-    where = tensors.nonzero(kept.stored)
-    gaps = packed_codec.gaps_of(where)
-    sizes = packed_codec.sizes(gaps, array.size)
-    scale = 0 if kept.scale is None else kept.scale.nbytes
-    costs = [sizes[k][0] + sizes[k][1] * kept.stored.dtype.itemsize + scale + _overhead(k)[1] for k in KINDS]
-    return _Kernel(name, tensor, kept, where, gaps, [*costs, float(array.nbytes)])
+def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel:
+    kept, scale = "own", None
+    if values == "own":
+        found = scan.nonzeros(name, tensor)
+    else:
+        axis = lossy.output_axis(scan.model.graph, name) % len(tensor.dims)
+        rounded = lossy.rounded(tensors.to_array(tensor, name), values, axis)
+        kept, scale, found = rounded.values, rounded.scale, nonzeros(rounded.stored)
+    gaps = packed_codec.gaps_of(found.where)
+    sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
+    once = 0 if scale is None else scale.nbytes
+    costs = [sizes[k][0] + sizes[k][1] * found.values.dtype.itemsize + once + _overhead(k)[1] for k in KINDS]
+    return _Kernel(name, tensor, kept, scale, found.values, gaps, [*costs, float(tensors.byte_size(tensor))])
 
 
 def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
@@ -103,7 +111,7 @@ def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
                     yield kind, together
                     together, codes = [], 0
                 together.append(kernel)
-                codes += kernel.where.size
+                codes += kernel.gaps.size
             if together:
                 yield kind, together
 
@@ -151,7 +159,7 @@ def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kerne
 def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:
     """A group and the tensors that hold it."""
     data_type, values = kernels[0].group
-    coded = [packed_codec.encode(kind, k.gaps, k.kept.stored.reshape(-1)[k.where], k.kept.stored.size) for k in kernels]
+    coded = [packed_codec.encode(kind, k.gaps, k.values, math.prod(k.tensor.dims)) for k in kernels]
     members = [Member(k.name, tuple(k.tensor.dims), codes.size) for k, (codes, _) in zip(kernels, coded, strict=True)]
     group = Group(index, kind, data_type, values, tuple(members))
     codes = packed_codec.pack(kind, np.concatenate([codes for codes, _ in coded]))
@@ -160,6 +168,6 @@ def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, li
     stored_type = lossy.DATA_TYPES.get(values, data_type)
     for nth, (kernel, (_, stored)) in enumerate(zip(kernels, coded, strict=True)):
         parts.append(tensors.make(group.name(lossy.PARTS[values], nth), stored_type, stored, like=kernel.tensor))
-        if kernel.kept.scale is not None:
-            parts.append(tensors.make(group.name("scale", nth), data_type, kernel.kept.scale))
+        if kernel.scale is not None:
+            parts.append(tensors.make(group.name("scale", nth), data_type, kernel.scale))
     return group, parts

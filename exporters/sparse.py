@@ -13,6 +13,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.dense import tidy
+from ltp_pipeline.exporters.scan import Nonzeros, Scan
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 6
@@ -26,31 +27,31 @@ def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
     also a graph input loses the input, because a sparse initializer may not be one.
     """
+    scan = Scan.of(model, kernels)
     outputs = {value.name for value in model.graph.output}
     stored = {n: t for n, t in tensors.stored(model.graph).items() if n in kernels and n not in outputs}
-    encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(name, tensor))}
+    encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(scan, name, tensor))}
     copy = tensors.copy_model(model, drop=encoded)
-    tidy(copy, kernels)
-    for name, (values, where) in encoded.items():
+    tidy(copy, scan)
+    for name, found in encoded.items():
         entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
         entry.values.name, entry.values.doc_string = name, stored[name].doc_string
-        tensors.store(entry.values, stored[name].data_type, values)
-        tensors.store(entry.indices, TensorProto.INT64, where)
+        tensors.store(entry.values, stored[name].data_type, found.values)
+        tensors.store(entry.indices, TensorProto.INT64, found.where)
     if encoded:
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, encoded)
     return copy
 
 
-def _smaller(name: str, tensor: TensorProto) -> tuple[Array, Array] | None:
-    """The nonzeros of a tensor and where they are; None where dense is no larger."""
+def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:
+    """The nonzeros of a tensor; None where dense is no larger."""
     if tensor.data_type not in tensors.FLOATS or not tensor.dims or 0 in tensor.dims:
         return None
-    array = tensors.to_array(tensor, name)
-    where = tensors.nonzero(array)
-    if where.size * (8 + array.dtype.itemsize) + HEADER >= array.nbytes:
+    found = scan.nonzeros(name, tensor)
+    if found.where.size * (8 + found.values.dtype.itemsize) + HEADER >= tensors.byte_size(tensor):
         return None
-    return array.reshape(-1)[where], where
+    return found
 
 
 def encoded_names(model: ModelProto) -> list[str]:

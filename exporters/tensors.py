@@ -152,14 +152,17 @@ def nonzero(array: Array) -> Array:
 
 def without_negative_zero(array: Array) -> Array:
     """The same values with -0.0 as 0.0; the array itself when there is none."""
-    # The bits of -0.0, read as an integer, are the smallest integer there is.
-    integers = bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
-    smallest = np.iinfo(integers.dtype).min
-    if not integers.size or integers.min() != smallest:
+    if not has_negative_zero(array):
         return array
     cleaned = array.copy()
-    cleaned[integers == smallest] = 0
+    cleaned[cleaned == 0] = 0
     return cleaned
+
+
+def has_negative_zero(array: Array) -> bool:
+    """Whether there is a -0.0, whose bits, read as an integer, are the smallest integer there is."""
+    integers = bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
+    return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 
 
 def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:

@@ -85,10 +85,10 @@ class MethodSettings(Section):
 
 
 class ModelSettings(Section):
-    """How the model is read: `simplify` says when onnxsim may rewrite the graph; auto: only where it must."""
+    """How the model is read: when onnxsim may rewrite the graph, and whether folded norms come back for training."""
 
     simplify: Literal["auto", "always", "never"] = "auto"
-    restore_bn: bool = False
+    restore_bn: bool = True
 
 
 class KernelSettings(Section):

@@ -1,4 +1,4 @@
-"""Write docs/operators.md: what the importer can run, from its registry and ONNX's own node cases."""
+"""Write docs/operators.md, and the list that `inspect` reads: what the importer can run, from its registry."""
 
 import sys
 from collections import Counter
@@ -9,7 +9,7 @@ from onnx import defs
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' own module
 
-from ltp_pipeline.stages.import_model import functions, registry  # noqa: E402
+from ltp_pipeline.stages.import_model import functions, registry, support  # noqa: E402
 from tests.conformance import node_cases  # noqa: E402
 
 TARGET = ROOT / "docs" / "operators.md"
@@ -83,4 +83,6 @@ def _onnx_version() -> str:
 if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(table(), encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
+    shipped = ROOT / "stages" / "import_model" / support.TABLE
+    shipped.write_text(support.render(), encoding="utf-8")
+    print(f"wrote {TARGET.relative_to(ROOT)} and {shipped.relative_to(ROOT)}")

@@ -14,7 +14,20 @@ from tests.support.cli import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.main.get_command(app).commands
-CONTRACT = ("run", "demo", "inspect", "validate", "trail", "pick", "export", "report", "gate", "compare", "unpack", "handoff")
+CONTRACT = (
+    "run",
+    "demo",
+    "inspect",
+    "validate",
+    "trail",
+    "pick",
+    "export",
+    "report",
+    "gate",
+    "compare",
+    "unpack",
+    "handoff",
+)
 
 
 def options(name: str) -> set[str]:

@@ -1,0 +1,60 @@
+"""Kernels looked through once: what is not zero, where, and whether there is a -0.0 to clean."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from onnx import ModelProto, TensorProto
+
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.tensors import Array
+
+
+@dataclass(frozen=True)
+class Nonzeros:
+    """What a tensor holds apart from zeros, flat and in order."""
+
+    where: Array
+    values: Array
+    negative_zeros: bool
+
+
+class Scan(Collection[str]):
+    """Names of kernels that several formats are to be made of, in place of the plain names.
+
+    Each kernel is looked through when a format first asks for it, so the model must not change in between.
+    """
+
+    def __init__(self, model: ModelProto, names: Collection[str]) -> None:
+        self.model = model
+        self._names = dict.fromkeys(names)
+        self._found: dict[str, Nonzeros] = {}
+
+    @classmethod
+    def of(cls, model: ModelProto, kernels: Collection[str]) -> "Scan":
+        """The scan that is given, or a new one where plain names or those of another model are."""
+        return kernels if isinstance(kernels, cls) and kernels.model is model else cls(model, kernels)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def nonzeros(self, name: str, tensor: TensorProto) -> Nonzeros:
+        """What the tensor of this name in the model's own graph holds."""
+        if name not in self._found:
+            self._found[name] = nonzeros(tensors.to_array(tensor, name))
+        return self._found[name]
+
+    def without_negative_zeros(self) -> set[str]:
+        """The kernels that were looked through and have none."""
+        return {name for name, found in self._found.items() if not found.negative_zeros}
+
+
+def nonzeros(array: Array) -> Nonzeros:
+    """Look through one array; NaN is not zero, -0.0 is."""
+    where = tensors.nonzero(array)
+    return Nonzeros(where, array.reshape(-1)[where], tensors.has_negative_zero(array))
