@@ -27,8 +27,9 @@ def top(kind: str) -> int:
 
 def gaps_of(where: Array) -> Array:
     """The distance of each ascending position to the one before, of the first to zero."""
-    gaps = where.astype(np.int32)
-    gaps[1:] -= gaps[:-1].copy()
+    gaps = np.empty(where.size, np.int32)
+    gaps[:1] = where[:1]
+    np.subtract(where[1:], where[:-1], out=gaps[1:], casting="same_kind")
     return gaps
 
 
@@ -36,7 +37,7 @@ def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
     """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take."""
     found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
     # No code bridges anything shorter, which is nearly all there is.
-    long = gaps[gaps >= top("4f")]
+    long = gaps[np.flatnonzero(gaps >= top("4f"))]  # a boolean index takes several times as long
     zeros = long - 1
     zeros[:1] += bool(long.size and gaps[0] >= top("4f"))
     for kind in GAPS:
@@ -55,7 +56,7 @@ def encode(kind: str, gaps: Array, values: Array, size: int) -> tuple[Array, Arr
         return np.packbits(present, bitorder="little"), _after_zero(values)
     if kind in QUICK:
         codes, bridged = _codes(gaps, kind)
-        return codes, np.insert(values, bridged, 0) if bridged.size else values
+        return codes, _with(values, bridged, 0)
     zeros = gaps - 1
     zeros[:1] += 1
     return _codes(zeros, kind)[0], _after_zero(values)
@@ -68,7 +69,18 @@ def _codes(steps: Array, kind: str) -> tuple[Array, Array]:
     bridges = _bridges(steps[long], kind)
     codes[long] = steps[long] - bridges * top(kind)
     bridged = np.repeat(long, bridges)
-    return (np.insert(codes, bridged, top(kind)) if bridged.size else codes), bridged
+    return _with(codes, bridged, top(kind)), bridged
+
+
+def _with(entries: Array, before: Array, what: int) -> Array:
+    """Entries with another put before some of them: np.insert without its care for unsorted places."""
+    if not before.size:
+        return entries
+    own = np.ones(entries.size + before.size, bool)
+    own[before + np.arange(before.size)] = False
+    longer = np.full(own.size, what, entries.dtype)
+    longer[own] = entries
+    return longer
 
 
 def _bridges(steps: Array, kind: str) -> Array:

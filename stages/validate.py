@@ -13,12 +13,16 @@ import numpy as np
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import DataSettings, KernelSettings
-from ltp_pipeline.data import Data, Split, batches, open_data
+from ltp_pipeline.data import Data, Split, batches, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.records import Accuracy, ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.report.intervals import paired_interval
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from ltp_pipeline.records import Array
 
 BATCH = 64
@@ -53,6 +57,14 @@ class Session:
         self.half = first.type == "tensor(float16)"
         size = first.shape[0] if first.shape else None
         self.fixed_batch = size if isinstance(size, int) else None
+
+    def classes(self, split: Split) -> int:
+        """How many classes the first output scores for a sample."""
+        try:
+            return int(self.scores(split.read(np.arange(1))).shape[1])
+        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
+            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise InputError(f"onnxruntime does not run the model on this data: {line}", "check the data") from None
 
     def scores(self, x: Array) -> Array:
         """First output for a batch of any size, one row per sample."""
@@ -111,7 +123,11 @@ def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS)
 
 def count_in_file(path: Path, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
     """Sparsity as the file itself says, and the nonzeros of each kernel."""
-    tensors = exporters.read_tensors(exporters.load(path), kernels)
+    return _count(exporters.load(path), kernels)
+
+
+def _count(model: ModelProto, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
+    tensors = exporters.read_tensors(model, kernels)
     nonzeros = {name: int(np.count_nonzero(tensors[name])) for name in kernels}
     return Sparsity(sum(tensors[n].size for n in kernels), sum(nonzeros.values())), nonzeros
 
@@ -171,14 +187,17 @@ def validate(
     provider: str = PROVIDER,
 ) -> dict[str, Any]:
     """Measure any file on the test split, and beside another one if given."""
-    from ltp_pipeline.stages import import_model
-
     file = import_model.read(model)
-    kernels = [k.name for k in import_model.build(file, KernelSettings()).kernels]
+    if len(file.inputs) != 1:
+        raise InputError(
+            f"the model has {len(file.inputs)} inputs and the data give one", "give a model with one input"
+        )
+    kernels = [k.name for k in find_kernels(file.proto.graph, KernelSettings())]
     opened = open_data(data, file.inputs[0], seed)
     session = Session(Path(model), provider)
+    check_labels(opened, session.classes(opened.test))
     accuracy, correct = measure(session, opened.test)
-    counted, _ = count_in_file(Path(model), kernels) if kernels else (None, {})
+    counted = _count(file.proto, kernels)[0] if kernels else None
     result: dict[str, Any] = {
         "path": str(model),
         "accuracy": asdict(accuracy),

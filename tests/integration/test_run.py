@@ -230,3 +230,50 @@ def test_a_pruned_model_goes_on_from_its_zeros(finished: Path, tmp_path: Path, c
     after = kernels_of(tmp_path / "run" / "model.dense.onnx")
     assert all(not np.any(after[name][before[name] == 0]) for name in before)
     assert sum(map(np.count_nonzero, after.values())) < sum(map(np.count_nonzero, before.values()))
+
+
+def test_validate_refuses_labels_the_model_does_not_score(finished: Path, tmp_path: Path, capsys):
+    arrays = dict(np.load(finished / "digits.npz"))
+    arrays["y_test"] = arrays["y_test"] + 5
+    np.savez(tmp_path / "data.npz", **arrays)
+    result = invoke(capsys, "validate", finished / "model.onnx", "--data", tmp_path / "data.npz")
+    assert result.code == 3
+    assert result.err.startswith("error: ")
+
+
+def test_pick_finishes_another_entry_in_a_folder_of_its_own(finished: Path, capsys):
+    result = invoke(capsys, "pick", finished / "run", 1, "--export", "dense", "--json", "--quiet")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["run"].endswith("pick-001")
+    assert [e["entry"] for e in report["trail"] if e["chosen"]] == [1]
+    kernels = kernels_of(finished / "run" / "pick-001" / "model.dense.onnx")
+    assert report["pruned"]["nonzeros"] == sum(np.count_nonzero(w) for w in kernels.values())
+    assert report["pruned"]["compression"] == pytest.approx(report["trail"][0]["compression"])
+
+
+def test_trail_lists_entries_and_marks_the_best(finished: Path, capsys):
+    entries = json.loads(invoke(capsys, "trail", finished / "run", "--json").out)
+    assert [e["entry"] for e in entries] == [1, 2]
+    assert entries[-1]["pareto"]  # nothing is sparser than the last
+    assert "*" in invoke(capsys, "trail", finished / "run").out
+
+
+def test_unpack_gives_back_the_dense_weights(finished: Path, tmp_path: Path, capsys):
+    assert invoke(capsys, "unpack", finished / "run" / "model.packed.onnx", "--out", tmp_path / "plain.onnx").code == 0
+    expected, found = kernels_of(finished / "run" / "model.dense.onnx"), kernels_of(tmp_path / "plain.onnx")
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+
+
+def test_another_format_is_exported_later_without_training(finished: Path, tmp_path: Path, capsys):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "copy")
+    (tmp_path / "copy" / "run" / "model.dense.onnx").unlink()
+    before = (finished / "run" / "model.sparse.onnx").read_bytes()
+    arguments = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--max-drop", 0.5)
+    run = tmp_path / "copy" / "run"
+    assert invoke(capsys, "run", tmp_path / "copy" / "model.onnx", "--out", run, *arguments).code == 0
+    assert invoke(capsys, "export", run, "--format", "dense").code == 0
+    assert (run / "model.dense.onnx").is_file()
+    assert (run / "model.sparse.onnx").read_bytes() == before
