@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 from ltp_pipeline.exporters import dense, packed, sparse
 from ltp_pipeline.exporters.decoding import read_tensors, to_dense
+from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.metadata import labels, stamp
 from ltp_pipeline.exporters.proof import check_labels, verify
 from ltp_pipeline.exporters.scan import Scan
@@ -19,20 +20,26 @@ from ltp_pipeline.exporters.tensors import with_tensors
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write a model: `encode(model, kernels)` takes final dense weights and returns a new model."""
+    """A way to write a model: `encode(model, kernels)` takes final dense weights and returns a new model.
+
+    `draft` does the same for `save` alone, in less time: the large tensors are not copied into the new model. Give both
+    a `Scan` in place of the kernels' names, and several formats look through the weights only once.
+    """
 
     name: str
     file_name: str
     encode: Callable[..., ModelProto]
+    draft: Callable[..., Draft]
 
 
 FORMATS: dict[str, Format] = {
-    name: Format(name, f"model.{name}.onnx", module.encode)
+    name: Format(name, f"model.{name}.onnx", module.encode, module.draft)
     for name, module in (("sparse", sparse), ("packed", packed), ("dense", dense))
 }
 
 __all__ = [
     "FORMATS",
+    "Draft",
     "Format",
     "Scan",
     "check_labels",

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from onnx import ModelProto
 
 from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.draft import LARGE, Draft
 from ltp_pipeline.exporters.scan import Scan
 
 
@@ -16,11 +17,23 @@ def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     return copy
 
 
-def tidy(model: ModelProto, kernels: Scan) -> None:
-    """Turn -0.0 into 0.0 in the kernels that are stored plainly; those without one are not copied out to be seen."""
-    clean = kernels.without_negative_zeros()
-    for graph in tensors.graphs(model.graph):
-        known = clean if graph is model.graph else ()
+def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
+    """The same, the large tensors still in the original."""
+    scan = Scan.of(model, kernels)
+    outside = {
+        tensor.name: tensor
+        for tensor in model.graph.initializer
+        if tensors.byte_size(tensor) >= LARGE and tensor.HasField("raw_data") and not scan.negative_zeros(tensor)
+    }
+    copy = tensors.copy_model(model, empty=outside)
+    tidy(copy, scan, outside)
+    return Draft(copy, dict(outside))
+
+
+def tidy(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
+    """Turn -0.0 into 0.0 in the kernels that are stored plainly; those known to be `clean` are not looked at."""
+    for nested, graph in enumerate(tensors.graphs(model.graph)):
+        known = () if nested else {*clean, *kernels.clean()}
         for name, tensor in tensors.stored(graph).items():
             if name in kernels and name not in known and tensor.data_type in tensors.FLOATS:
                 array = tensors.to_array(tensor, name)

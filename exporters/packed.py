@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
 from ltp_pipeline.exporters.dense import tidy
+from ltp_pipeline.exporters.draft import Draft, put
 from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member
 from ltp_pipeline.exporters.scan import Scan, nonzeros
 from ltp_pipeline.exporters.tensors import Array
@@ -44,7 +45,12 @@ class _Kernel:
 
 
 def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
-    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does.
+    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does."""
+    return draft(model, kernels, values).filled()
+
+
+def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> Draft:
+    """The same, the large tensors beside the copy.
 
     A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse format. `values` "fp16"
     and "int8" round what is stored, and the label ltp.values says so.
@@ -53,9 +59,9 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
     opset = packed_graph.opset_of(model)
     scan = Scan.of(model, kernels)
     prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
-    parts, decoder = list[TensorProto](), Decoder()
+    parts, decoder, content = list[TensorProto](), Decoder(), dict[str, Array]()
     for index, (kind, members) in enumerate(_groups(prepared)):
-        group, stored = _store(index, kind, members)
+        group, stored = _store(index, kind, members, content)
         both = decoder.merged(packed_graph.decoder(group, opset))
         if _smaller(stored, both.bytes - decoder.bytes, members):
             decoder, parts = both, parts + stored
@@ -68,7 +74,7 @@ def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> 
         tensors.drop_inputs(copy.graph, packed)
         if values != "own":
             metadata.stamp(copy, values=values)
-    return copy
+    return Draft(copy, dict(content))
 
 
 def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
@@ -156,18 +162,22 @@ def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kerne
     return packed < sum(kernel.costs[DENSE] for kernel in kernels)
 
 
-def _store(index: int, kind: str, kernels: Sequence[_Kernel]) -> tuple[Group, list[TensorProto]]:
-    """A group and the tensors that hold it."""
+def _store(
+    index: int, kind: str, kernels: Sequence[_Kernel], content: dict[str, Array]
+) -> tuple[Group, list[TensorProto]]:
+    """A group and the tensors that hold it, the values of large ones in `content`."""
     data_type, values = kernels[0].group
     coded = [packed_codec.encode(kind, k.gaps, k.values, math.prod(k.tensor.dims)) for k in kernels]
     members = [Member(k.name, tuple(k.tensor.dims), codes.size) for k, (codes, _) in zip(kernels, coded, strict=True)]
     group = Group(index, kind, data_type, values, tuple(members))
     codes = packed_codec.pack(kind, np.concatenate([codes for codes, _ in coded]))
     code_type = TensorProto.UINT16 if codes.dtype == np.uint16 else TensorProto.UINT8
-    parts = [tensors.make(group.name(kind), code_type, codes)]
+    parts = [TensorProto(name=group.name(kind))]
+    put(parts[0], code_type, codes, content, parts[0].name)
     stored_type = lossy.DATA_TYPES.get(values, data_type)
     for nth, (kernel, (_, stored)) in enumerate(zip(kernels, coded, strict=True)):
-        parts.append(tensors.make(group.name(lossy.PARTS[values], nth), stored_type, stored, like=kernel.tensor))
+        parts.append(tensors.named(group.name(lossy.PARTS[values], nth), kernel.tensor))
+        put(parts[-1], stored_type, stored, content, parts[-1].name)
         if kernel.scale is not None:
             parts.append(tensors.make(group.name("scale", nth), data_type, kernel.scale))
     return group, parts

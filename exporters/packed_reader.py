@@ -1,5 +1,6 @@
 """Packed files read back. The decoding nodes are written anew, and nothing that differs from them is taken."""
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -70,8 +71,8 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     data_type = initializers[first].data_type if values == "own" else cast_to
     sizes = _split_sizes(users.get(shell.name("c"), NodeProto()), initializers)
     if not sizes:
-        codes = tensors.to_array(initializers[match[0]])
-        sizes = [codes.size + codes.size // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), codes.size + 1)]
+        stored = math.prod(initializers[match[0]].dims)
+        sizes = [stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)]
     if len(sizes) < len(members):
         raise _edited(match[0])
     members = [replace(member, codes=size) for member, size in zip(members, sizes, strict=False)]

@@ -49,8 +49,15 @@ class Scan(Collection[str]):
             self._found[name] = nonzeros(tensors.to_array(tensor, name))
         return self._found[name]
 
-    def without_negative_zeros(self) -> set[str]:
-        """The kernels that were looked through and have none."""
+    def negative_zeros(self, tensor: TensorProto) -> bool:
+        """Whether an initializer is a kernel with a -0.0."""
+        if tensor.name in self._found:
+            return self._found[tensor.name].negative_zeros
+        floats = tensor.name in self._names and tensor.data_type in tensors.FLOATS
+        return floats and tensors.has_negative_zero(tensors.to_array(tensor))
+
+    def clean(self) -> set[str]:
+        """The kernels that were looked through and have no -0.0."""
         return {name for name, found in self._found.items() if not found.negative_zeros}
 
 

@@ -13,6 +13,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.dense import tidy
+from ltp_pipeline.exporters.draft import Draft, put
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
 from ltp_pipeline.exporters.tensors import Array
 
@@ -22,7 +23,12 @@ AGAIN = "get the file again from where it came from, or export it again"
 
 
 def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
-    """Copy a model with its kernels sparse where that makes the file smaller.
+    """Copy a model with its kernels sparse where that makes the file smaller."""
+    return draft(model, kernels).filled()
+
+
+def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
+    """The same, the large tensors beside the copy.
 
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
     also a graph input loses the input, because a sparse initializer may not be one.
@@ -33,15 +39,16 @@ def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(scan, name, tensor))}
     copy = tensors.copy_model(model, drop=encoded)
     tidy(copy, scan)
+    values, indices = dict[str, Array](), dict[str, Array]()
     for name, found in encoded.items():
         entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
         entry.values.name, entry.values.doc_string = name, stored[name].doc_string
-        tensors.store(entry.values, stored[name].data_type, found.values)
-        tensors.store(entry.indices, TensorProto.INT64, found.where)
+        put(entry.values, stored[name].data_type, found.values, values, name)
+        put(entry.indices, TensorProto.INT64, found.where, indices, name)
     if encoded:
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, encoded)
-    return copy
+    return Draft(copy, dict(values), indices)
 
 
 def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, every_tensor
 from ltp_pipeline.exporters.wire import Piece, content, pieces, size
 
@@ -90,21 +91,23 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
     return source
 
 
-def save(model: ModelProto, path: Path) -> None:
+def save(model: ModelProto | Draft, path: Path) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
     More than 2 GB, or a model that had external data when it was loaded: the weights go to `<name>.data` beside it.
     """
     path = Path(path)
-    if not _goes_outside(model):
-        _write(path, pieces(model))
+    draft = model if isinstance(model, Draft) else Draft(model)
+    if not _goes_outside(draft.model):
+        _write(path, pieces(draft))
         return
+    model = draft.filled()
     beside = path.with_name(f"{path.name}.data")
     model, data = _with_external_data(model, beside.name)
     # An older model of this name must not meet the new data, should we be stopped between the two.
     path.unlink(missing_ok=True)
     _write(beside, data)
-    _write(path, pieces(model))
+    _write(path, pieces(Draft(model)))
 
 
 def _goes_outside(model: ModelProto) -> bool:

@@ -117,8 +117,14 @@ def fill(tensor: TensorProto, array: Array) -> None:
         )
     for field in _DATA:
         tensor.ClearField(field)
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
-    tensor.raw_data = np.ascontiguousarray(array, dtype).tobytes()
+    tensor.raw_data = little_endian(
+        array.astype(helper.tensor_dtype_to_np_dtype(tensor.data_type), copy=False)
+    ).tobytes()
+
+
+def little_endian(array: Array) -> Array:
+    """The same values as files have them, without gaps."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
 
 
 def store(tensor: TensorProto, data_type: int, array: Array) -> None:
@@ -130,10 +136,16 @@ def store(tensor: TensorProto, data_type: int, array: Array) -> None:
 
 def make(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> TensorProto:
     """A new tensor; `like` passes on the doc string and where the tensor was kept in the original."""
+    tensor = named(name, like)
+    store(tensor, data_type, array)
+    return tensor
+
+
+def named(name: str, like: TensorProto | None = None) -> TensorProto:
+    """A new tensor without values."""
     tensor = TensorProto(name=name)
     if like is not None:
         copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment"})
-    store(tensor, data_type, array)
     return tensor
 
 
@@ -179,8 +191,13 @@ def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None
                 setattr(target, name, value)
 
 
-def copy_model(model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = ()) -> ModelProto:
-    """Copy a model without the tensors of these names (and the nodes that make them); `first` go before its nodes."""
+def copy_model(
+    model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = (), empty: Collection[str] = ()
+) -> ModelProto:
+    """Copy a model without the tensors of these names (and the nodes that make them); `first` go before its nodes.
+
+    The initializers in `empty` come without their values.
+    """
     copy = ModelProto()
     copy_fields(model, copy, skip={"graph"})
     copy.graph.SetInParent()
@@ -190,7 +207,9 @@ def copy_model(model: ModelProto, drop: Collection[str] = (), first: Collection[
         if not any(output in drop for output in node.output):
             copy.graph.node.add().CopyFrom(node)
     for tensor in model.graph.initializer:
-        if tensor.name not in drop:
+        if tensor.name in empty:
+            copy_fields(tensor, copy.graph.initializer.add(), skip=_DATA)
+        elif tensor.name not in drop:
             copy.graph.initializer.add().CopyFrom(tensor)
     for sparse in model.graph.sparse_initializer:
         if sparse.values.name not in drop:

@@ -49,6 +49,9 @@ def run(
     finetune_epochs: Annotated[int | None, typer.Option(help="Epochs of fine-tuning.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    distill: Annotated[
+        float | None, typer.Option(help="Share of the loss learned from the original's outputs.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
@@ -84,7 +87,7 @@ def run(
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "seed", "device")
+    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device")
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,

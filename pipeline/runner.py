@@ -197,6 +197,9 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
     if settings.model.restore_bn:
         imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
         training = replace(training, imported=imported)
+    if settings.train.distill:
+        teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
+        training = replace(training, teacher=teacher)
     return training
 
 

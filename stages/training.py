@@ -29,6 +29,7 @@ from ltp_pipeline.workspace import Workspace
 
 SAVE_EVERY_SECONDS = 120.0
 BN_REFRESH_SAMPLES = 4096
+SOFTNESS = 4.0  # temperature of distillation
 
 
 class Phase(Protocol):
@@ -80,10 +81,17 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def class_loss(outputs: Tensor, labels: Tensor, probabilities: bool) -> Tensor:
-    """Cross-entropy; a graph that ends in Softmax gives probabilities, whose logarithm serves as scores."""
+def class_scores(outputs: Tensor, probabilities: bool) -> Tensor:
+    """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
     scores = outputs.flatten(1)
-    return F.cross_entropy(scores.clamp_min(1e-12).log() if probabilities else scores, labels)
+    return scores.clamp_min(1e-12).log() if probabilities else scores
+
+
+def distilled_loss(scores: Tensor, labels: Tensor, taught: Tensor, share: float) -> Tensor:
+    """Cross-entropy with the labels, and the divergence from a teacher's softened outputs (Hinton et al., 2015)."""
+    soft, wanted = (F.log_softmax(s / SOFTNESS, 1) for s in (scores, taught))
+    divergence = F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * SOFTNESS**2
+    return (1 - share) * F.cross_entropy(scores, labels) + share * divergence
 
 
 def cosine(step: int, steps: int, lr: float) -> float:
@@ -100,6 +108,7 @@ class Training:
     settings: TrainSettings
     workspace: Workspace
     device: torch.device
+    teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
 
     @cached_property
     def probabilities(self) -> bool:
@@ -181,10 +190,9 @@ class Training:
                 yield Progress(epoch, step, total), self.tensor(x), self.tensor(y)
 
     def _step(self, phase: Phase, optimizer: torch.optim.SGD, progress: Progress, x: Tensor, y: Tensor) -> None:
-        module = self.imported.module.train()
         optimizer.param_groups[0]["lr"] = progress.lr
         optimizer.zero_grad(set_to_none=True)
-        loss = class_loss(module(x, weights=phase.weights())[0], y, self.probabilities)
+        loss = self._loss(x, y, phase.weights())
         progress.loss = float(loss.detach())
         if not math.isfinite(progress.loss):
             raise self._not_finite(phase.name, progress)
@@ -192,6 +200,15 @@ class Training:
         phase.after_backward(progress)
         optimizer.step()
         phase.after_step(optimizer)
+
+    def _loss(self, x: Tensor, y: Tensor, weights: Mapping[str, Tensor] | None) -> Tensor:
+        module = self.imported.module
+        if self.teacher is None:
+            return F.cross_entropy(class_scores(module.train()(x, weights=weights)[0], self.probabilities), y)
+        with torch.no_grad():
+            taught = class_scores(module.eval()(x, weights=self.teacher)[0], self.probabilities)
+        scores = class_scores(module.train()(x, weights=weights)[0], self.probabilities)
+        return distilled_loss(scores, y, taught, self.settings.distill)
 
     def _not_finite(self, name: str, progress: Progress) -> TrainingFailed:
         where = next((n for n, t in self.imported.module.tensors().items() if not t.isfinite().all()), None)

@@ -1,0 +1,82 @@
+"""The training loop's own pieces: losses, learning rate, running statistics, distillation."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ltp_pipeline import import_model
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import open_data
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.stages import training as loop
+from ltp_pipeline.workspace import Workspace
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> loop.Training:
+    copy_to(tmp_path / "example")
+    imported = import_model(tmp_path / "example" / "model.onnx")
+    settings = Settings.model_validate({"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}})
+    data = open_data(settings.data, imported.file.inputs[0], 0)
+    workspace = Workspace(tmp_path / "run")
+    workspace.open({})
+    return loop.Training(imported, data, settings.train, workspace, torch.device("cpu"))
+
+
+def test_learning_rate_falls_from_its_start_to_zero():
+    assert [loop.cosine(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
+
+
+def test_probabilities_give_the_same_loss_as_the_scores_they_come_from():
+    scores, labels = torch.randn(8, 5), torch.randint(0, 5, (8,))
+    by_scores = F.cross_entropy(loop.class_scores(scores, False), labels)
+    by_probabilities = F.cross_entropy(loop.class_scores(scores.softmax(1), True), labels)
+    assert by_scores.item() == pytest.approx(by_probabilities.item(), rel=1e-5)
+
+
+def test_distillation_asks_nothing_of_a_student_that_is_its_teacher():
+    scores, labels = torch.randn(8, 5), torch.randint(0, 5, (8,))
+    assert loop.distilled_loss(scores, labels, scores, 1.0).item() == pytest.approx(0.0, abs=1e-6)
+    assert loop.distilled_loss(scores, labels, scores, 0.0).item() == F.cross_entropy(scores, labels).item()
+
+
+def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(training: loop.Training):
+    from dataclasses import replace
+
+    tensors = training.imported.module.tensors()
+    teacher = {n: t.detach().clone() for n, t in tensors.items()}
+    student = replace(training, teacher=teacher, settings=training.settings.model_copy(update={"distill": 1.0}))
+    x, y = (torch.from_numpy(a) for a in (training.data.train.read(np.arange(32)), training.data.train.labels[:32]))
+    with torch.no_grad():
+        tensors["stem.weight"].zero_()
+    before = {n: t.clone() for n, t in teacher.items()}
+    loss = student._loss(x, y, None)
+    loss.backward()
+    assert loss.item() > 0.1
+    assert tensors["classifier.weight"].grad.abs().sum() > 0
+    assert all(torch.equal(before[n], teacher[n]) for n in teacher)
+
+
+def test_refreshed_statistics_are_the_mean_over_batches(training: loop.Training):
+    """The first BatchNormalization sees the stem's output: its statistics can be computed by hand."""
+    tensors = training.imported.module.tensors()
+    with torch.no_grad():
+        tensors["stem.bn.mean"].fill_(7.0)
+        tensors["stem.bn.var"].fill_(9.0)
+    training.refresh_statistics()
+    rng = np.random.default_rng(loop._seed(training.settings.seed, "statistics"))
+    rows = rng.permutation(len(training.data.train))[: len(training.data.train) // 128 * 128]
+    x = torch.from_numpy(training.data.train.read(rows))
+    y = F.conv2d(x, tensors["stem.weight"].detach(), padding=1)
+    assert torch.allclose(tensors["stem.bn.mean"], y.mean((0, 2, 3)), atol=1e-4)
+    by_batch = torch.stack([b.var((0, 2, 3)) for b in y.split(128)]).mean(0)
+    assert torch.allclose(tensors["stem.bn.var"], by_batch, rtol=1e-3, atol=1e-5)
+
+
+def test_judging_does_not_move_weights_or_statistics(training: loop.Training):
+    before = {n: t.clone() for n, t in training.imported.module.tensors().items()}
+    assert training.accuracy(training.data.val) > 0.9
+    assert all(torch.equal(before[n], t) for n, t in training.imported.module.tensors().items())
