@@ -1,5 +1,6 @@
 """The command line: Typer commands and nothing else. Heavy imports happen inside commands, so that --help is quick."""
 
+import io
 import os
 import signal
 import sys
@@ -176,6 +177,9 @@ def _interrupt(*_: object) -> NoReturn:
 def main() -> None:
     """Run a command; every error a user can meet ends in two lines and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no × shall not end a run
     try:
         code = app(standalone_mode=False)  # typer returns the code of an Exit, and turns Ctrl-C into one with 130
     except LtpError as error:

@@ -165,14 +165,20 @@ class Settings(Section):
     baseline: BaselineSettings = BaselineSettings()
     gates: GateSettings = GateSettings()
 
-    @model_validator(mode="after")
-    def _can_pass(self) -> Self:
-        if self.gates.beat_baseline and not self.baseline.enabled:
-            raise ValueError("gates.beat_baseline asks to beat the baseline, and baseline.enabled is off")
-        wanted = self.budget.wanted_compression
-        if wanted is not None and self.gates.min_compression is not None and wanted < self.gates.min_compression:
-            raise ValueError("budget asks for less compression than gates.min_compression demands")
-        return self
+
+def check_reachable(settings: Settings) -> None:
+    """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
+    gates, wanted = settings.gates, settings.budget.wanted_compression
+    if gates.beat_baseline and not settings.baseline.enabled:
+        raise InputError(
+            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
+        )
+    least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
+    if wanted is not None and wanted < least * (1 - 1e-9):
+        raise InputError(
+            f"the budget asks for {wanted:g}×, and gates.min_compression or gates.min_sparsity for {least:g}×",
+            "ask for more, or lower the gate",
+        )
 
 
 _SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}

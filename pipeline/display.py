@@ -38,10 +38,10 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
         f"\nMeasured in onnxruntime on {accuracy['samples']} samples of the {accuracy['split']} split.", highlight=False
     )
     for verdict in outcome.verdicts:
-        console.print(Text(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}"))
+        print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned["files"]:
-        console.print(Text(str(folder / outcome.folder / file["path"])))
-    console.print(Text(str(folder / outcome.folder / REPORT_HTML)))
+        print(str(folder / outcome.folder / file["path"]))
+    print(str(folder / outcome.folder / REPORT_HTML))
 
 
 def _percent(part: Mapping[str, Any] | None) -> str:
@@ -53,14 +53,14 @@ def show_model(found: Mapping[str, Any]) -> None:
     console = Console()
     made = f"opset {found['opset']}, by {found['producer'] or 'an unnamed producer'}"
     kept = f", {found['format']} format" if found["format"] else ""
-    console.print(Text(f"{found['path']}: {found['bytes']:,} bytes, {made}{kept}"))
+    print(f"{found['path']}: {found['bytes']:,} bytes, {made}{kept}")
     for kind in ("inputs", "outputs"):
         for tensor in found[kind]:
-            console.print(Text(f"  {kind[:-1]} {tensor['name']}: {tensor['type']} {_shape(tensor['shape'])}"))
+            print(f"  {kind[:-1]} {tensor['name']}: {tensor['type']} {_shape(tensor['shape'])}")
     names = (f"{o['name']} {o['count']}{'' if o['supported'] else ' (not supported)'}" for o in found["operators"])
-    console.print(Text(f"  operators: {', '.join(names)}"))
+    print(f"  operators: {', '.join(names)}")
     norms = f"{found['batch_norms']} present, {found['folded_batch_norms']} probably folded into convolutions"
-    console.print(Text(f"  BatchNormalization: {norms}"))
+    print(f"  BatchNormalization: {norms}")
     if found["kernels"]:
         table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
         for k in found["kernels"]:
@@ -76,9 +76,9 @@ def show_model(found: Mapping[str, Any]) -> None:
             )
         )
     for line in found["unsupported"]:
-        console.print(Text(f"not supported: {line}"))
+        print(f"not supported: {line}")
     for line in found["plan"]:
-        console.print(Text(line))
+        print(line)
 
 
 def _shape(shape: list[Any] | None) -> str:
@@ -87,7 +87,6 @@ def _shape(shape: list[Any] | None) -> str:
 
 def show_validation(found: Mapping[str, Any]) -> None:
     """What `validate` measured."""
-    console = Console()
     accuracy = found["accuracy"]
     lines = [
         f"{found['path']}: {found['bytes']:,} bytes",
@@ -112,4 +111,4 @@ def show_validation(found: Mapping[str, Any]) -> None:
             f"latency      {other['latency_ratio']:.2f} × the other's",
         ]
     for line in [*lines, *found["notes"]]:
-        console.print(Text(line))
+        print(line)

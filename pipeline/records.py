@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,14 +117,14 @@ class TrailEntry:
     compression: float
     accuracy: float  # top-1 on the validation split, hard-pruned, not fine-tuned
     file: str
+    thresholds: Mapping[str, float] = field(default_factory=dict, compare=False)  # on w², by kernel
+    temperatures: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
 class LearnedThresholds:
-    """What learning leaves behind: a threshold and a temperature per kernel, and the trail."""
+    """What learning leaves behind: the trail, each entry with its thresholds and temperatures."""
 
-    thresholds: Mapping[str, float]
-    temperatures: Mapping[str, float]
     trail: tuple[TrailEntry, ...]
 
 

@@ -13,13 +13,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ltp_pipeline import exporters
-from ltp_pipeline.config import GateSettings, Settings
+from ltp_pipeline.config import GateSettings, Settings, check_reachable
 from ltp_pipeline.data import Data, check_labels, open_data
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import ModelFile, Original, PrunedModel, TrailEntry
+from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
@@ -27,7 +30,7 @@ from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array, LearnedThresholds
+    from ltp_pipeline.records import Array
 
     Finish = Callable[[Original], tuple[TrailEntry, PrunedModel, list[str]]]
 
@@ -49,13 +52,15 @@ class Outcome:
 def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: bool = False) -> Outcome:
     """Prune, prove and report one model."""
     check_writable(out)
+    check_reachable(settings)
+    _refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress)
     file = import_model.read(model)
     training = _prepare(file, settings, workspace)
     with workspace.held():
         going_on = workspace.open(_identity(file, training.data, settings), fresh)
         workspace.remember_inputs(model, settings)
-        if going_on and workspace.done("report") == _asked(settings) and workspace.path(REPORT_JSON).is_file():
+        if going_on and workspace.done("report") == _asked(settings) and _is_whole(workspace):
             progress.say(f"{out} is finished already; the gates are judged again")
             return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
         if going_on:
@@ -85,8 +90,11 @@ def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -
 
 def export_again(folder: Path, formats: Sequence[str], progress: Reporter) -> Outcome:
     """Write and prove further formats of a finished run; training is taken from its checkpoints."""
-    model, settings = Workspace(folder).inputs()
+    workspace = Workspace(folder)
+    model, settings = workspace.inputs()
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
+    if workspace.entry is not None:
+        return pick(folder.parent, workspace.entry, progress, known)
     return run(model, with_formats(settings, known), folder, progress)
 
 
@@ -104,9 +112,10 @@ def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] =
     model, settings = parent.inputs()
     if formats:
         settings = with_formats(settings, formats)
-    learned = learn_thresholds.recall(parent)
-    entry = choose.find(learned, number)
     workspace = Workspace(parent.picked_folder(number), progress, parent)
+    entries = learn_thresholds.recall(parent).trail
+    learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
+    entry = choose.find(learned, number)
     file = import_model.read(model)
     training = _prepare(file, settings, workspace)
     identity = _identity(file, training.data, settings)
@@ -119,6 +128,7 @@ def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] =
     with workspace.held():
         if workspace.open({**identity, "entry": number}):
             progress.say(f"Going on in {workspace.root}")
+        workspace.remember_inputs(model, settings)
         return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 
@@ -143,7 +153,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
     with _timed(workspace, "finetune"):
         entry, tuned, told = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
-    pictures = picture_weights(imported, before, export.live_arrays(imported), learned.thresholds)
+    pictures = picture_weights(imported, before, export.live_arrays(imported), entry.thresholds)
     shown = data.test.read(_first(PROOF_SAMPLES, len(data.test)))
     with _timed(workspace, "export"):
         files = export.run(imported, settings.export, workspace, shown)
@@ -161,7 +171,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         settings=settings,
         original=original,
         learned=learned,
-        chosen=entry.entry,
+        chosen=entry,
         pruned=pruned,
         baseline=compared,
         weights=pictures,
@@ -207,13 +217,31 @@ def _warn(training: Training) -> None:
     """Say what a user should know before hours of training."""
     accuracy = training.accuracy(training.data.val)
     notes = [*training.imported.notes, *training.data.notes]
-    if accuracy < 2 / training.data.classes:
+    chance = np.bincount(training.data.val.labels).max() / len(training.data.val)  # always naming the commonest class
+    if accuracy < chance + 0.1 * (1 - chance):
         notes.append(
             f"the original is right on only {accuracy:.1%} of the validation split: "
             "check scale, mean, std and layout in [data]"
         )
     for note in notes:
         training.workspace.progress.say(f"Note: {note}")
+
+
+def _refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
+    """A run may empty its directory; what it reads must not lie there."""
+    for path in (model, settings.data.path):
+        if path is not None and path.resolve().is_relative_to(out.resolve()):
+            raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
+
+
+def _is_whole(workspace: Workspace) -> bool:
+    """Whether the report and every file it names are there, unchanged."""
+    if not workspace.path(REPORT_JSON).is_file():
+        return False
+    content = read_report(workspace.path(REPORT_JSON))
+    files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
+    paths = [(workspace.path(f["path"]), f["sha256"]) for f in files]
+    return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 
 def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
@@ -238,6 +266,4 @@ def _timed(workspace: Workspace, stage: str) -> Iterator[None]:
 
 
 def _first(count: int, of: int) -> Array:
-    import numpy as np
-
     return np.arange(min(count, of))

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
+# Every name that a run writes into its directory
+_OURS = (
+    *(MANIFEST, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, _STATE, _TRAIL, "baseline", "handoff", "pick-???"),
+    *(f"model.{name}.onnx{data}" for name in ("sparse", "packed", "dense", "deploy.*") for data in ("", ".data")),
+)
 
 
 class Workspace:
@@ -111,6 +117,12 @@ class Workspace:
                 f"{self.root} holds another run: {'; '.join(changed)}", "use --fresh to start over, or another --out"
             )
 
+    @property
+    def entry(self) -> int | None:
+        """Which entry of its parent's trail this run finishes; None for a run of its own."""
+        found = self._manifest.get("identity", {}).get("entry")
+        return None if found is None else int(found)
+
     def done(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage noted, or None when it has not finished."""
         result: dict[str, Any] | None = self._manifest["done"].get(stage)
@@ -156,8 +168,11 @@ class Workspace:
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
-        with (self.root / LOG).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with (self.root / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise InputError(f"cannot write {self.root / LOG}: {error.strerror}", "run the same again") from None
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every line of the log; of steps that were done twice after an interruption, the later."""
@@ -207,11 +222,16 @@ class Workspace:
             raise InputError(f"{self.root} is not empty and holds no run", "give an empty or new folder with --out")
 
     def _clear(self) -> None:
-        """Remove an earlier run; the manifest last, so that a clearing that was interrupted can be done again."""
+        """Remove what an earlier run wrote, and nothing else.
+
+        The manifest goes last, so that a clearing that was interrupted can be done again.
+        """
         for entry in sorted(self.root.iterdir(), key=lambda e: e.name == MANIFEST):
+            if not any(fnmatchcase(entry.name, pattern) for pattern in _OURS):
+                continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
-            elif entry.name != _LOCK:
+            else:
                 entry.unlink()
 
     def _read_manifest(self) -> dict[str, Any]:
@@ -231,9 +251,13 @@ class Workspace:
 def check_writable(folder: Path) -> None:
     """Fail before the work, not after it."""
     parent = folder
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
+    try:
+        while not parent.exists():
+            parent = parent.parent
+        writable = parent.is_dir() and os.access(parent, os.W_OK)
+    except OSError:  # e.g. a name that is too long
+        writable = False
+    if not writable:
         raise InputError(f"{folder} cannot be written", "give a writable folder with --out")
 
 

@@ -120,7 +120,7 @@ def _plan(found: dict[str, Any]) -> list[str]:
         plan.append("The sizes that the input leaves open are taken from the data.")
     if found["folded_batch_norms"]:
         plan.append(
-            f"{found['folded_batch_norms']} convolutions have a bias and no BatchNormalization: it was probably folded, "
+            f"{found['folded_batch_norms']} convolutions have a bias and no BatchNormalization: it was probably folded "
             "and would be restored for training."
         )
     return [*plan, *(f"Done on the way in: {note}." for note in found["notes"])]

@@ -22,6 +22,7 @@ from ltp_pipeline.data import Data, Split, batches
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel
 from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.prune import load_tensors
@@ -235,12 +236,13 @@ class Training:
     def refresh_statistics(self, weights: Mapping[str, Tensor] | None = None) -> None:
         """Measure BatchNormalization's mean and variance anew for the weights as they are now.
 
-        A forward pass in training mode moves a statistic by (1 - momentum) of the way to the batch's own; undone and
-        divided by that share, the moves average to the statistic of all batches.
+        A forward pass in training mode moves a statistic a share of the way to the batch's own; undone and divided by
+        that share, the moves average to the statistic of all batches.
         """
         module = self.imported.module.train()
         tensors = module.tensors()
-        statistics = {n: tensors[n] for n in batch_norm_momenta(self.imported) if n in tensors}
+        shares = update_shares(self.imported)
+        statistics = {n: tensors[n] for n in shares if n in tensors}
         if not statistics:
             return
         before = {n: t.clone() for n, t in statistics.items()}
@@ -257,8 +259,8 @@ class Training:
                     moves[name] += t - before[name]
                     t.copy_(before[name])
                 count += 1
-            for name, momentum in batch_norm_momenta(self.imported).items():
-                statistics[name] += moves[name] / (count * (1 - momentum))
+            for name, t in statistics.items():
+                t += moves[name] / (count * shares[name])
 
     def _save(self, phase: Phase, optimizer: torch.optim.SGD, parameters: Mapping[str, Tensor], done: int) -> None:
         momenta = {n: optimizer.state[p].get("momentum_buffer") for n, p in parameters.items()}
@@ -288,17 +290,18 @@ class Training:
         self.workspace.log({**line, **values})
 
 
-def batch_norm_momenta(imported: ImportedModel) -> dict[str, float]:
-    """Momentum of each running statistic, by its name."""
+def update_shares(imported: ImportedModel) -> dict[str, float]:
+    """How far a batch moves each running statistic, by its name."""
     module = imported.module
-    momenta: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for node in imported.proto.graph.node:
         if node.op_type == "BatchNormalization":
             momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
-            if momentum < 1:  # with 1, statistics are fixed
-                momenta |= {n: momentum for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
+            share = update_share(momentum)
+            shares |= {n: share for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
     restored = imported.restored.norms
-    return momenta | {n: restore_bn.MOMENTUM for norm in restored for n in (norm.mean, norm.variance)}
+    share = update_share(restore_bn.MOMENTUM)
+    return shares | {n: share for norm in restored for n in (norm.mean, norm.variance)}
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -29,9 +29,10 @@ BATCH = 64
 LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
 PARITY_SAMPLES = 64
-PARITY_LIMIT = 1e-3  # relative; fp16 files round at every node, which the module does not
-# Files whose weights were rounded on purpose: only something broken differs by more. That they hold what rounding makes
-# of the weights is proven bit for bit at export; whether that is good enough, accuracy tells.
+PARITY_LIMIT = 1e-3  # relative
+# Files whose weights were rounded on purpose, and half-precision models, which round at every node where the module
+# does not: only something broken differs by more. That files hold what they should is proven bit for bit at export;
+# whether that is good enough, accuracy tells.
 ROUNDED_LIMITS = {"fp16": 2e-2, "int8": 0.5}
 PROVIDER = "CPUExecutionProvider"
 
@@ -42,6 +43,9 @@ class Session:
     def __init__(self, path: Path, provider: str = PROVIDER) -> None:
         import onnxruntime
 
+        if provider not in onnxruntime.get_available_providers():
+            known = ", ".join(onnxruntime.get_available_providers())
+            raise InputError(f"onnxruntime has no execution provider {provider!r} here", f"available: {known}")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         begun = time.perf_counter()
@@ -50,6 +54,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
+        self.path = path
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
         first = next(i for i in self.session.get_inputs() if i.name not in overridable)
@@ -60,11 +65,18 @@ class Session:
 
     def classes(self, split: Split) -> int:
         """How many classes the first output scores for a sample."""
+        x = split.read(np.arange(1))
+        x = x.astype(np.float16) if self.half else x
         try:
-            return int(self.scores(split.read(np.arange(1))).shape[1])
+            shape = self.session.run(None, {self.input: np.repeat(x, self.fixed_batch or 1, axis=0)})[0].shape
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise InputError(f"onnxruntime does not run the model on this data: {line}", "check the data") from None
+            raise InputError(f"onnxruntime does not run {self.path} on this data: {line}", "check the data") from None
+        if len(shape) < 2 or shape[1] < 2 or any(d != 1 for d in shape[2:]):
+            raise InputError(
+                f"the first output of {self.path} has shape {shape}", "give a classifier: (batch, classes)"
+            )
+        return int(shape[1])
 
     def scores(self, x: Array) -> Array:
         """First output for a batch of any size, one row per sample."""
@@ -157,7 +169,8 @@ def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split
     x = split.read(np.arange(min(PARITY_SAMPLES, len(split))))
     expected = _torch_scores(imported, x)
     parity = float(np.abs(session.scores(x) - expected).max())
-    limit = ROUNDED_LIMITS.get(file.values, PARITY_LIMIT)
+    kind = "fp16" if imported.module.wide else file.values
+    limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
     if not parity <= limit * max(float(np.abs(expected).max()), 1e-6):
         raise ExportFailed(
             f"{file.name} computes something else than the pruned network: outputs differ by {parity:.3g}",
@@ -216,6 +229,7 @@ def validate(
         (mine,) = latency([session], x)
         return {**result, "latency_ms": mine.ms, "latency_quartiles_ms": list(mine.quartiles)}
     other = Session(Path(against), provider)
+    check_labels(opened, other.classes(opened.test))
     other_accuracy, other_correct = measure(other, opened.test)
     mine, theirs = latency([session, other], x)
     return {

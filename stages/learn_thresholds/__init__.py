@@ -5,8 +5,9 @@ from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel, LearnedThresholds
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
-from ltp_pipeline.stages.learn_thresholds.learning import Learning, Method
+from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
+from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.training import Training
@@ -27,18 +28,16 @@ def run(imported: ImportedModel, training: Training, settings: Settings) -> Lear
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
-    taus = dict(zip(method.live, method.tau.tolist(), strict=True))
-    temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
-    training.workspace.mark_done("learn", {"thresholds": taus, "temperatures": temperatures})
-    return LearnedThresholds(taus, temperatures, tuple(entries))
+    training.workspace.mark_done("learn", {"entries": len(entries)})
+    return LearnedThresholds(tuple(entries))
 
 
 def recall(workspace: Workspace) -> LearnedThresholds:
     """What an earlier run learned."""
-    notes, entries = workspace.done("learn"), trail.read(workspace)
-    if notes is None or not entries:
+    entries = trail.read(workspace)
+    if workspace.done("learn") is None or not entries:
         raise InputError(f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first")
-    return LearnedThresholds(notes["thresholds"], notes["temperatures"], tuple(entries))
+    return LearnedThresholds(tuple(entries))
 
 
 def make_method(imported: ImportedModel, settings: Settings) -> Method:

@@ -1,46 +1,14 @@
 """The phase in which weights and thresholds are learned together."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.training import Progress, Training
-
-
-class Method(Protocol):
-    """How weights are pruned while they are trained, and how thresholds move."""
-
-    live: Mapping[str, Tensor]  # the kernels being pruned
-
-    @property
-    def tau(self) -> Tensor:
-        """Thresholds on w², in the order of `live`."""
-
-    @property
-    def T(self) -> Tensor:
-        """Temperatures, in the same order."""
-
-    def weights(self) -> dict[str, Tensor]:
-        """Pruned weights for a forward pass, differentiable."""
-
-    def after_backward(self, progress: Progress) -> None:
-        """Move the thresholds."""
-
-    def hard(self, share: float) -> dict[str, Tensor]:
-        """Hard-pruned weights if pruning ended here, with this share of the phase done."""
-
-    def state(self) -> dict[str, Tensor]:
-        """What must survive an interruption."""
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
-
-    def used_lambda(self) -> float:
-        """λ of the last step."""
 
 
 class Learning:
@@ -75,12 +43,13 @@ class Learning:
     def after_step(self, optimizer: torch.optim.SGD) -> None:
         """Take the momentum of pruned weights away: it would carry them back without a reason in the loss."""
         for w in self.method.live.values():
-            if w.grad is not None:
-                optimizer.state[w]["momentum_buffer"].mul_(w.grad != 0)
+            buffer = optimizer.state[w].get("momentum_buffer")
+            if w.grad is not None and buffer is not None:
+                buffer.mul_(w.grad != 0)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy and judge it."""
-        entry = trail.add(self.training, self.method.hard((epoch + 1) / self.epochs), epoch)
+        entry = trail.add(self.training, self.method, self.method.hard((epoch + 1) / self.epochs), epoch)
         return {"compression": entry.compression, "val_accuracy": entry.accuracy}
 
     def state(self) -> dict[str, Tensor]:

@@ -72,13 +72,14 @@ class SolvedLambda:
         return {n: (w * gates[n]).masked_fill_(~masks[n], 0.0) for n, w in self.live.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Thresholds."""
-        return {"log_tau": self.log_tau}
+        """Thresholds, and λ for the log."""
+        return {"log_tau": self.log_tau, "lambda": torch.tensor(self.lam)}
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
         self.log_tau.copy_(state["log_tau"])
+        self.lam = float(state["lambda"])
 
     def used_lambda(self) -> float:
         """λ as it was last solved."""

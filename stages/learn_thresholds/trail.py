@@ -5,17 +5,19 @@ from dataclasses import asdict
 
 import torch
 
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from ltp_pipeline.records import TrailEntry
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 
 FORMAT = "packed"  # the smallest that every tool reads
 
 
-def add(training: Training, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
+def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
     """Judge the network with `hard` kernels and fresh running statistics, write it, leave the live module as it was."""
     imported, workspace = training.imported, training.workspace
     tensors = imported.module.tensors()
@@ -30,7 +32,11 @@ def add(training: Training, hard: dict[str, torch.Tensor], epoch: int) -> TrailE
             tensors[name].copy_(value)
     elements = sum(k.elements for k in imported.kernels)
     nonzeros = sum(int((arrays[k.name] != 0).sum()) for k in imported.kernels)
-    entry = TrailEntry(epoch + 1, epoch + 1, elements / nonzeros, accuracy, workspace.relative(path))
+    taus = dict(zip(method.live, method.tau.tolist(), strict=True))
+    temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
+    entry = TrailEntry(
+        epoch + 1, epoch + 1, elements / nonzeros, accuracy, workspace.relative(path), taus, temperatures
+    )
     write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
     return entry
 
@@ -39,5 +45,8 @@ def read(workspace: Workspace, before: int | None = None) -> list[TrailEntry]:
     """Entries written so far; those of epochs that are about to be done again are left out."""
     if not workspace.trail_index.is_file():
         return []
-    entries = [TrailEntry(**e) for e in json.loads(workspace.trail_index.read_text(encoding="utf-8"))]
+    try:
+        entries = [TrailEntry(**e) for e in json.loads(workspace.trail_index.read_text(encoding="utf-8"))]
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{workspace.trail_index} is damaged: {error}", "use --fresh to start over") from None
     return [e for e in entries if before is None or e.entry < before]

@@ -13,9 +13,10 @@ def write(report: Mapping[str, Any], workspace: Workspace) -> None:
     check(report)
     write_json(workspace.path(REPORT_JSON), report)
     render(report, workspace)
-    named = [f["path"] for part in ("pruned", "baseline") for f in (report[part] or {}).get("files", ())]
-    names = [*named, REPORT_JSON, REPORT_MD, REPORT_HTML]
-    lines = [f"{sha256_of(workspace.path(name))}  {name}\n" for name in names]
+    files = [f for part in ("pruned", "baseline") for f in (report[part] or {}).get("files", ())]
+    hashes = {f["path"]: f["sha256"] for f in files}  # of the files that were proven, not of what lies there now
+    hashes |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}
+    lines = [f"{digest}  {name}\n" for name, digest in hashes.items()]
     write_text(workspace.path(SUMS), "".join(lines))
 
 

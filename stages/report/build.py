@@ -17,7 +17,7 @@ from ltp_pipeline.stages.report.intervals import paired_interval
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
     from ltp_pipeline.data import Data
-    from ltp_pipeline.records import Array, ImportedModel, LearnedThresholds, Measured, Original
+    from ltp_pipeline.records import Array, ImportedModel, LearnedThresholds, Measured, Original, TrailEntry
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
 HISTOGRAMS = 6
@@ -34,7 +34,7 @@ class Findings:
     settings: Settings
     original: Original
     learned: LearnedThresholds
-    chosen: int
+    chosen: TrailEntry
     pruned: Measured
     baseline: Measured | None
     weights: WeightPictures
@@ -87,7 +87,7 @@ def build(f: Findings) -> dict[str, Any]:
         "baseline_reason": None if f.baseline else "left out by --no-baseline",
         "difference": _difference(f.pruned, f.baseline),
         "layers": _layers(f),
-        "trail": [{**asdict(e), "chosen": e.entry == f.chosen} for e in f.learned.trail],
+        "trail": [{**_trail_row(e), "chosen": e.entry == f.chosen.entry} for e in f.learned.trail],
         "histograms": f.weights.histograms,
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
@@ -123,6 +123,12 @@ def picture_weights(
     squares = [(np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist() for x in (before, after)]
     scatter = {"name": name, "threshold": thresholds.get(name), "before": squares[0], "after": squares[1]}
     return WeightPictures(histograms, scatter)
+
+
+def _trail_row(entry: TrailEntry) -> dict[str, Any]:
+    row = asdict(entry)
+    del row["thresholds"], row["temperatures"]  # those of the chosen entry stand with the layers
+    return row
 
 
 def _splits(data: Data) -> dict[str, Any]:
@@ -178,8 +184,8 @@ def _layers(f: Findings) -> list[dict[str, Any]]:
             "shape": list(k.shape),
             "elements": k.elements,
             "nonzeros": f.pruned.validations[0].nonzeros[k.name],
-            "threshold": f.learned.thresholds.get(k.name),
-            "temperature": f.learned.temperatures.get(k.name),
+            "threshold": f.chosen.thresholds.get(k.name),
+            "temperature": f.chosen.temperatures.get(k.name),
             "baseline_nonzeros": baseline.get(k.name),
             "prunable": k.prunable,
             "reason": k.reason,

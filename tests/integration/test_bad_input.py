@@ -39,14 +39,19 @@ def change_data(example: Path, **changes: np.ndarray | None) -> None:
 
 
 def save_graph(
-    example: Path, nodes: list, tensors: dict[str, np.ndarray], output: list, shape: list | None = None
+    example: Path,
+    nodes: list,
+    tensors: dict[str, np.ndarray],
+    output: list,
+    shape: list | None = None,
+    name: str = "model.onnx",
 ) -> None:
     inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape or ["n", 1, 8, 8])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)]
     initial = [numpy_helper.from_array(v, k) for k, v in tensors.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, initial)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, example / "model.onnx")
+    onnx.save(model, example / name)
 
 
 def test_missing_model_file(example: Path, capsys):
@@ -216,10 +221,35 @@ def test_an_option_that_does_not_exist(example: Path, capsys):
         (("--max-drop", 5), "max_drop"),
         (("--beat-baseline", "--no-baseline"), "beat_baseline"),
         (("--target-compression", 4), "min_compression"),
+        (("--target-compression", 6, "--min-sparsity", 0.9), "min_sparsity"),
     ],
 )
 def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str):
     refused(attempt(capsys, example, *options), 3, words)
+
+
+@pytest.mark.parametrize(("sparsity", "compression"), [(0.95, 20), (0.96, 25), (0.98, 50), (0.99, 100)])
+def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(sparsity: float, compression: float):
+    from ltp_pipeline.config import Settings, check_reachable
+
+    check_reachable(
+        Settings.model_validate({"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}})
+    )
+
+
+def test_training_without_momentum_is_possible(example: Path, capsys):
+    options = ("--set", "train.momentum=0", "--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0.95)
+    assert invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options).code == 0
+
+
+@pytest.mark.parametrize("options", [("--provider", "Foo"), ("--against", "flat.onnx"), ("--against", "map.onnx")])
+def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options: tuple):
+    flat = [helper.make_node("MatMul", ["image", "w"], ["y"])]
+    save_graph(example, flat, {"w": np.ones((5, 10), np.float32)}, ["n", 10], ["n", 5], name="flat.onnx")
+    conv = [helper.make_node("Conv", ["image", "w"], ["y"])]
+    save_graph(example, conv, {"w": np.ones((10, 1, 3, 3), np.float32)}, ["n", 10, 6, 6], name="map.onnx")
+    given = tuple(example / o if o.endswith(".onnx") else o for o in options)
+    refused(invoke(capsys, "validate", example / "model.onnx", "--config", example / "ltp.toml", *given), 3)
 
 
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):

@@ -250,6 +250,12 @@ def test_pick_finishes_another_entry_in_a_folder_of_its_own(finished: Path, caps
     kernels = kernels_of(finished / "run" / "pick-001" / "model.dense.onnx")
     assert report["pruned"]["nonzeros"] == sum(np.count_nonzero(w) for w in kernels.values())
     assert report["pruned"]["compression"] == pytest.approx(report["trail"][0]["compression"])
+    trail = json.loads((finished / "run" / "trail" / "trail.json").read_text())
+    assert {x["name"]: x["threshold"] for x in report["layers"]} == trail[0]["thresholds"]
+    assert (finished / "run" / "pick-001" / report["trail"][0]["file"]).is_file()
+    again = invoke(capsys, "export", finished / "run" / "pick-001", "--format", "sparse", "--quiet")
+    assert again.code == 0, again.err
+    assert (finished / "run" / "pick-001" / "model.sparse.onnx").is_file()
 
 
 def test_trail_lists_entries_and_marks_the_best(finished: Path, capsys):
@@ -277,3 +283,40 @@ def test_another_format_is_exported_later_without_training(finished: Path, tmp_p
     assert invoke(capsys, "export", run, "--format", "dense").code == 0
     assert (run / "model.dense.onnx").is_file()
     assert (run / "model.sparse.onnx").read_bytes() == before
+
+
+def test_fresh_never_deletes_a_model_that_lies_in_the_run_directory(finished: Path, tmp_path: Path, capsys):
+    import shutil
+
+    shutil.copytree(finished / "run", tmp_path / "run")
+    shutil.copy(finished / "model.onnx", tmp_path / "run" / "original.onnx")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    arguments = ("--config", finished / "ltp.toml", "--out", tmp_path / "run", "--fresh")
+    result = invoke(capsys, "run", tmp_path / "run" / "original.onnx", *arguments)
+    assert result.code == 3
+    assert (tmp_path / "run" / "original.onnx").is_file()
+    options = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0.9)
+    assert invoke(capsys, "run", finished / "model.onnx", *arguments, *options).code == 0
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "replaced"])
+def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished, tmp_path, capsys, damage: str):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "copy")
+    run, sparse = tmp_path / "copy" / "run", tmp_path / "copy" / "run" / "model.sparse.onnx"
+    before = sparse.read_bytes()
+    if damage == "deleted":
+        sparse.unlink()
+    else:
+        shutil.copy(run / "model.packed.onnx", sparse)
+    options = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--export", "packed", "--export", "dense")
+    result = invoke(capsys, "run", tmp_path / "copy" / "model.onnx", "--out", run, *options, "--max-drop", 0.5)
+    assert result.code == 0, result.err
+    assert sparse.read_bytes() == before
+
+
+def test_thresholds_of_the_report_are_those_of_the_chosen_entry(finished: Path):
+    trail = json.loads((finished / "run" / "trail" / "trail.json").read_text())
+    assert {x["name"]: x["threshold"] for x in report_of(finished)["layers"]} == trail[-1]["thresholds"]

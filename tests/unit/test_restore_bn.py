@@ -11,14 +11,15 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from benchmarks.restore_bn import folded
 from ltp_pipeline import import_model
-from ltp_pipeline.config import KernelSettings, Settings, load_settings
-from ltp_pipeline.data.samples import ArraySamples, Split
+from ltp_pipeline.config import KernelSettings, Settings, TrainSettings, load_settings
+from ltp_pipeline.data.samples import ArraySamples, Data, Split
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.records import ImportedModel
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import export, prune
 from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.training import Training, batch_norm_momenta
+from ltp_pipeline.stages.training import Training
+from ltp_pipeline.workspace import Workspace
 from tests.support.cli import invoke
 from tests.support.models import Graph, conv_bn_classifier
 
@@ -58,7 +59,19 @@ def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samp
         assert torch.allclose(after.module.train()(x)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
     assert after.kernels == before.kernels
     assert any("2 folded BatchNormalization restored" in note for note in after.notes)
-    assert set(batch_norm_momenta(after)) == {name for n in after.restored.norms for name in (n.mean, n.variance)}
+
+
+def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
+    imported = restored(folded(conv_bn_classifier()))
+    norm, tensors = imported.restored.norms[0], imported.module.tensors()
+    before = [tensors[name].clone() for name in (norm.mean, norm.variance)]
+    with torch.no_grad():
+        tensors[norm.mean].add_(1)
+        tensors[norm.variance].mul_(2)
+    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
+    Training(imported, data, TrainSettings(batch_size=16), Workspace(tmp_path), CPU).refresh_statistics()
+    assert torch.allclose(tensors[norm.mean], before[0], atol=1e-5)
+    assert torch.allclose(tensors[norm.variance], before[1], rtol=0.02)
 
 
 def test_untrained_it_folds_back_to_the_weights_of_the_file():

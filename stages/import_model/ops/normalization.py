@@ -15,6 +15,11 @@ from ltp_pipeline.stages.import_model.ops.common import positive_axis, torch_typ
 from ltp_pipeline.stages.import_model.registry import op
 
 
+def update_share(momentum: float) -> float:
+    """How far one batch moves running statistics; a file that fixes them (momentum 1) is trained like any other."""
+    return 1 - momentum if momentum < 1 else 0.1
+
+
 @op("BatchNormalization", since=7, weights=(1, 2), statistics=(3, 4))
 def batch_normalization_7(
     x: Tensor,
@@ -32,7 +37,7 @@ def batch_normalization_7(
     if not spatial:  # statistics of each activation
         y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
     else:
-        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, 1 - momentum, epsilon)
+        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
     return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
 
 
@@ -51,7 +56,7 @@ def batch_normalization_14(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     if training or not training_mode:
-        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, 1 - momentum, epsilon)
+        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
         return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
     # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones untouched.
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)

@@ -1,0 +1,40 @@
+"""What a way of pruning while training consists of; paper mode and budget mode are the two."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from ltp_pipeline.stages.training import Progress
+
+
+class Method(Protocol):
+    """How weights are pruned while they are trained, and how thresholds move."""
+
+    live: Mapping[str, Tensor]  # the kernels being pruned
+
+    @property
+    def tau(self) -> Tensor:
+        """Thresholds on w², in the order of `live`."""
+
+    @property
+    def T(self) -> Tensor:
+        """Temperatures, in the same order."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """Pruned weights for a forward pass, differentiable."""
+
+    def after_backward(self, progress: Progress) -> None:
+        """Move the thresholds."""
+
+    def hard(self, share: float) -> dict[str, Tensor]:
+        """Hard-pruned weights if pruning ended here, with this share of the phase done."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What must survive an interruption."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def used_lambda(self) -> float:
+        """λ of the last step."""
