@@ -1,0 +1,62 @@
+"""Runs on other forms of the example's model, from file to proven file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support.cli import invoke
+
+SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--no-baseline", "--max-drop", 0.9)
+
+
+def prune(capsys: pytest.CaptureFixture[str], example: Path, model: onnx.ModelProto) -> dict:
+    onnx.save(model, example / "model.onnx")
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_a_half_precision_model_stays_one(example: Path, capsys):
+    model = onnx.load(example / "model.onnx")
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    report = prune(capsys, example, model)
+    assert report["pruned"]["compression"] == pytest.approx(6, rel=0.01)
+    assert report["pruned"]["accuracy"]["top1"] > 0.8
+    packed = onnx.load(example / "run" / "model.packed.onnx")
+    assert packed.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+
+
+def test_batch_norms_that_never_update_are_trained_all_the_same(example: Path, capsys):
+    model = onnx.load(example / "model.onnx")
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            del node.attribute[:]
+            node.attribute.extend([helper.make_attribute("epsilon", 1e-5), helper.make_attribute("momentum", 1.0)])
+    report = prune(capsys, example, model)
+    assert report["pruned"]["accuracy"]["top1"] > 0.9
+
+
+def test_a_graph_that_ends_in_softmax_is_trained_on_its_logarithm(example: Path, capsys):
+    model = onnx.load(example / "model.onnx")
+    model.graph.node.append(helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1))
+    model.graph.output[0].name = "probabilities"
+    assert prune(capsys, example, model)["pruned"]["accuracy"]["top1"] > 0.9
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: int):
+    model = onnx.load(example / "model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    report = prune(capsys, example, model)
+    assert report["pruned"]["accuracy"]["samples"] == 400
+    assert (
+        onnx.load(example / "run" / "model.sparse.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == batch
+    )
