@@ -2,8 +2,13 @@
 
 Networks with the kernels of ResNet-50 and MobileNetV2 (a bias per convolution, batch norm folded away), zeros placed at
 random at 80, 90, 95 and 98 %. Sizes are beside gzip -6 of the dense file and beside the bound: N·H(p) + 32·nnz bits for
-the kernels, plus the rest of the dense file as it is. Loading and latency are processor time on one thread, so that a
-busy machine does not matter much; all times are interleaved, the least of several rounds, and given as ratios.
+the kernels, plus the rest of the dense file as it is. All times are interleaved, the least of several rounds, and given
+as ratios.
+
+Loading and latency are processor time on one thread, so that a busy machine does not matter much. "load" is the first
+session of a model in a new process; "load again" one in a process that has loaded models before, whose memory the
+system need not provide anew. Writing is wall time, disk included: all three formats, from a dense model and its arrays
+to three fsynced files, against one fsynced file of the dense kernels by np.savez or np.save.
 """
 
 import argparse
@@ -11,95 +16,25 @@ import importlib.util
 import json
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, helper
 
+from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
 from ltp_pipeline import exporters
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
-OPSET = 13
-
-
-class Network:
-    """Builds a graph of convolutions; weights are filled in later."""
-
-    def __init__(self) -> None:
-        self.nodes: list[NodeProto] = []
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.channels = {"x": 3}
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """One node; its output has the channels of its first input."""
-        output = f"{op.lower()}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
-        self.channels[output] = self.channels[inputs[0]]
-        return output
-
-    def conv(self, x: str, out: int, kernel: int, stride: int = 1, depthwise: bool = False) -> str:
-        """A convolution with a bias."""
-        groups = self.channels[x] if depthwise else 1
-        name = f"conv{len(self.nodes)}"
-        self.shapes[f"{name}.weight"] = (out, self.channels[x] // groups, kernel, kernel)
-        self.shapes[f"{name}.bias"] = (out,)
-        pads = [kernel // 2] * 4
-        y = self.add("Conv", x, f"{name}.weight", f"{name}.bias", strides=[stride] * 2, pads=pads, group=groups)
-        self.channels[y] = out
-        return y
-
-    def classifier(self, x: str) -> ModelProto:
-        """The head and the whole model, all weights zero."""
-        self.shapes["fc.weight"], self.shapes["fc.bias"] = (1000, self.channels[x]), (1000,)
-        flat = self.add("Flatten", self.add("GlobalAveragePool", x))
-        y = self.add("Gemm", flat, "fc.weight", "fc.bias", transB=1)
-        tensors = [
-            TensorProto(name=name, data_type=1, dims=shape, raw_data=bytes(4 * int(np.prod(shape))))
-            for name, shape in self.shapes.items()
-        ]
-        image = helper.make_tensor_value_info("x", 1, [1, 3, 224, 224])
-        scores = helper.make_tensor_value_info(y, 1, [1, 1000])
-        graph = helper.make_graph(self.nodes, "network", [image], [scores], tensors)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
-
-
-def resnet50() -> ModelProto:
-    """25.5 million kernel weights, few and large kernels."""
-    net = Network()
-    x = net.add("Relu", net.conv("x", 64, 7, 2))
-    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        for block in range(blocks):
-            width, stride = 64 << stage, 2 if stage and not block else 1
-            y = net.add("Relu", net.conv(x, width, 1))
-            y = net.conv(net.add("Relu", net.conv(y, width, 3, stride)), 4 * width, 1)
-            x = net.add("Relu", net.add("Add", y, x if block else net.conv(x, 4 * width, 1, stride)))
-    return net.classifier(x)
-
-
-def mobilenetv2() -> ModelProto:
-    """3.5 million kernel weights, many small kernels."""
-    net = Network()
-    x = net.add("Relu", net.conv("x", 32, 3, 2))
-    for expand, out, blocks, first in (
-        *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
-        *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
-    ):
-        for block in range(blocks):
-            wide = net.channels[x] * expand
-            y = net.add("Relu", net.conv(x, wide, 1)) if expand > 1 else x
-            y = net.add("Relu", net.conv(y, wide, 3, first if not block else 1, depthwise=True))
-            y = net.conv(y, out, 1)
-            x = net.add("Add", y, x) if block else y
-    return net.classifier(net.add("Relu", net.conv(x, 1280, 1)))
 
 
 def pruned(model: ModelProto, sparsity: float, seed: int) -> tuple[ModelProto, dict[str, Any]]:
@@ -173,46 +108,69 @@ def interleaved(
 
 
 def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: int) -> dict[str, float]:
-    """All three formats, encoded and on disk, against numpy writing the dense kernels once, also down to the disk.
+    """All three formats against numpy writing the dense kernels once, each file flushed and fsynced.
 
-    np.savez writes named arrays into one file with checksums, as a model file has names; np.save only the bytes.
+    Ours is all from a dense model and its arrays to three files: looking for nonzeros (once), encoding, serialising,
+    writing, renaming. np.savez writes named arrays into one file with checksums, as a model file has names; np.save,
+    into one file again and again, only the bytes. Everything overwrites the files of the round before.
     """
 
-    def by_savez() -> None:
-        with (folder / "weights.npz").open("wb") as file:
-            np.savez(file, **kernels)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def by_save() -> None:
-        with (folder / "weights.npy").open("wb") as file:
-            for array in kernels.values():
-                np.save(file, array)
+    def by_numpy(write: Callable[[BinaryIO], object], name: str) -> None:
+        with (folder / name).open("wb") as file:
+            write(file)
             file.flush()
             os.fsync(file.fileno())
 
     def by_us() -> None:
+        scan = exporters.Scan(model, kernels, kernels)
         for format_ in exporters.FORMATS.values():
-            exporters.save(format_.encode(model, kernels), folder / "written.onnx")
+            exporters.save(format_.draft(model, scan), folder / f"written.{format_.file_name}")
 
-    actions = {"savez": by_savez, "save": by_save, "exporters": by_us}
+    actions: dict[str, Callable[[], object]] = {
+        "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),
+        "save": lambda: by_numpy(lambda file: [np.save(file, a) for a in kernels.values()], "weights.npy"),
+        "exporters": by_us,
+    }
     wall, processor = interleaved(actions, rounds, time.perf_counter), interleaved(actions, rounds)
     return {name: wall["exporters"] / wall[name] for name in ("savez", "save")} | {
         f"{name}, processor time": processor["exporters"] / processor[name] for name in ("savez", "save")
     }
 
 
-def session(path: Path) -> ort.InferenceSession:
+def session(content: Path | bytes) -> ort.InferenceSession:
     """A quiet session with default optimisation, on one thread so that processor time is time."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    source = content if isinstance(content, bytes) else str(content)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def first_load(path: Path) -> float:
+    """Processor time to create a process's first session of a model, onnxruntime itself being warm."""
+    program = "import sys; from benchmarks import export; export.print_first_load(sys.argv[1])"
+    command = [sys.executable, "-c", program, str(path)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def print_first_load(path: str) -> None:
+    """What `first_load` runs: a tiny model first, so that only the memory is new."""
+    value = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", value[:1], value[1:])
+    tiny = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    session(tiny.SerializeToString())
+    start = time.process_time()
+    session(Path(path))
+    print(time.process_time() - start)
 
 
 def running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
-    """Session creation and latency of each format, relative to dense."""
-    load = interleaved({name: lambda path=path: session(path) for name, path in files.items()}, rounds)
+    """Session creation, in new processes and again in this one, and latency of each format, relative to dense."""
+    first = {name: list[float]() for name in files}
+    for _ in range(rounds):
+        for name, path in files.items():
+            first[name].append(first_load(path))
+    again = interleaved({name: lambda path=path: session(path) for name, path in files.items()}, rounds)
     open_ = {name: session(path) for name, path in files.items()}
     x = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
     outputs = {name: s.run(None, {"x": x})[0].tobytes() for name, s in open_.items()}
@@ -220,7 +178,8 @@ def running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
         raise SystemExit("the formats do not give the same output")
     latency = interleaved({name: lambda s=s: s.run(None, {"x": x}) for name, s in open_.items()}, 3 * rounds)
     return {
-        "load": {name: value / load["dense"] for name, value in load.items()},
+        "load": {name: min(values) / min(first["dense"]) for name, values in first.items()},
+        "load again": {name: value / again["dense"] for name, value in again.items()},
         "latency": {name: value / latency["dense"] for name, value in latency.items()},
     }
 
@@ -260,6 +219,7 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
             f"{name} packed / bound, kernels only": max(r["packed_vs_bound_kernels_only"] for r in rows),
             f"{name} sparse / 12 bytes per nonzero": max(r["sparse_vs_12_bytes_per_nonzero"] for r in rows),
             f"{name} load packed / dense": max(r["running_vs_dense"]["load"]["packed"] for r in timed),
+            f"{name} load again packed / dense": max(r["running_vs_dense"]["load again"]["packed"] for r in timed),
             f"{name} load sparse / dense": max(r["running_vs_dense"]["load"]["sparse"] for r in timed),
             f"{name} latency packed / dense": max(r["running_vs_dense"]["latency"]["packed"] for r in timed),
             f"{name} latency sparse / dense": max(r["running_vs_dense"]["latency"]["sparse"] for r in timed),

@@ -136,7 +136,7 @@ def folded(model: ModelProto) -> ModelProto:
 def table(rows: list[dict[str, Any]]) -> str:
     """Mean ± standard deviation of the test accuracy over seeds, and what restoring gains at its best."""
     compressions = sorted({r["compression"] for r in rows})
-    lines = ["test top-1 in %", f"{'':20}" + "".join(f"{c:>19g}×" for c in compressions)]
+    lines = ["test top-1 in %", f"{'':20}" + "".join(f"{c:>25g}×" for c in compressions)]
     best: dict[tuple[str, float], float] = {}
     for form, lr in dict.fromkeys((r["form"], r["lr"]) for r in rows):
         cells = []
@@ -148,7 +148,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells.append((f"{values.mean():.2f} ± {values.std():.2f}" if values.size else "") + failed)
             if values.size and not failed:
                 best[form, compression] = max(values.mean(), best.get((form, compression), 0.0))
-        lines.append(f"{form:>12} lr {lr:<5g}" + "".join(f"{c:>20}" for c in cells))
+        lines.append(f"{form:>12} lr {lr:<5g}" + "".join(f"{c:>26}" for c in cells))
     for compression in compressions:
         if ("folded", compression) in best and ("restored", compression) in best:
             gain = best["restored", compression] - best["folded", compression]

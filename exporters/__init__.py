@@ -3,7 +3,7 @@
 One module per format and one table of them. `encode` comes last: every other tool works on the dense model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from onnx import ModelProto
@@ -29,7 +29,13 @@ class Format:
     name: str
     file_name: str
     encode: Callable[..., ModelProto]
-    draft: Callable[..., Draft]
+    without_copies: Callable[..., Draft] | None = None
+
+    def draft(self, model: ModelProto, kernels: Collection[str], **how: str) -> Draft:
+        """What `save` needs of `encode(model, kernels)`."""
+        if self.without_copies is None:
+            return Draft(self.encode(model, kernels, **how))
+        return self.without_copies(model, kernels, **how)
 
 
 FORMATS: dict[str, Format] = {

@@ -27,7 +27,7 @@ def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
     }
     copy = tensors.copy_model(model, empty=outside)
     tidy(copy, scan, outside)
-    return Draft(copy, dict(outside))
+    return Draft(copy, {name: scan.content(tensor) for name, tensor in outside.items()})
 
 
 def tidy(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:

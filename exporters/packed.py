@@ -96,7 +96,7 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
         found = scan.nonzeros(name, tensor)
     else:
         axis = lossy.output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = lossy.rounded(tensors.to_array(tensor, name), values, axis)
+        rounded = lossy.rounded(scan.array(name, tensor), values, axis)
         kept, scale, found = rounded.values, rounded.scale, nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)
     sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))

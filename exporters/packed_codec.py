@@ -27,9 +27,10 @@ def top(kind: str) -> int:
 
 def gaps_of(where: Array) -> Array:
     """The distance of each ascending position to the one before, of the first to zero."""
-    gaps = np.empty(where.size, np.int32)
-    gaps[:1] = where[:1]
-    np.subtract(where[1:], where[:-1], out=gaps[1:], casting="same_kind")
+    narrow = where.astype(np.int32)
+    gaps = np.empty_like(narrow)
+    gaps[:1] = narrow[:1]
+    np.subtract(narrow[1:], narrow[:-1], out=gaps[1:])
     return gaps
 
 
@@ -38,10 +39,11 @@ def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
     found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
     # No code bridges anything shorter, which is nearly all there is.
     long = gaps[np.flatnonzero(gaps >= top("4f"))]  # a boolean index takes several times as long
-    zeros = long - 1
-    zeros[:1] += bool(long.size and gaps[0] >= top("4f"))
+    first = int(bool(long.size and gaps[0] >= top("4f")))  # it has one zero more before it than the others
+    steps, times = np.unique(long[first:], return_counts=True)
     for kind in GAPS:
-        entries = gaps.size + int(_bridges(long if kind in QUICK else zeros, kind).sum())
+        entries = gaps.size + int(_bridges(steps if kind in QUICK else steps - 1, kind) @ times)
+        entries += int(_bridges(long[:first], kind).sum())
         rows = ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
         found[kind] = (entries * bits / 8, entries if kind in QUICK else gaps.size + 1)

@@ -18,6 +18,7 @@ PREFIX = "ltp/"  # reserved: every name that packing adds begins so
 OPSET = 11  # CumSum begins here
 BFLOAT16_OPSET = 13
 SPLIT_INPUT_OPSET = 13  # before, the sizes are an attribute
+WIDEN_LAST = 2**14  # codes for each tensor from which copying them as int32 costs more than a node for each
 
 
 @dataclass(frozen=True)
@@ -120,18 +121,26 @@ def _steps(group: Group, opset: int, into: Decoder) -> list[str]:
     """The codes of each member, as int32."""
     width = packed_codec.WIDTHS[group.kind]
     codes = _narrow(group, width, into) if width in packed_codec.ROWS else group.name(group.kind)
-    steps = into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32)
+    sizes = [member.codes for member in group.members]
+    if sum(sizes) < WIDEN_LAST * len(sizes):
+        return _split(group, into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32), "s", opset, into)
+    parts = _split(group, codes, "n", opset, into)[: len(sizes)]
+    return [into.add("Cast", [part], group.name("s", nth), to=TensorProto.INT32) for nth, part in enumerate(parts)]
+
+
+def _split(group: Group, codes: str, into_part: str, opset: int, into: Decoder) -> list[str]:
+    """The codes of each member, and what fills the last bytes."""
     sizes = [member.codes for member in group.members]
     padding = packed_codec.padding(group.kind, sum(sizes))
     if padding:
         sizes.append(padding)
     if len(sizes) == 1:
-        return [steps]
-    outputs = [group.name("s", nth) for nth in range(len(sizes))]
+        return [codes]
+    outputs = [group.name(into_part, nth) for nth in range(len(sizes))]
     if opset < SPLIT_INPUT_OPSET:
-        into.nodes[outputs[0]] = helper.make_node("Split", [steps], outputs, axis=0, split=sizes)
+        into.nodes[outputs[0]] = helper.make_node("Split", [codes], outputs, axis=0, split=sizes)
     else:
-        into.nodes[outputs[0]] = helper.make_node("Split", [steps, into.vector(f"{group.index}/n", sizes)], outputs)
+        into.nodes[outputs[0]] = helper.make_node("Split", [codes, into.vector(f"{group.index}/n", sizes)], outputs)
     return outputs
 
 

@@ -69,7 +69,8 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     first = shell.name(lossy.PARTS[values], 0)
     cast_to = next((int(a.i) for a in users.get(first, NodeProto()).attribute if a.name == "to"), 0)
     data_type = initializers[first].data_type if values == "own" else cast_to
-    sizes = _split_sizes(users.get(shell.name("c"), NodeProto()), initializers)
+    split = next((users[n] for n in map(shell.name, ("c", "f", kind)) if n in users), NodeProto())
+    sizes = _split_sizes(split, initializers)
     if not sizes:
         stored = math.prod(initializers[match[0]].dims)
         sizes = [stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)]

@@ -1,7 +1,8 @@
 """Kernels looked through once: what is not zero, where, and whether there is a -0.0 to clean."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from onnx import ModelProto, TensorProto
 
@@ -21,12 +22,16 @@ class Nonzeros:
 class Scan(Collection[str]):
     """Names of kernels that several formats are to be made of, in place of the plain names.
 
-    Each kernel is looked through when a format first asks for it, so the model must not change in between.
+    Each kernel is looked through when a format first asks for it, so the model must not change in between. `arrays` of
+    what the model was filled with save reading it out again.
     """
 
-    def __init__(self, model: ModelProto, names: Collection[str]) -> None:
+    def __init__(
+        self, model: ModelProto, names: Collection[str], arrays: Mapping[str, Array] = MappingProxyType({})
+    ) -> None:
         self.model = model
         self._names = dict.fromkeys(names)
+        self._arrays = arrays
         self._found: dict[str, Nonzeros] = {}
 
     @classmethod
@@ -43,10 +48,17 @@ class Scan(Collection[str]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def array(self, name: str, tensor: TensorProto) -> Array:
+        """The dense values of the tensor of this name in the model's own graph."""
+        given = self._arrays.get(name)
+        if given is not None and (given.dtype, given.shape) == (tensors.dtype_of(tensor), tuple(tensor.dims)):
+            return given
+        return tensors.to_array(tensor, name)
+
     def nonzeros(self, name: str, tensor: TensorProto) -> Nonzeros:
         """What the tensor of this name in the model's own graph holds."""
         if name not in self._found:
-            self._found[name] = nonzeros(tensors.to_array(tensor, name))
+            self._found[name] = nonzeros(self.array(name, tensor))
         return self._found[name]
 
     def negative_zeros(self, tensor: TensorProto) -> bool:
@@ -54,7 +66,11 @@ class Scan(Collection[str]):
         if tensor.name in self._found:
             return self._found[tensor.name].negative_zeros
         floats = tensor.name in self._names and tensor.data_type in tensors.FLOATS
-        return floats and tensors.has_negative_zero(tensors.to_array(tensor))
+        return floats and tensors.has_negative_zero(self.array(tensor.name, tensor))
+
+    def content(self, tensor: TensorProto) -> Array | TensorProto:
+        """What to write for an initializer: the array it was filled with, where that is at hand."""
+        return self.array(tensor.name, tensor) if tensor.name in self._arrays else tensor
 
     def clean(self) -> set[str]:
         """The kernels that were looked through and have no -0.0."""

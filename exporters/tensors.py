@@ -84,7 +84,7 @@ def byte_size(tensor: TensorProto) -> int:
     for n in tensor.dims:
         elements *= n
     try:
-        width = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+        width = dtype_of(tensor).itemsize
     except KeyError:
         raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
     size = (elements + 1) // 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else elements * width
@@ -100,8 +100,7 @@ def to_array(tensor: TensorProto, name: str = "") -> Array:
         raise InputError(f"the values of tensor '{name}' are in another file", "load the model from its file")
     try:
         if tensor.HasField("raw_data") and tensor.data_type in FLOATS:
-            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
-            return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
+            return np.frombuffer(tensor.raw_data, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
         array: Array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, MemoryError) as error:
         raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
@@ -117,9 +116,12 @@ def fill(tensor: TensorProto, array: Array) -> None:
         )
     for field in _DATA:
         tensor.ClearField(field)
-    tensor.raw_data = little_endian(
-        array.astype(helper.tensor_dtype_to_np_dtype(tensor.data_type), copy=False)
-    ).tobytes()
+    tensor.raw_data = little_endian(array.astype(dtype_of(tensor), copy=False)).tobytes()
+
+
+def dtype_of(tensor: TensorProto) -> np.dtype[Any]:
+    """The numpy type of a tensor's values."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
 
 
 def little_endian(array: Array) -> Array:

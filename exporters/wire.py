@@ -6,7 +6,7 @@ its turn to be written, and what is around it is left to protobuf.
 
 import numpy as np
 from google.protobuf.message import Message  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, SparseTensorProto, TensorProto
+from onnx import GraphProto, SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.draft import LARGE, Draft
@@ -22,12 +22,12 @@ def size(piece: Piece) -> int:
     return len(piece) if isinstance(piece, bytes) else int(piece.nbytes)
 
 
-def content(piece: Piece) -> bytes | Array:
+def content(piece: Piece) -> bytes | memoryview:
     """The bytes of a piece."""
     if isinstance(piece, bytes):
         return piece
     if isinstance(piece, np.ndarray):
-        return little_endian(piece).reshape(-1).view(np.uint8)
+        return little_endian(piece).reshape(-1).view(np.uint8).data
     data: bytes = piece.raw_data
     if len(data) != byte_size(piece):
         raise ExportFailed(f"tensor '{piece.name}' holds {len(data)} bytes, its dims say {byte_size(piece)}", "fix it")

@@ -41,8 +41,15 @@ class Source:
 
     model: ModelProto
     tensors: Mapping[str, Array]
+    kernels: exporters.Scan  # looked through once for all formats
     graph: str = ""  # "deploy", or nothing for the original graph
     notes: tuple[str, ...] = ()
+
+
+def _source(
+    imported: ImportedModel, model: ModelProto, tensors: Mapping[str, Array], graph: str = "", *notes: str
+) -> Source:
+    return Source(model, tensors, exporters.Scan(model, [k.name for k in imported.kernels], tensors), graph, notes)
 
 
 def run(
@@ -50,7 +57,7 @@ def run(
 ) -> list[ExportedFile]:
     """Write the live module, one file per graph and format, into a folder of the run directory."""
     tensors = live_arrays(imported)
-    original = Source(exporters.with_tensors(imported.proto, tensors), tensors)
+    original = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
     feeds = _feeds(imported, samples)
     sources = [original]
     if settings.deploy:
@@ -83,7 +90,7 @@ def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None =
 def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: str, path: Path) -> None:
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
     with _removed_unless_proven(path):
-        _write(imported, Source(exporters.with_tensors(imported.proto, tensors), tensors), format_name, path)
+        _write(imported, _source(imported, exporters.with_tensors(imported.proto, tensors), tensors), format_name, path)
 
 
 def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
@@ -96,9 +103,9 @@ def _write(
     imported: ImportedModel, source: Source, format_name: str, path: Path, values: str = EXACT
 ) -> tuple[Mapping[str, Array], str]:
     """Write and verify a file; what its tensors hold, and the kind of values it came to have."""
-    kernels = [k.name for k in imported.kernels]
     how: dict[str, Any] = {} if values == EXACT else {"values": values}
-    model = exporters.FORMATS[format_name].encode(source.model, kernels, **how)
+    draft = exporters.FORMATS[format_name].draft(source.model, source.kernels, **how)
+    model = draft.model
     said = source.tensors if values == EXACT else _rounded(model, source, values)
     if not packed_reader.encoded_names(model):
         values = EXACT  # nothing could be packed, so nothing was rounded
@@ -113,7 +120,7 @@ def _write(
         values=values,
         **({"graph": source.graph} if source.graph else {}),
     )
-    exporters.save(model, path)
+    exporters.save(draft, path)
     exporters.verify(path, said, format_name)
     return said, values
 
@@ -142,7 +149,7 @@ def _deployable(imported: ImportedModel, original: Source, feeds: Mapping[str, A
             f"the deploy graph computes something else: outputs differ by {difference:.2g} of the largest",
             "export without --deploy, and please report this as a bug",
         )
-    return Source(made.model, tensors, DEPLOY, (made.note,))
+    return _source(imported, made.model, tensors, DEPLOY, made.note)
 
 
 def _dense_outputs(model: ModelProto, imported: ImportedModel, feeds: Mapping[str, Array]) -> list[Array]:

@@ -26,12 +26,12 @@ READERS: Sequence[tuple[str, Mapping[str, str]]] = (
     ("onnx: shape inference, version converter", {"packed": "yes", "sparse": "no", "dense": "yes"}),
     ("onnx: ReferenceEvaluator", {"packed": "yes", "sparse": "no", "dense": "yes"}),
     ("onnx: compose", {"packed": "yes", "sparse": "yes", "dense": "yes"}),
-    ("onnx-ir", {"packed": "yes", "sparse": "**no: drops the weights silently**", "dense": "yes"}),
+    ("onnx-ir", {"packed": "yes", "sparse": "**no: drops the weights with a warning**", "dense": "yes"}),
     (
         "onnxscript's optimizer",
         {"packed": "not tested", "sparse": "**no: drops the weights silently**", "dense": "yes"},
     ),
-    ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, write dense", "dense": "yes"}),
+    ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, leave it sparse", "dense": "yes"}),
 )
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
 LIKED = ("packed", "dense", "sparse")  # which file the example loads

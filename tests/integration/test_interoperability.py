@@ -1,0 +1,216 @@
+"""Which tool reads which format: measured here, compared with the table that scripts/write_formats.py wrote.
+
+Tools that are not installed are skipped; the extra `interop` has them.
+"""
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.exporters import packed_codec, packed_reader
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+BEGIN, END = "<!-- table by scripts/write_formats.py -->", "<!-- end of the table -->"
+FORMATS = ("packed", "sparse", "dense")
+# Densities that take codes of several kinds; the last is too dense for the sparse format to be smaller.
+KERNELS = {"a": ((32, 8, 3, 3), 0.2), "b": ((64, 32, 3, 3), 0.1), "c": ((64, 64, 1, 1), 0.02), "d": ((96, 64), 0.6)}
+OPSET, NEWER_OPSET = 13, 18
+LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
+
+
+def network() -> tuple[ModelProto, list[str]]:
+    """Three convolutions and a matrix product with random zeros, and the names of their kernels."""
+    rng = np.random.default_rng(0)
+    arrays = {f"{n}.weight": rng.standard_normal(s, np.float32) * (rng.random(s) < p) for n, (s, p) in KERNELS.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "a.weight"], ["a"], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "b.weight"], ["b"], pads=[1] * 4),
+        helper.make_node("Conv", ["b", "c.weight"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Gemm", ["f", "d.weight"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 96])],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8), list(arrays)
+
+
+def feeds() -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)}
+
+
+def run(model: ModelProto, level: str = "ORT_ENABLE_BASIC") -> np.ndarray:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: feeds()["x"]})[0]
+
+
+def changed(model: ModelProto) -> str:
+    """What a tool that writes models has left of one."""
+    initializers = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    made = initializers | {o for node in model.graph.node for o in node.output} | {v.name for v in model.graph.input}
+    if any(name and name not in made for node in model.graph.node for name in node.input):
+        return "**drops the weights**"
+    if not np.allclose(run(model), run(network()[0]), rtol=1e-5, atol=1e-5):
+        return "**other outputs**"
+    if model.graph.sparse_initializer:
+        return "works, stays sparse"
+    return "works, stays packed" if packed_reader.encoded_names(model) else "works, writes dense"
+
+
+def by_onnxruntime(model: ModelProto, levels: tuple[str, ...] = LEVELS) -> str:
+    pairs = [[run(m, level) for m in (model, network()[0])] for level in levels]
+    if all(found.tobytes() == wanted.tobytes() for found, wanted in pairs):
+        return "bit-equal"
+    close = all(np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max() for found, wanted in pairs)
+    return "works, 1e-6 relative" if close else "**other outputs**"
+
+
+def by_onnxruntime_unoptimised(model: ModelProto) -> str:
+    return by_onnxruntime(model, ("ORT_DISABLE_ALL",))
+
+
+def by_checker(model: ModelProto) -> str:
+    onnx.checker.check_model(model)
+    return "passes"
+
+
+def by_full_check(model: ModelProto) -> str:
+    onnx.checker.check_model(model, full_check=True)
+    return "passes"
+
+
+def by_shape_inference(model: ModelProto) -> str:
+    onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    return "works"
+
+
+def by_version_converter(model: ModelProto) -> str:
+    return changed(onnx.version_converter.convert_version(model, NEWER_OPSET))
+
+
+def by_compose(model: ModelProto) -> str:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 96]) for name in ("in", "out")]
+    graph = helper.make_graph([helper.make_node("Identity", ["in"], ["out"])], "after", value[:1], value[1:])
+    after = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    return changed(onnx.compose.merge_models(model, after, io_map=[("y", "in")]))
+
+
+def by_reference_evaluator(model: ModelProto) -> str:
+    from onnx.reference import ReferenceEvaluator
+
+    found, wanted = (ReferenceEvaluator(m).run(None, feeds())[0] for m in (model, network()[0]))
+    return "bit-equal" if found.tobytes() == wanted.tobytes() else "**other outputs**"
+
+
+def by_onnxsim(model: ModelProto) -> str:
+    import onnxsim
+
+    return changed(onnxsim.simplify(model)[0])
+
+
+def by_onnxslim(model: ModelProto) -> str:
+    import onnxslim
+
+    return changed(onnxslim.slim(model))
+
+
+def by_onnx_ir(model: ModelProto) -> str:
+    import onnx_ir
+
+    return changed(onnx_ir.to_proto(onnx_ir.from_proto(model)))
+
+
+def by_openvino(model: ModelProto) -> str:
+    import io
+
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(io.BytesIO(model.SerializeToString())), "CPU", settings)
+    found, wanted = next(iter(compiled(feeds()).values())), run(network()[0])
+    return "works" if np.allclose(found, wanted, rtol=1e-4, atol=1e-4) else "**other outputs**"
+
+
+TOOLS: dict[str, tuple[str, Callable[[ModelProto], str]]] = {
+    "onnxruntime, optimisation basic, extended, all": ("onnxruntime", by_onnxruntime),
+    "onnxruntime, optimisation off": ("onnxruntime", by_onnxruntime_unoptimised),
+    "onnx.checker": ("onnx", by_checker),
+    "onnx.checker with `full_check`": ("onnx", by_full_check),
+    "onnx.shape_inference, strict": ("onnx", by_shape_inference),
+    f"onnx.version_converter, {OPSET} to {NEWER_OPSET}": ("onnx", by_version_converter),
+    "onnx.compose": ("onnx", by_compose),
+    "onnx.reference.ReferenceEvaluator": ("onnx", by_reference_evaluator),
+    "onnxsim": ("onnxsim", by_onnxsim),
+    "onnxslim": ("onnxslim", by_onnxslim),
+    "onnx-ir": ("onnx-ir", by_onnx_ir),
+    "OpenVINO": ("openvino", by_openvino),
+}
+
+
+def version(package: str) -> str | None:
+    """The version of a package, None if it is not there."""
+    if importlib.util.find_spec(package.replace("-", "_")) is None:
+        return None
+    return importlib.metadata.version(package)
+
+
+def measure(tool: str, format_: str) -> str:
+    """What comes of a tool and a format, in a few words."""
+    model, kernels = network()
+    encoded = exporters.FORMATS[format_].encode(model, kernels)
+    try:
+        found = TOOLS[tool][1](encoded)
+        return found.removesuffix(", writes dense") if format_ == "dense" else found
+    except Exception as error:  # noqa: BLE001 (every tool has errors of its own)
+        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "Exception from" not in line]
+        reason = (lines or [type(error).__name__])[0].replace("|", "/")
+        return f"fails: {reason[:70]}{'…' if len(reason) > 70 else ''}"
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """The table in the docs: tool, then version and formats."""
+    text = PAGE.read_text(encoding="utf-8")
+    lines = text.split(BEGIN)[1].split(END)[0].strip().splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return {tool: dict(zip(("version", *FORMATS), others, strict=True)) for tool, *others in cells}
+
+
+def test_the_network_has_codes_of_several_kinds():
+    encoded = exporters.FORMATS["packed"].encode(*network())
+    kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
+    assert len(kinds) > 1
+    assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
+    assert len(exporters.FORMATS["sparse"].encode(*network()).graph.sparse_initializer) == len(KERNELS) - 1
+
+
+def test_the_table_has_every_tool():
+    assert list(rows()) == list(TOOLS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_table_says_what_the_tools_do(tool, format_):
+    if version(TOOLS[tool][0]) is None:
+        pytest.skip(f"{TOOLS[tool][0]} is not installed: pip install 'ltp-pipeline[interop]'")
+    # How a tool fails differs between its versions; that it fails does not.
+    assert measure(tool, format_).split(":")[0] == rows()[tool][format_].split(":")[0]
