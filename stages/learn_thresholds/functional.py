@@ -89,7 +89,7 @@ def temperature(w: Tensor, t0: float) -> Tensor:
 
 def rectified_gate(w: Tensor, tau: Tensor) -> Tensor:
     """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = τ: exactly zero below the threshold, rising softly above. (R1)."""
-    return torch.tanh((w.square() / tau - 1) / 2).clamp_min_(0)
+    return w.square().mul_(0.5 / tau).sub_(0.5).tanh_().clamp_min_(0)  # in place: one new tensor instead of five
 
 
 def rectified_prune(w: Tensor, tau: Tensor) -> Tensor:
@@ -114,9 +114,9 @@ class _RectifiedPrune(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         w, tau, gate = ctx.saved_tensors
         grad_w = grads[0] * (gate > 0)
-        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; in this order nothing overflows while τ is tiny
-        slope = (1 - gate.square()).mul_(w).mul_(w.square() / tau)
-        return grad_w, -(grad_w * slope).sum() / (2 * tau)
+        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
+        slope = gate.square().neg_().add_(1).mul_(w).mul_(w).mul_(w)
+        return grad_w, -torch.dot(grad_w.flatten(), slope.flatten()) / tau / (2 * tau)
 
 
 class _SoftPrune(torch.autograd.Function):

@@ -60,3 +60,9 @@ def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: i
     assert (
         onnx.load(example / "run" / "model.sparse.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == batch
     )
+
+
+def test_an_output_without_a_shape_is_forgiven_from_end_to_end(example: Path, capsys):
+    model = onnx.load(example / "model.onnx")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    assert prune(capsys, example, model)["pruned"]["compression"] == pytest.approx(6, rel=0.01)
