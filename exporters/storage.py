@@ -1,7 +1,5 @@
 """ONNX files on disk: parsing with clear errors, writing in one move, external data kept inside the model's folder."""
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -12,6 +10,7 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, every_tensor
 from ltp_pipeline.exporters.wire import Piece, content, pieces, size
+from ltp_pipeline.files import write_pieces
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
@@ -139,22 +138,6 @@ def _with_external_data(model: ModelProto, location: str) -> tuple[ModelProto, l
 
 
 def _write(path: Path, parts: Sequence[Piece]) -> None:
-    """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
     if sum(map(size, parts)) > LARGEST and path.suffix == ".onnx":
         raise ExportFailed(f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "give a writable folder with --out") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(map(content, parts))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(scratch).chmod(0o644)
-        Path(scratch).replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "free some space, then run the same again") from None
-    finally:
-        Path(scratch).unlink(missing_ok=True)
+    write_pieces(path, map(content, parts))

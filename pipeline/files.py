@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from ltp_pipeline.errors import InputError
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside the final name, flush to disk, move into place."""
+    """Write one content in one move."""
+    write_pieces(path, [content])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -19,7 +25,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise InputError(f"cannot write {path}: {error.strerror}", "give a writable folder with --out") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         Path(scratch).chmod(0o644)

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
+from ltp_pipeline import exporters, files
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import storage, tensors
 
@@ -235,7 +235,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
         exporters.save(model_of(pruned() * 2), path)
     assert path.read_bytes() == before
