@@ -1,16 +1,18 @@
 """A trainable torch module over an ONNX graph: same tensors, same names, same layouts, same order of nodes."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from onnx import ModelProto
+import torch
+from onnx import GraphProto, ModelProto
 from torch import Tensor, nn
 
 from ltp_pipeline.stages.import_model import ops, registry
 from ltp_pipeline.stages.import_model.nodes import constant_value
 from ltp_pipeline.stages.import_model.nodes import is_tensor_constant as is_tensor_constant
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, guarded, label
-from ltp_pipeline.stages.import_model.roles import Role, assign_roles
+from ltp_pipeline.stages.import_model.roles import Role, assign_roles, reads
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
 __all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "ops", "read_tensors", "standard_opset"]
@@ -26,7 +28,7 @@ class GraphModule(nn.Module):
         super().__init__()
         graph = model.graph
         opset = standard_opset(model)
-        initial = read_tensors(model)
+        initial = any_batch(graph, read_tensors(model))
         self.roles = assign_roles(graph, initial, opset)
         self.input_names = tuple(i.name for i in graph.input if i.name not in initial)
         self.output_names = tuple(o.name for o in graph.output)
@@ -81,6 +83,23 @@ def attribute_name(name: str) -> str:
 def standard_opset(model: ModelProto) -> int:
     """Version of the standard operator set that the model imports."""
     return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
+
+
+def any_batch(graph: GraphProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Let Reshapes that spell out a fixed batch size infer it instead, so that training can use another.
+
+    For the size the file fixes nothing changes: -1 then stands for the same number.
+    """
+    sizes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in tensors]
+    batch = sizes[0][0].dim_value if sizes and sizes[0] else 0
+    uses: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for node, slot, name in reads(graph):
+        uses[name].add((node.op_type, slot))
+    found = {name: t for name, t in tensors.items() if batch > 0 and uses[name] == {("Reshape", 1)}}
+    for name, shape in found.items():
+        if shape.dim() == 1 and shape.numel() > 1 and int(shape[0]) == batch and bool((shape > 0).all()):
+            tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
+    return tensors
 
 
 def read_tensors(model: ModelProto) -> dict[str, Tensor]:

@@ -66,3 +66,19 @@ def test_an_output_without_a_shape_is_forgiven_from_end_to_end(example: Path, ca
     model = onnx.load(example / "model.onnx")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     assert prune(capsys, example, model)["pruned"]["compression"] == pytest.approx(6, rel=0.01)
+
+
+def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(example: Path, capsys):
+    """As static exports have it: Reshape to (1, 64) where the batch is 1."""
+    model = onnx.load(example / "model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    flatten = next(n for n in model.graph.node if n.op_type == "Flatten")
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 64]), "flat.shape"))
+    flatten.CopyFrom(
+        helper.make_node("Reshape", [flatten.input[0], "flat.shape"], list(flatten.output), name="flatten")
+    )
+    assert prune(capsys, example, model)["pruned"]["accuracy"]["top1"] > 0.9
+    written = onnx.load(example / "run" / "model.sparse.onnx").graph
+    shape = next(t for t in written.initializer if t.name == "flat.shape")
+    assert numpy_helper.to_array(shape).tolist() == [1, 64]
