@@ -97,7 +97,7 @@ def as_onnx(network: ResNet50) -> ModelProto:
     y = w.add("Relu", w.conv_bn("x", "conv1", "bn1", 7, 2))
     y = w.add("MaxPool", y, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
     for i, block in enumerate(network.blocks):
-        assert isinstance(block, Block)  # noqa: S101
+        assert isinstance(block, Block)  # noqa: S101 - tells mypy what the Sequential holds
         at, stride = f"blocks.{i}", block.conv2.stride[0]
         z = w.add("Relu", w.conv_bn(y, f"{at}.conv1", f"{at}.bn1", 1))
         z = w.add("Relu", w.conv_bn(z, f"{at}.conv2", f"{at}.bn2", 3, stride))

@@ -54,6 +54,7 @@ def measure(model: onnx.ModelProto, shape: tuple[int, ...], rounds: int) -> dict
     imported = import_model(model)
     settings = Settings.model_validate({"budget": {"target_compression": 10}})
     with tempfile.TemporaryDirectory() as scratch:
+        # Single steps are given their batch, so there is no data set.
         training = Training(imported, None, settings.train, Workspace(Path(scratch)), torch.device("cpu"))  # type: ignore[arg-type]
         masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in imported.prunable}
         phases = {
