@@ -74,3 +74,18 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]):
     from ltp_pipeline import __version__
 
     assert invoke(capsys, "--version").out.strip() == f"ltp-pipeline {__version__}"
+
+
+def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp_path: Path):
+    import os
+    import subprocess
+    import sys
+
+    from ltp_pipeline.demo import copy_to
+
+    model = copy_to(tmp_path / "example")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "ltp_pipeline", "inspect", str(model)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "stem.weight" in result.stdout

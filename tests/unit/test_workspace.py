@@ -89,3 +89,20 @@ def test_steps_done_twice_stand_in_the_log_once_and_a_torn_line_is_passed_over(t
     with (tmp_path / "run" / "log.jsonl").open("a") as file:
         file.write('{"key": "learn", "st')
     assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.4}]
+
+
+def test_a_damaged_trail_is_named(tmp_path: Path):
+    from ltp_pipeline.stages.learn_thresholds import trail
+
+    workspace = opened(tmp_path / "run")
+    workspace.trail_index.parent.mkdir()
+    workspace.trail_index.write_text('[{"entry": 1')
+    with pytest.raises(InputError, match=r"trail\.json is damaged"):
+        trail.read(workspace)
+
+
+def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
+    from ltp_pipeline.workspace import check_writable
+
+    with pytest.raises(InputError, match="cannot be written"):
+        check_writable(tmp_path / ("x" * 300))
