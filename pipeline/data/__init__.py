@@ -5,13 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import idx, image_folder, npz
+from ltp_pipeline.data import idx, image_folder, npz, shards
+from ltp_pipeline.data.augmentation import augmented, check_crop
 from ltp_pipeline.data.checks import check_labels, check_samples, checked_labels
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.data.preparation import plan, wanted
 from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
+from ltp_pipeline.data.stand_ins import resilient
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
@@ -29,6 +33,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format("a .npz file", npz.recognises, npz.read),
     Format("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
+    Format("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
     Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
 )
 
@@ -37,6 +42,7 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
     """Find the samples, check them against the model, and divide them into three splits."""
     stored = _read(settings.path, wanted(settings, model_input))
     labels = {name: checked_labels(part) for name, part in stored.parts.items()}
+    known = [part for part in labels.values() if part is not None]
     _check_alike(stored.parts)
     prepare = {
         name: plan(part.origin, part.samples.shape, stored.layout or settings.layout, settings, model_input)
@@ -44,11 +50,15 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
     }
     for name, part in stored.parts.items():
         check_samples(part, prepare[name])
-    rows, notes = divide(labels, settings.validation_share, seed)
-    splits = {
-        name: Split(name, stored.parts[source].samples, labels[source], chosen, prepare[source])
-        for name, (source, chosen) in rows.items()
-    }
+        check_crop(part, settings.crop)
+    groups = {n: np.zeros(len(stored.parts[n].samples), np.int64) if y is None else y for n, y in labels.items()}
+    rows, notes = divide(groups, settings.validation_share, seed)
+    splits = {}
+    for name, (source, chosen) in rows.items():
+        samples = resilient(stored.parts[source].samples, chosen, labels[source])
+        layout = stored.layout or settings.layout
+        augment = augmented(stored.parts[source], samples, layout) if settings.augment and name == "train" else None
+        splits[name] = Split(name, samples, labels[source], chosen, prepare[source], augment)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     digest = hashlib.sha256(stored.fingerprint.encode())
@@ -56,7 +66,7 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
         digest.update(f"{name} {rows[name][0]} ".encode() + splits[name].rows.tobytes())
     return Data(
         **splits,
-        classes=1 + max(int(part.max()) for part in labels.values()),
+        classes=1 + max(int(part.max()) for part in known) if known else None,
         fingerprint=digest.hexdigest(),
         notes=(*stored.notes, *notes),
         class_names=stored.class_names,
@@ -90,6 +100,9 @@ def _read(path: Path | None, want: Wanted) -> Stored:
 def _check_alike(parts: Mapping[str, Part]) -> None:
     first, *others = parts.values()
     for part in others:
+        if (part.labels is None) != (first.labels is None):
+            bare = part if part.labels is None else first
+            raise InputError(f"{bare.origin} has no labels and other splits have", "give all splits labels, or none")
         if part.samples.shape != first.samples.shape:
             raise InputError(
                 f"samples of {first.origin} have shape {first.samples.shape}, of {part.origin} {part.samples.shape}",

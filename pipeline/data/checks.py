@@ -12,9 +12,13 @@ from ltp_pipeline.errors import InputError
 CHUNK_BYTES = 16 * 2**20
 
 
-def checked_labels(part: Part) -> Array:
+def checked_labels(part: Part) -> Array | None:
     """Return the labels as int64, one per sample."""
     labels, origin = part.labels, part.labels_origin
+    if not len(part.samples):
+        raise InputError(f"{part.origin} is empty", "give samples, or leave the empty part out")
+    if labels is None:
+        return None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -27,8 +31,6 @@ def checked_labels(part: Part) -> Array:
             f"{part.origin} has {len(part.samples)} samples but {origin} has {len(labels)} labels",
             "give one label for each sample",
         )
-    if not len(labels):
-        raise InputError(f"{part.origin} is empty", "give samples, or leave the empty part out")
     if labels.dtype.kind not in "biuf":
         raise InputError(f"{origin} holds {labels.dtype}, not class numbers", "number the classes from 0")
     if labels.dtype.kind == "f":
@@ -44,9 +46,9 @@ def checked_labels(part: Part) -> Array:
 
 def check_labels(data: Data, classes: int) -> None:
     """Refuse labels the model has no output for."""
-    lowest = min(int(s.labels.min()) for s in (data.train, data.val, data.test))
-    if data.classes <= classes:
+    if data.classes is None or data.classes <= classes:
         return
+    lowest = min(int(s.labels.min()) for s in (data.train, data.val, data.test) if s.labels is not None)
     what = f"the labels are {lowest}..{data.classes - 1}, the model has {classes} classes (0..{classes - 1})"
     if lowest == 1 and data.classes - 1 == classes:
         raise InputError(what, "the labels count from 1: subtract 1 from each")

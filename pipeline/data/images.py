@@ -1,81 +1,211 @@
-"""Decoding image files with Pillow, several at a time: it lets other threads run while it decodes."""
+"""Images in files or shards: looked at before training, decoded when asked for, by threads or by processes."""
 
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from ltp_pipeline.data.samples import Array, Wanted
+from ltp_pipeline.data.decoding import BrokenImageError, Form, Problem, Source, header, pixels
+from ltp_pipeline.data.samples import Array, Part, Samples, Wanted
+from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-# Only these decoders are let near a file, whatever it says it is: some of Pillow's others start programs.
-DECODERS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-MAX_PIXELS = 80_000_000  # below the limit at which Pillow itself begins to warn
 THREADS = min(4, os.cpu_count() or 1)
+KEEP_BYTES = 256 * 2**20  # images that decode to less are decoded once, and so checked to the last pixel
+LOOK_AT = 20_000  # headers; of more images every n-th is looked at, the others when they are decoded
+MOST_BROKEN = 10  # never more than one image in so many
 
 
 class Header(NamedTuple):
     """What an image file says of itself."""
 
-    file: Path
+    source: Source
     size: tuple[int, int]  # height, width
     mode: str
 
 
-class Form(NamedTuple):
-    """What every image is made into."""
+class Listed(NamedTuple):
+    """The images of one split, with the class number of each where there are classes."""
 
-    mode: str
-    size: tuple[int, int]  # height, width
+    sources: list[Source]
+    labels: list[int] | None
+    origin: str
+    labels_origin: str
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
-        return (*self.size, len(self.mode))
 
-    @property
-    def bytes(self) -> int:
-        """Of one decoded image."""
-        return self.size[0] * self.size[1] * len(self.mode)
+class BrokenSamples(InputError):
+    """Samples that cannot be read, but may be passed over; `rows` says which."""
+
+    def __init__(self, rows: Sequence[int], what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.rows = tuple(rows)
+
+
+class Broken:
+    """The images of a data set that cannot be used, up to a limit."""
+
+    def __init__(self, count: int, limit: int) -> None:
+        self._count = count
+        self._limit = min(limit, count // MOST_BROKEN)
+        self.found: dict[Source, Problem] = {}
+        self.met: list[str] = []  # those met while reading, in words
+
+    def add(self, more: Iterable[tuple[Source, Problem]]) -> list[str]:
+        """Remember these, and return a line for each that is new; too many are an error."""
+        new = {source: problem for source, problem in more if source not in self.found}
+        for source, problem in new.items():
+            if not problem.passable:
+                raise InputError(f"image {source.name} {problem.what}", problem.remedy)
+        self.found |= new
+        if len(self.found) > self._limit:
+            first, (what, remedy, _) = next(iter(self.found.items()))
+            if not self._limit and len(self.found) == 1:
+                raise InputError(f"image {first.name} {what}", remedy)
+            raise InputError(
+                f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
+                f"the first: image {first.name} {what}",
+                "repair or remove them, or raise max_broken in [data]",
+            )
+        return [f"image {source.name} {what}; it is left out" for source, (what, *_) in new.items()]
 
 
 class ImageSamples:
     """Images that are decoded when they are asked for."""
 
-    def __init__(self, files: Sequence[Path], form: Form) -> None:
-        self._files = files
+    def __init__(self, sources: Sequence[Source], form: Form, broken: Broken, workers: Workers | None = None) -> None:
+        self._sources = sources
         self._form = form
+        self.broken = broken
+        self._workers = workers
         self.shape: tuple[int, ...] = form.shape
         self.dtype: np.dtype[Any] = np.dtype(np.uint8)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._sources)
 
     def take(self, indices: Array) -> Array:
         """Decode these images."""
+        return self._read(indices, [None] * len(indices))
+
+    def augmented(self, indices: Array, seed: int) -> Array:
+        """Decode a random crop of each of these, flipped or not: a function of the seed and the image's number."""
+        return self._read(indices, [f"{seed}/{row}" for row in indices])
+
+    def decode(self, indices: Array, seeds: Sequence[str | None]) -> tuple[Array, dict[int, Problem]]:
+        """Decode what can be decoded; the rest by its place in `indices`."""
         out = np.empty((len(indices), *self.shape), np.uint8)
+        sources = [self._sources[row] for row in indices]
+        if self._workers is not None:
+            return out, self._workers.decode(sources, self._form, seeds, out)
+        problems = {}
 
         def fill(place: int) -> None:
-            out[place] = decode(self._files[indices[place]], self._form)
+            try:
+                found = pixels(sources[place], self._form, seeds[place])
+                out[place] = np.frombuffer(found, np.uint8).reshape(self.shape)
+            except BrokenImageError as error:
+                problems[place] = error.problem
 
         # The threads live for one batch, so that nothing is left to close and a forked process starts clean.
         with ThreadPoolExecutor(THREADS) as pool:
             for _ in pool.map(fill, range(len(indices))):
                 pass
+        return out, problems
+
+    def _read(self, indices: Array, seeds: Sequence[str | None]) -> Array:
+        out, problems = self.decode(indices, seeds)
+        if problems:
+            places = sorted(problems)
+            sources = [self._sources[indices[place]] for place in places]
+            for line in self.broken.add(zip(sources, (problems[p] for p in places), strict=True)):
+                self.broken.met.append(line)
+                warnings.warn(line, stacklevel=2)
+            what, remedy, _ = problems[places[0]]
+            raise BrokenSamples([int(indices[p]) for p in places], f"image {sources[0].name} {what}", remedy)
         return out
 
 
-def scan(files: Sequence[Path]) -> list[Header]:
-    """Read every header: what is no image, or too large a one, is found before anything is trained."""
+class KeptImages(ImageSamples):
+    """Images that were decoded once; only random crops are decoded again."""
+
+    def __init__(
+        self, sources: Sequence[Source], form: Form, broken: Broken, kept: Array, workers: Workers | None
+    ) -> None:
+        super().__init__(sources, form, broken, workers)
+        self._kept = kept
+
+    def take(self, indices: Array) -> Array:
+        """Copy these images."""
+        return np.take(self._kept, indices, axis=0)
+
+
+def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str, Part], tuple[str, ...]]:
+    """Look at headers, leave out what is broken, and decode now or later depending on how much there is."""
+    everything = [source for part in listed.values() for source in part.sources]
+    broken = Broken(len(everything), wanted.max_broken)
+    headers, problems = scan(everything, wanted)
+    notes = broken.add(problems)
+    if not headers:
+        raise InputError("none of the images can be used", "repair them, or give others")
+    form = choose_form(headers, wanted)
+    if form.crop is not None:
+        said = f"{form.size[0]}×{form.size[1]} (height×width), the centre {form.crop:g} of the shorter side"
+        notes.append(f"images are resized and cropped to {said}")
+    elif any(h.size != form.size for h in headers):
+        notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
+    workers = Workers(wanted.workers) if wanted.workers else None
+    keep = len(everything) * form.bytes <= KEEP_BYTES
+    parts = {}
+    for name, part in listed.items():
+        good = [i for i, source in enumerate(part.sources) if source not in broken.found]
+        samples: Samples = ImageSamples([part.sources[i] for i in good], form, broken, workers)
+        if keep:
+            samples, good, more = _kept(part, good, form, broken, workers)
+            notes.extend(more)
+        if not good:
+            raise InputError(f"none of the {part.origin} can be used", "repair them, or give others")
+        labels = None if part.labels is None else np.array([part.labels[i] for i in good], np.int64)
+        parts[name] = Part(samples, labels, part.origin, part.labels_origin)
+    return parts, tuple(notes)
+
+
+def _kept(
+    part: Listed, good: list[int], form: Form, broken: Broken, workers: Workers | None
+) -> tuple[KeptImages, list[int], list[str]]:
+    """Decode once, and once only."""
+    sources = [part.sources[i] for i in good]
+    pictures, problems = ImageSamples(sources, form, broken, workers).decode(np.arange(len(good)), [None] * len(good))
+    notes = broken.add((sources[place], problems[place]) for place in sorted(problems))
+    fine = [place for place in range(len(good)) if place not in problems]
+    if problems:
+        pictures = pictures[fine]
+    samples = KeptImages([sources[place] for place in fine], form, broken, pictures, workers)
+    return samples, [good[place] for place in fine], notes
+
+
+def scan(sources: Sequence[Source], wanted: Wanted) -> tuple[list[Header], list[tuple[Source, Problem]]]:
+    """Read headers, so that what is no image, or too large a one, is found before anything is trained."""
+    step = 1 if wanted.size is None else -(-len(sources) // LOOK_AT)
+    problems: dict[Source, Problem] = {}
+
+    def look(source: Source) -> Header | None:
+        try:
+            return Header(source, *header(source))
+        except BrokenImageError as error:
+            problems[source] = error.problem
+            return None
+
+    looked = sources[:: step or 1]
+    headers: list[Header] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(_header, files))
+        for start in range(0, len(looked), LOOK_AT):
+            headers += [h for h in pool.map(look, looked[start : start + LOOK_AT]) if h is not None]
+    return headers, [(source, problems[source]) for source in looked if source in problems] if problems else []
 
 
 def choose_form(headers: Sequence[Header], wanted: Wanted) -> Form:
@@ -91,40 +221,8 @@ def choose_form(headers: Sequence[Header], wanted: Wanted) -> Form:
         for h in headers:
             if h.size != first.size:
                 raise InputError(
-                    f"images differ in size: {first.file} is {first.size[0]}×{first.size[1]}, "
-                    f"{h.file} is {h.size[0]}×{h.size[1]} (height×width), and the model takes any",
+                    f"images differ in size: {first.source.name} is {first.size[0]}×{first.size[1]}, "
+                    f"{h.source.name} is {h.size[0]}×{h.size[1]} (height×width), and the model takes any",
                     "set resize = [height, width] in [data]",
                 )
-    return Form(mode, wanted.size or first.size)
-
-
-def decode(file: Path, form: Form) -> Array:
-    """Read one image as (height, width, channels) bytes."""
-    with _named(file), Image.open(file, formats=DECODERS) as image:
-        converted = image.convert(form.mode)
-        if converted.size != form.size[::-1]:
-            converted = converted.resize(form.size[::-1], Image.Resampling.BILINEAR)
-        return np.asarray(converted, np.uint8).reshape(form.shape)
-
-
-def _header(file: Path) -> Header:
-    with _named(file), Image.open(file, formats=DECODERS) as image:
-        (width, height), mode = image.size, image.mode
-    if width * height > MAX_PIXELS:
-        raise InputError(
-            f"image {file} has {width * height} pixels, more than {MAX_PIXELS}", "remove it or scale it down"
-        )
-    if mode[0] in "IF":
-        raise InputError(f"image {file} has more than 8 bits per channel (mode {mode})", "convert it to 8 bits")
-    return Header(file, (height, width), mode)
-
-
-@contextmanager
-def _named(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except Image.DecompressionBombError:
-        raise InputError(f"image {file} has more than {MAX_PIXELS} pixels", "remove it or scale it down") from None
-    except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
-        detail = " ".join(str(error).split())
-        raise InputError(f"image {file} cannot be decoded: {detail}", "repair or remove it") from None
+    return Form(mode, wanted.size or first.size, wanted.crop)

@@ -1,4 +1,7 @@
-"""NumPy archives: x_train, y_train, and x_val, y_val, x_test, y_test where there are; or x and y only."""
+"""NumPy archives: x_train, y_train, and x_val, y_val, x_test, y_test where there are; or x and y only.
+
+An archive without any y holds samples without labels.
+"""
 
 import math
 import tokenize
@@ -33,15 +36,23 @@ def read(path: Path, _: Wanted) -> Stored:
         with zipfile.ZipFile(path) as archive:
             present = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             for part, (x, y) in _keys(path, present).items():
-                samples, labels = (_load(path, archive, key) for key in (x, y))
-                parts[part] = Part(ArraySamples(samples), labels, f"{x} of {path.name}", f"{y} of {path.name}")
+                labels = None if y is None else _load(path, archive, y)
+                samples = ArraySamples(_load(path, archive, x))
+                parts[part] = Part(samples, labels, f"{x} of {path.name}", f"{y} of {path.name}")
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
     return Stored(parts, sha256_of(path))
 
 
-def _keys(path: Path, present: Collection[str]) -> dict[str, tuple[str, str]]:
-    found = {}
+def _keys(path: Path, present: Collection[str]) -> dict[str, tuple[str, str | None]]:
+    """Names of samples and labels of each part."""
+    if not any(key == "y" or key.startswith("y_") for key in present):
+        bare = {part: (f"x_{part}", None) for part in ("train", "val", "test") if f"x_{part}" in present}
+        if "train" in bare:
+            return {**bare}
+        if not bare and "x" in present:
+            return {"all": ("x", None)}
+    found: dict[str, tuple[str, str | None]] = {}
     for part in ("train", "val", "test"):
         pair = (f"x_{part}", f"y_{part}")
         missing = [key for key in pair if key not in present]
@@ -56,7 +67,7 @@ def _keys(path: Path, present: Collection[str]) -> dict[str, tuple[str, str]]:
         return {"all": ("x", "y")}
     raise InputError(
         f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}",
-        "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only)",
+        "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only; without labels, x_… alone)",
     )
 
 

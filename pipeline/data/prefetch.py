@@ -1,5 +1,6 @@
-"""Batches, each read while the one before is being used."""
+"""Batches, each read while those before are being used."""
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,25 +8,38 @@ import numpy as np
 
 from ltp_pipeline.data.samples import Array, Split
 
+AHEAD = 2  # one batch is decoded while the one before it is prepared
+
 
 def batches(
-    split: Split, batch_size: int, order: Array | None = None, drop_last: bool = False
-) -> Iterator[tuple[Array, Array]]:
-    """Go once through the split (or through `order`); a failed read raises here, closing stops the reader."""
+    split: Split,
+    batch_size: int,
+    order: Array | None = None,
+    drop_last: bool = False,
+    *,
+    augment_seed: int | None = None,
+) -> Iterator[tuple[Array, Array | None]]:
+    """Go once through the split (or through `order`); a failed read raises here, closing stops the reader.
+
+    With a seed, samples of a split that is to be augmented are: each is a function of the seed and its own number.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}")
     order = np.arange(len(split)) if order is None else np.asarray(order)
     stop = len(order) - len(order) % batch_size if drop_last else len(order)
-    return _read_ahead(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)])
+    return _read_ahead(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed)
 
 
-def _read_ahead(split: Split, chunks: list[Array]) -> Iterator[tuple[Array, Array]]:
-    if not chunks:
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as reader:
-        pending = reader.submit(split.read, chunks[0])
-        for i, chunk in enumerate(chunks):
-            samples = pending.result()
-            if i + 1 < len(chunks):
-                pending = reader.submit(split.read, chunks[i + 1])
-            yield samples, split.labels[chunk]
+def _read_ahead(split: Split, chunks: list[Array], seed: int | None) -> Iterator[tuple[Array, Array | None]]:
+    given = () if seed is None else (seed,)
+    with ThreadPoolExecutor(AHEAD, thread_name_prefix="prefetch") as readers:
+        pending = deque(readers.submit(split.read, chunk, *given) for chunk in chunks[:AHEAD])
+        try:
+            for i, chunk in enumerate(chunks):
+                samples = pending.popleft().result()
+                if i + AHEAD < len(chunks):
+                    pending.append(readers.submit(split.read, chunks[i + AHEAD], *given))
+                yield samples, None if split.labels is None else split.labels[chunk]
+        finally:
+            for later in pending:
+                later.cancel()

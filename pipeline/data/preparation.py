@@ -65,11 +65,12 @@ class Preparation:
 def wanted(settings: DataSettings, model_input: TensorInfo) -> Wanted:
     """Say how many channels and which size decoded images should have."""
     dims = _sample_dims(model_input)
+    more = (settings.crop, settings.workers, settings.max_broken)
     if dims is None or len(dims) != 3:
-        return Wanted(size=settings.resize)
+        return Wanted(None, settings.resize, *more)
     channels, height, width = (dims[2], dims[0], dims[1]) if _channels_last(dims) else dims
     fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
-    return Wanted(channels if isinstance(channels, int) else None, settings.resize or fixed)
+    return Wanted(channels if isinstance(channels, int) else None, settings.resize or fixed, *more)
 
 
 def plan(

@@ -49,6 +49,9 @@ class Wanted:
 
     channels: int | None = None
     size: tuple[int, int] | None = None  # height, width
+    crop: float | None = None  # share of the shorter side that the centre keeps
+    workers: int = 0  # processes; 0 decodes by threads
+    max_broken: int = 0  # images that may be left out
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Part:
     """Samples and labels as a format found them; `origin` is what messages call them."""
 
     samples: Samples
-    labels: Array
+    labels: Array | None  # None where there are none: then the original model itself is what is learned from
     origin: str
     labels_origin: str
 
@@ -76,20 +79,29 @@ class Split:
     """Some rows of the stored samples, prepared as they are read."""
 
     def __init__(
-        self, name: str, samples: Samples, labels: Array, rows: Array, prepare: Callable[[Array], Array]
+        self,
+        name: str,
+        samples: Samples,
+        labels: Array | None,
+        rows: Array,
+        prepare: Callable[[Array], Array],
+        augmented: Callable[[Array, int], Array] | None = None,
     ) -> None:
         self.name = name
-        self.labels = labels[rows]
+        self.labels = None if labels is None else labels[rows]
         self.rows = rows
-        self._samples = samples
+        self.samples = samples
         self._prepare = prepare
+        self._augmented = augmented
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self, indices: Array) -> Array:
-        """Return these samples as the model wants them."""
-        return self._prepare(self._samples.take(self.rows[indices]))
+    def read(self, indices: Array, augment_seed: int | None = None) -> Array:
+        """Return these samples as the model wants them; a seed augments them where the split is for training so."""
+        if augment_seed is None or self._augmented is None:
+            return self._prepare(self.samples.take(self.rows[indices]))
+        return self._prepare(self._augmented(self.rows[indices], augment_seed))
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class Data:
     train: Split
     val: Split
     test: Split
-    classes: int
+    classes: int | None  # None where the samples have no labels
     fingerprint: str
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None

@@ -40,21 +40,22 @@ def test_a_batch_size_below_one_is_refused_at_once() -> None:
         batches(split(2), 0)
 
 
-def test_the_next_batch_is_read_while_one_is_used() -> None:
+def test_the_next_batches_are_read_while_one_is_used() -> None:
     read = []
 
     class Watched(Split):
-        def read(self, indices: Array) -> Array:
+        def read(self, indices: Array, augment_seed: int | None = None) -> Array:
             read.append(indices.tolist())
-            return super().read(indices)
+            return super().read(indices, augment_seed)
 
     source = split(4)
-    stream = batches(Watched("train", source._samples, source.labels, source.rows, source._prepare), 1)
+    stream = batches(Watched("train", source.samples, source.labels, source.rows, source._prepare), 1)
     next(stream)
     deadline = time.monotonic() + 5
-    while len(read) < 2 and time.monotonic() < deadline:
+    while len(read) < 3 and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert read == [[0], [1]]
+    time.sleep(0.01)
+    assert sorted(read) == [[0], [1], [2]]
 
 
 def test_an_error_while_reading_reaches_the_caller() -> None:
@@ -64,7 +65,7 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
         return batch
 
     source = split(4)
-    stream = batches(Split("train", source._samples, source.labels, source.rows, broken), 1)
+    stream = batches(Split("train", source.samples, source.labels, source.rows, broken), 1)
     assert next(stream)[1].tolist() == [0]
     assert next(stream)[1].tolist() == [1]
     with pytest.raises(InputError, match=r"x\.png"):
@@ -75,7 +76,7 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
 def test_closing_stops_the_reader() -> None:
     stream = batches(split(100), 1)
     next(stream)
-    assert readers() == 1
+    assert readers() == 2
     stream.close()  # type: ignore[attr-defined]
     assert readers() == 0
 

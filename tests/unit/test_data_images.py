@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, image_folder, open_data
+from ltp_pipeline.data import Data, images, open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[0, 2**28], ids=["decoded each time", "decoded once"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "KEEP_BYTES", request.param)
+    monkeypatch.setattr(images, "KEEP_BYTES", request.param)
 
 
 def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
@@ -46,7 +46,7 @@ def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
 
 def refusal(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
-        opened(path, model_input, **settings)
+        opened(path, model_input, **{"max_broken": 0, **settings})
     return caught.value
 
 
@@ -183,9 +183,9 @@ def test_an_image_cut_short_is_named_before_training(folder: Path) -> None:
 
 
 def test_an_image_cut_short_in_a_large_folder_is_named_when_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_folder, "KEEP_BYTES", 0)
+    monkeypatch.setattr(images, "KEEP_BYTES", 0)
     file = cut_short(folder)
-    data = opened(folder)
+    data = opened(folder, max_broken=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
     with pytest.raises(InputError) as caught:
         split.read(np.arange(len(split)))

@@ -186,8 +186,8 @@ def test_missing_keys_are_told_with_those_present(archive: Path) -> None:
     assert "x_train" in error.remedy
 
 
-def test_samples_without_labels_are_refused(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4))
+def test_a_split_without_labels_beside_others_with_them_is_refused(archive: Path) -> None:
+    np.savez(archive, x_train=images(10, 4, 4), x_test=images(10, 4, 4), y_test=labels(10))
     assert "has x_train but no y_train" in refusal(archive).what
 
 

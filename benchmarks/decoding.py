@@ -1,0 +1,193 @@
+"""How busy decoding keeps the cores: samples per second of `batches` beside plain Pillow in one process.
+
+    python -m benchmarks.decoding [--quick] [--json] [--workers N]
+
+Both make the same model inputs (224 px, normalised) of the same JPEGs of ImageNet's usual size: once with the resize
+and centre crop of evaluation, once with the random crop and flip of training. Short rounds are taken in turns in one
+process; the ratios of medians and of the best rounds are printed last. Bar: 0.9 × workers on an otherwise idle machine.
+Where others compute on the same cores, three ratios still tell: samples per second beside as many plain processes at
+once (of the bound), CPU seconds per sample, and the share of the time that the workers ran or were ready to run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from PIL import Image
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import Data, batches, images, open_data
+from ltp_pipeline.data.decoding import random_box
+from ltp_pipeline.records import TensorInfo
+
+SIZE, BATCH, SEED = 224, 32, 0
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+INPUT = TensorInfo("image", "FLOAT", ("N", 3, SIZE, SIZE))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    images.KEEP_BYTES = 0  # as for a folder that does not fit in memory
+    with tempfile.TemporaryDirectory() as scratch:
+        write(Path(scratch), 384)
+        results = measure(Path(scratch), options.workers, 4 if options.quick else 20)
+    report = {
+        "command": "python -m benchmarks.decoding",
+        "seed": SEED,
+        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "versions": {"pillow": PIL.__version__, "numpy": np.__version__},
+        "load_average_after": os.getloadavg()[0],
+        "workers": options.workers,
+        "results": results,
+    }
+    print(json.dumps(report, indent=2) if options.json else "")
+    for name, found in results.items():
+        parts = ", ".join(f"{key} {value:.2f}" for key, value in found["ratios"].items() if value is not None)
+        print(f"{name} / plain Pillow in one process, {options.workers} workers: {parts}")
+
+
+def write(folder: Path, count: int) -> None:
+    """Make JPEGs of 500×375 and about 100 kB, as the mean image of ImageNet is."""
+    rng = np.random.default_rng(SEED)
+    for i in range(count):
+        rough = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8)).resize(
+            (500, 375), Image.Resampling.BICUBIC
+        )
+        noisy = np.asarray(rough, np.int16) + rng.integers(-20, 21, (375, 500, 3))
+        file = folder / "train" / f"class{i % 4}" / f"{i}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(file, quality=90)
+    (folder / "val").symlink_to("train")
+
+
+def measure(folder: Path, workers: int, rounds: int) -> dict[str, Any]:
+    """Time every way in turns."""
+    files = sorted((folder / "train").rglob("*.jpg"))
+    settings = {"path": folder, "scale": 1 / 255, "mean": MEAN, "std": STD, "crop": 0.875, "augment": True}
+    opened = {n: open_data(DataSettings(**settings, workers=n), INPUT, SEED) for n in (0, workers)}
+    walls: dict[str, list[float]] = {}
+    cpus: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        for r in range(rounds + 1):
+            for kind, seed in (("evaluation", None), ("training", r)):
+                ways: dict[str, Callable[[], int]] = {
+                    "plain": partial(plain, files, seed),
+                    "processes": partial(ours, opened[workers], seed),
+                    "threads": partial(ours, opened[0], seed),
+                    "bound": partial(bound, pool, workers, files, seed),
+                }
+                for name, way in ways.items():
+                    begun, used, before = time.perf_counter(), cpu_seconds(), children()
+                    count = way()
+                    taken = time.perf_counter() - begun
+                    if r:  # the first round starts the processes and fills the page cache
+                        walls.setdefault(f"{kind}: {name}", []).append(taken / count)
+                        cpus.setdefault(f"{kind}: {name}", []).append((cpu_seconds() - used) / count)
+                        if name == "processes" and (share := at_work(before, taken, workers)) is not None:
+                            shares.setdefault(f"{kind}: {name}", []).append(share)
+    results = {name: compare(walls, cpus, name) for name in walls if not name.endswith(("plain", "bound"))}
+    for name, found in shares.items():
+        results[name]["ratios"]["workers at work"] = float(np.median(found))
+    return results
+
+
+def compare(walls: dict[str, list[float]], cpus: dict[str, list[float]], name: str) -> dict[str, Any]:
+    """Set one way beside the plain one of its kind, and beside as many plain ones at once."""
+    kind = name.split(":")[0]
+    wall, base, least = (np.array(walls[n]) for n in (name, f"{kind}: plain", f"{kind}: bound"))
+    cpu, base_cpu = float(np.median(cpus[name])), float(np.median(cpus[f"{kind}: plain"]))
+    return {
+        "samples_per_second": 1 / float(np.median(wall)),
+        "plain_samples_per_second": 1 / float(np.median(base)),
+        "bound_samples_per_second": 1 / float(np.median(least)),
+        "cpu_ms_per_sample": 1000 * cpu,
+        "plain_cpu_ms_per_sample": 1000 * base_cpu,
+        "ratios": {
+            "median": float(np.median(base) / np.median(wall)),
+            "best": float(base.min() / wall.min()),
+            "of the bound": float(np.median(least) / np.median(wall)),
+            "cpu": base_cpu / cpu,
+        },
+    }
+
+
+def ours(data: Data, seed: int | None) -> int:
+    """Go through the training split as training and evaluation do."""
+    return sum(len(x) for x, _ in batches(data.train, BATCH, augment_seed=seed))
+
+
+def bound(pool: ProcessPoolExecutor, workers: int, files: list[Path], seed: int | None) -> int:
+    """Let as many processes do plain decoding at once, none waiting for another: what the cores have to give now."""
+    return sum(pool.map(plain, [files[k::workers] for k in range(workers)], [seed] * workers))
+
+
+def plain(files: list[Path], seed: int | None) -> int:
+    """Do the same with Pillow and NumPy, one image after the other."""
+    mean, std = (np.float32(v).reshape(3, 1, 1) for v in (MEAN, STD))
+    for start in range(0, len(files), BATCH):
+        made = [picture(file, seed, start + i) for i, file in enumerate(files[start : start + BATCH])]
+        x = np.stack(made).transpose(0, 3, 1, 2).astype(np.float32, order="C")
+        x *= np.float32(1 / 255)
+        x -= mean
+        x /= std
+    return len(files)
+
+
+def picture(file: Path, seed: int | None, row: int) -> Any:
+    """Decode one image."""
+    with Image.open(file) as image:
+        picture = image.convert("RGB")
+        width, height = picture.size
+        if seed is None:
+            tall = round(SIZE / 0.875)
+            picture = picture.resize((tall * width // height, tall), Image.Resampling.BILINEAR)
+            left, top = (picture.width - SIZE) // 2, (tall - SIZE) // 2
+            return np.asarray(picture.crop((left, top, left + SIZE, top + SIZE)))
+        rng = random.Random(f"{seed}/{row}")  # noqa: S311 - augmentation, no secret
+        box = random_box(width, height, rng)
+        picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
+        return np.asarray(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else picture)
+
+
+def cpu_seconds() -> float:
+    """Of this process and its children; only its own where there is no /proc."""
+    return time.process_time() + sum(run for run, _ in children().values())
+
+
+def children() -> dict[str, tuple[float, float]]:
+    """Seconds that each child process has run, and has waited for a core, by its number."""
+    found = {}
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():
+            run, wait, _ = Path(f"/proc/{child}/schedstat").read_text().split()
+            found[child] = (int(run) / 1e9, int(wait) / 1e9)
+    return found
+
+
+def at_work(before: dict[str, tuple[float, float]], seconds: float, workers: int) -> float | None:
+    """Share of the time that the busiest `workers` children ran or would have run, had others not held the cores."""
+    after = children()
+    shares = sorted(sum(after[c]) - sum(before[c]) for c in before.keys() & after.keys())
+    return sum(shares[-workers:]) / (workers * seconds) if shares else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What the training split does with `augment`: crops of images as they are decoded, shifts of stored arrays."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ltp_pipeline.data.images import ImageSamples
+from ltp_pipeline.data.samples import Array, Layout, Part, Samples
+from ltp_pipeline.data.stand_ins import StandIns
+from ltp_pipeline.errors import InputError
+
+PAD = 8  # arrays are shifted by up to an eighth of their size
+
+
+def check_crop(part: Part, crop: float | None) -> None:
+    """Refuse a crop of what is not decoded here."""
+    if crop is not None and not isinstance(part.samples, ImageSamples):
+        raise InputError(
+            f"{part.origin}: crop is set, but it is for images in folders and shards", "remove crop, or set resize"
+        )
+
+
+def augmented(part: Part, samples: Samples, layout: Layout) -> Callable[[Array, int], Array]:
+    """Say how rows of this part are read when they are augmented with a seed."""
+    if isinstance(samples, StandIns):
+        return samples.augmented
+    if len(samples.shape) not in (2, 3):
+        raise InputError(
+            f"{part.origin}: augment is set, but samples of shape {samples.shape} are no images", "remove augment"
+        )
+    axis = 2 if len(samples.shape) == 3 and layout == "NCHW" else 1
+
+    def read(rows: Array, seed: int) -> Array:
+        return shifted(samples.take(rows), rows, seed, axis)
+
+    return read
+
+
+def shifted(x: Array, rows: Array, seed: int, axis: int) -> Array:
+    """Shift each image at random within a border of zeros, and mirror every other; height and width from `axis` on."""
+    height, width = x.shape[axis : axis + 2]
+    draws = np.array([np.random.default_rng([seed, int(row)]).random(3) for row in rows]).reshape(-1, 3)
+    down, right = ((2 * (n // PAD) + 1, n // PAD) for n in (height, width))
+    tops = (draws[:, 0] * down[0]).astype(np.int64) - down[1]
+    lefts = (draws[:, 1] * right[0]).astype(np.int64) - right[1]
+    ys = np.arange(height) + tops[:, None]
+    columns = np.where(draws[:, 2:] < 0.5, np.arange(width)[::-1], np.arange(width))
+    xs = columns + lefts[:, None]
+    inside = _within(ys, height)[:, :, None] & _within(xs, width)[:, None, :]
+    moved = np.moveaxis(x, (axis, axis + 1), (1, 2))
+    out = moved[np.arange(len(x))[:, None, None], ys.clip(0, height - 1)[:, :, None], xs.clip(0, width - 1)[:, None, :]]
+    out[~inside] = 0
+    return np.moveaxis(out, (1, 2), (axis, axis + 1))
+
+
+def _within(places: Array, size: int) -> Array:
+    return (places >= 0) & (places < size)

@@ -1,0 +1,208 @@
+"""From the bytes of one image to the pixels of one sample, and the process that does it for others.
+
+Worker processes run this file by its path: it imports Pillow and the standard library, nothing of this package. They
+read a request per line as JSON and answer with a byte for how it went and the pixels, or the problem as JSON.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import random
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+# Only these decoders are let near a file, whatever it says it is: some of Pillow's others start programs.
+DECODERS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+MAX_PIXELS = 80_000_000  # below the limit at which Pillow itself begins to warn
+AREA = (0.08, 1.0)  # share of the image that a random crop covers
+RATIO = (3 / 4, 4 / 3)  # its width / height
+TRIES = 10
+GOOD, BROKEN = b"\0", b"\1"
+PIPE_BYTES = 2**20  # room for some images, so that decoding goes on while the one who asked is busy
+LENGTH = struct.Struct("<I")  # of a problem
+
+
+class Source(NamedTuple):
+    """Where an encoded image is: a file, or a part of one that has a name of its own."""
+
+    file: str
+    offset: int = 0
+    length: int = -1  # to the end
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.file}:{self.member}" if self.member else self.file
+
+
+class Form(NamedTuple):
+    """What every image is made into."""
+
+    mode: str
+    size: tuple[int, int]  # height, width
+    crop: float | None = None  # share of the shorter side that the centre keeps; None squeezes the whole image
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width, channels."""
+        return (*self.size, len(self.mode))
+
+    @property
+    def bytes(self) -> int:
+        """Of one decoded image."""
+        return self.size[0] * self.size[1] * len(self.mode)
+
+
+class Problem(NamedTuple):
+    """What is wrong with an image, what to do, and whether it is the image itself and may be passed over."""
+
+    what: str
+    remedy: str
+    passable: bool = True
+
+
+class BrokenImageError(Exception):
+    """An image that cannot be used."""
+
+    def __init__(self, what: str, remedy: str, passable: bool = True) -> None:
+        super().__init__(what, remedy)
+        self.problem = Problem(what, remedy, passable)
+
+
+def header(source: Source) -> tuple[tuple[int, int], str]:
+    """Return ((height, width), mode) without decoding."""
+    with _opened(source) as image:
+        return (image.height, image.width), image.mode
+
+
+def pixels(source: Source, form: Form, seed: str | None = None) -> bytes:
+    """Return the image as height × width × channels bytes; a seed asks for a random crop and flip instead."""
+    with _opened(source) as image:
+        try:
+            return (_whole(image, form) if seed is None else _random(image, form, seed)).tobytes()
+        except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
+            raise _broken(error) from None
+
+
+def random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
+    """Choose a crop (left, top, right, bottom) as Inception does; the largest centre one where ten tries fail."""
+    for _ in range(TRIES):
+        area = width * height * rng.uniform(*AREA)
+        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(rng.random() * (width - w + 1)), int(rng.random() * (height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, max(1, round(height * RATIO[1])))
+    h = min(height, max(1, round(width / RATIO[0])))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def _random(image: Image.Image, form: Form, seed: str) -> Image.Image:
+    rng = random.Random(seed)  # noqa: S311 - no secret; the same on every machine, as NumPy's need not be
+    width, height = image.size
+    left, top, right, bottom = random_box(width, height, rng)
+    flip = rng.random() < 0.5
+    # A JPEG is decoded at half, a quarter or an eighth of its size where the crop stays as large as what is wanted.
+    rows, columns = form.size
+    image.draft(None, (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))))
+    x, y = image.width / width, image.height / height
+    box = (left * x, top * y, min(right * x, image.width), min(bottom * y, image.height))  # rounding may go over
+    made = _in_mode(image, form.mode).resize((columns, rows), Image.Resampling.BILINEAR, box=box)
+    return made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made
+
+
+def _whole(image: Image.Image, form: Form) -> Image.Image:
+    image = _in_mode(image, form.mode)
+    (rows, columns), (width, height) = form.size, image.size
+    if form.crop is None:
+        if (width, height) == (columns, rows):
+            return image
+        return image.resize((columns, rows), Image.Resampling.BILINEAR)
+    tall, wide = round(rows / form.crop), round(columns / form.crop)
+    if tall * width >= wide * height:  # the height decides
+        wide = tall * width // height
+    else:
+        tall = wide * height // width
+    if tall * wide > MAX_PIXELS:
+        raise ValueError(f"{width}×{height} is too narrow to be cropped")
+    if (width, height) != (wide, tall):
+        image = image.resize((wide, tall), Image.Resampling.BILINEAR)
+    left, top = round((wide - columns) / 2), round((tall - rows) / 2)
+    return image.crop((left, top, left + columns, top + rows))
+
+
+def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _opened(source: Source) -> Image.Image:
+    """Open and judge by the header alone."""
+    try:
+        image = Image.open(_content(source), formats=DECODERS)
+    except Image.DecompressionBombError:
+        raise BrokenImageError(f"has more than {MAX_PIXELS} pixels", "remove it or scale it down") from None
+    except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
+        raise _broken(error) from None
+    count = image.width * image.height
+    if count <= MAX_PIXELS and image.mode[0] not in "IF":
+        return image
+    image.close()
+    if count > MAX_PIXELS:
+        raise BrokenImageError(f"has {count} pixels, more than {MAX_PIXELS}", "remove it or scale it down")
+    raise BrokenImageError(f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits")
+
+
+def _content(source: Source) -> Path | io.BytesIO:
+    if source.length < 0:
+        return Path(source.file)
+    with Path(source.file).open("rb") as file:
+        file.seek(source.offset)
+        return io.BytesIO(file.read(source.length))
+
+
+def _broken(error: Exception) -> BrokenImageError:
+    if isinstance(error, OSError) and error.errno is not None:  # a disk that fails today may not fail tomorrow
+        return BrokenImageError(f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False)
+    detail = " ".join(str(error).split()) or type(error).__name__
+    return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
+
+
+def request(source: Source, form: Form, seed: str | None) -> bytes:
+    """Write one line that asks for one image; what a shard calls it may be of any length and is not sent."""
+    return json.dumps([source[:3], form, seed]).encode() + b"\n"
+
+
+def serve() -> None:
+    """Answer requests until there are no more, which is also when the process that asks has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    with contextlib.suppress(ImportError, AttributeError, OSError):  # Linux, where it is allowed
+        import fcntl
+
+        fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a decoder prints must not stand among the answers
+    for line in sys.stdin.buffer:
+        source, (mode, size, crop), seed = json.loads(line)
+        try:
+            answers.write(GOOD + pixels(Source(*source), Form(mode, tuple(size), crop), seed))
+        except BrokenImageError as error:
+            problem = json.dumps(error.problem).encode()
+            answers.write(BROKEN + LENGTH.pack(len(problem)) + problem)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    try:
+        serve()
+    except BrokenPipeError:
+        os._exit(0)

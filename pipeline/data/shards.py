@@ -1,0 +1,145 @@
+"""Shards in WebDataset layout: tar files with KEY.jpg and KEY.cls side by side, read by index and never unpacked.
+
+Nothing but images and class numbers is ever read from them: WebDataset's other endings (.pyd, .pth) hold pickles.
+"""
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ltp_pipeline.data.decoding import Source
+from ltp_pipeline.data.image_folder import SPLITS, find_splits
+from ltp_pipeline.data.images import EXTENSIONS, THREADS, Listed, open_images
+from ltp_pipeline.data.samples import Stored, Wanted
+from ltp_pipeline.errors import InputError
+
+NAMES = {name for names in SPLITS.values() for name in names}
+PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+LONGEST_NUMBER = 16  # bytes of a .cls member
+# What tarfile raises on bytes that were never written by a tar program; RecursionError on headers about headers.
+BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, LookupError, TypeError, RecursionError)
+Sample = tuple[Source, int | None]
+
+
+def recognises(path: Path) -> bool:
+    """Say whether this is a tar file, or a folder with tar files and no folders, or split folders of that kind."""
+    if path.is_file():
+        return path.suffix == ".tar"
+    return bool(_tars(path)) or any(_tars(folder) for folder in path.iterdir() if folder.name in NAMES)
+
+
+def read(path: Path, wanted: Wanted) -> Stored:
+    """Index every shard, and open the images in them."""
+    splits, notes = ({}, ()) if path.is_file() or _tars(path) else find_splits(path, lambda f: bool(_tars(f)))
+    listed = {}
+    digest = hashlib.sha256()
+    for name, folder in (splits or {"all": path}).items():
+        shards = [folder] if folder.is_file() else _shards(folder)
+        with ThreadPoolExecutor(THREADS) as pool:  # waiting for a disk or a network is most of it
+            samples = [sample for found in pool.map(index, shards) for sample in found]
+        if not samples:
+            raise InputError(f"the shards in {folder} hold no samples", "write KEY.jpg and KEY.cls for each sample")
+        listed[name] = Listed(
+            [source for source, _ in samples], _labels(samples), f"shards in {folder}", f".cls members in {folder}"
+        )
+        for shard in shards:
+            status = shard.stat()
+            digest.update(f"{name}\0{shard.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="replace"))
+        if listed[name].labels is None:
+            notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
+    parts, more = open_images(listed, wanted)
+    return Stored(parts, digest.hexdigest(), "NHWC", (*notes, *more))
+
+
+def index(shard: Path) -> list[Sample]:
+    """List the samples of a shard: where each image lies, and its class number where it has one."""
+    samples: list[Sample] = []
+    try:
+        for key, members in _groups(shard):
+            images = [source for ending, source in members.items() if f".{ending}" in EXTENSIONS]
+            if len(images) != 1:
+                raise InputError(
+                    f"sample {key} of {shard} has {len(images)} images ({', '.join(members)})",
+                    "write one image for each sample, its members side by side",
+                )
+            label = _number(members["cls"]) if "cls" in members else None
+            samples.append((images[0], label))
+    except BROKEN as error:
+        raise InputError(f"{shard} is not a readable tar file: {error}", "write or copy the shard again") from None
+    return samples
+
+
+def _groups(shard: Path) -> Iterator[tuple[str, dict[str, Source]]]:
+    """Go through the samples: neighbours whose names are the same up to the first dot, as WebDataset reads them."""
+    size, last, file = shard.stat().st_size, -1, os.fspath(shard)
+    key, members = "", dict[str, Source]()
+    with tarfile.open(shard, "r:") as tar:
+        for member in tar:
+            if member.offset <= last or member.size < 0:  # tarfile would go round for ever
+                raise tarfile.ReadError(f"the header of {member.name} leads back")
+            last = member.offset
+            tar.members = []  # type: ignore[attr-defined]  # a list of all that were seen; shards have many
+            folder, slash, name = member.name.rpartition("/")
+            stem, dot, ending = name.partition(".")
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or not stem or not dot:
+                continue  # links could lead elsewhere
+            if member.offset_data + member.size > size:
+                raise tarfile.ReadError(f"it ends within {member.name}")
+            if folder + slash + stem != key:
+                if members:
+                    yield key, members
+                key, members = folder + slash + stem, {}
+            if ending.lower() in members:
+                raise tarfile.ReadError(f"{member.name} is there twice")
+            members[ending.lower()] = Source(file, member.offset_data, member.size, member.name)
+        _check_end(shard, tar.offset)  # where tarfile stopped
+    if members:
+        yield key, members
+
+
+def _check_end(shard: Path, offset: int) -> None:
+    """Refuse what is cut short or garbled between two members: tarfile takes it for the end."""
+    with shard.open("rb") as file:
+        file.seek(offset)
+        if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
+            raise tarfile.ReadError(f"no member and no end stands at byte {offset}")
+
+
+def _number(source: Source) -> int:
+    with Path(source.file).open("rb") as file:
+        file.seek(source.offset)
+        text = file.read(min(source.length, LONGEST_NUMBER + 1)).strip()
+    if not text.isdigit() or len(text) > LONGEST_NUMBER:
+        raise InputError(f"{source.name} holds {text!r}, which is no class number", "write it in digits, from 0")
+    return int(text)
+
+
+def _labels(samples: list[Sample]) -> list[int] | None:
+    labels = [label for _, label in samples if label is not None]
+    if labels and len(labels) < len(samples):
+        bare = next(source for source, label in samples if label is None)
+        raise InputError(f"{bare.name} has no .cls beside it and others have", "give all samples labels, or none")
+    return labels or None
+
+
+def _shards(folder: Path) -> list[Path]:
+    shards = _tars(folder)
+    for shard in shards:
+        if shard.name.endswith(PACKED):
+            raise InputError(f"shard {shard} is compressed", "unpack it to .tar: images hardly become smaller")
+    if not shards:
+        raise InputError(f"{folder} has no shards (.tar)", "add shards, or remove the folder")
+    return shards
+
+
+def _tars(folder: Path) -> list[Path]:
+    """A tar file beside folders is what these were unpacked from."""
+    if not folder.is_dir():
+        return []
+    there = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    if any(entry.is_dir() for entry in there):
+        return []
+    return sorted(entry for entry in there if entry.name.endswith((".tar", *PACKED)))

@@ -1,0 +1,132 @@
+"""Processes that decode images, started when the first is asked for and gone with whoever asked."""
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from ltp_pipeline.data import decoding
+from ltp_pipeline.data.decoding import BROKEN, LENGTH, Form, Problem, Source
+from ltp_pipeline.data.samples import Array
+from ltp_pipeline.errors import InputError
+
+KEPT_BLOCKS = "4"  # of Pillow's memory: giving it back after each image costs a sixth of the time
+AHEAD = 2  # one image waits at a process while it decodes another
+
+
+class Worker:
+    """One process; it ends when its pipe closes, so none outlives this one however it ends."""
+
+    def __init__(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-W", "ignore", decoding.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ},
+            )
+        except OSError as error:
+            raise InputError(f"cannot start a process for images: {error}", "set workers = 0 in [data]") from None
+        self._stop = weakref.finalize(self, _stop, self._process)
+
+    def ask(self, request: bytes) -> None:
+        """Ask for one more image."""
+        assert self._process.stdin  # noqa: S101 - for mypy
+        self._process.stdin.write(request)
+        self._process.stdin.flush()
+
+    def answer(self, into: memoryview) -> Problem | None:
+        """Wait for the oldest one asked for."""
+        assert self._process.stdout  # noqa: S101 - for mypy
+        answers = self._process.stdout
+        status = answers.read(1)
+        if status == BROKEN:
+            return Problem(*json.loads(answers.read(LENGTH.unpack(answers.read(LENGTH.size))[0])))
+        if not status or answers.readinto(into) < len(into):  # type: ignore[attr-defined]  # of BufferedReader
+            raise EOFError
+        return None
+
+    def stop(self) -> None:
+        """End it and wait until it has ended."""
+        self._stop()
+
+
+class Workers:
+    """As many processes as were asked for; calls from several threads share them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._idle: SimpleQueue[Worker | None] = SimpleQueue()
+        for _ in range(count):
+            self._idle.put(None)  # to be started by the first who takes it
+
+    def decode(
+        self, sources: Sequence[Source], form: Form, seeds: Sequence[str | None], out: Array
+    ) -> dict[int, Problem]:
+        """Fill `out`, one image per row; what could not be decoded is returned by row."""
+        problems: dict[int, Problem] = {}
+        todo = deque(range(len(sources)))
+        count = min(self.count, len(sources))
+        if not count:
+            return problems
+        with ThreadPoolExecutor(count, thread_name_prefix="images") as lanes:
+            for lane in [lanes.submit(self._lane, todo, sources, form, seeds, out) for _ in range(count)]:
+                problems.update(lane.result())
+        return problems
+
+    def _lane(
+        self, todo: deque[int], sources: Sequence[Source], form: Form, seeds: Sequence[str | None], out: Array
+    ) -> dict[int, Problem]:
+        """Have one process decode whatever is next until nothing is left."""
+        problems: dict[int, Problem] = {}
+        asked: deque[int] = deque()
+        worker = self._idle.get()
+        try:
+            worker = worker or Worker()
+            while True:
+                while len(asked) < AHEAD and (row := _next(todo)) is not None:
+                    asked.append(row)
+                    worker.ask(decoding.request(sources[row], form, seeds[row]))
+                if not asked:
+                    return problems
+                problem = worker.answer(memoryview(out[asked[0]]).cast("B"))
+                row = asked.popleft()
+                if problem is not None:
+                    problems[row] = problem
+        except (OSError, EOFError):
+            raise InputError(
+                f"the process that decodes images ended while reading image {sources[asked[0]].name}",
+                "look at that image; if memory ran out, set fewer workers in [data]",
+            ) from None
+        finally:
+            if asked and worker:  # its answers would be taken for those of the next call
+                todo.clear()
+                worker.stop()
+                worker = None
+            self._idle.put(worker)
+
+
+def _next(todo: deque[int]) -> int | None:
+    try:
+        return todo.popleft()
+    except IndexError:
+        return None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        try:
+            if pipe is not None:
+                pipe.close()
+        except OSError:
+            continue  # it has ended already
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
