@@ -1,0 +1,48 @@
+"""The paper's six networks at full size go from import to proven files, in little memory."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from benchmarks.networks import NETWORKS, as_onnx, build
+from benchmarks.six_networks import COMPRESSIONS, MEMORY_LIMIT, measure, write_images
+from tests.support.cli import invoke
+
+ELEMENTS = {
+    "resnet20": (20, 268_336),
+    "alexnet": (8, 61_090_496),
+    "resnet50": (54, 25_502_912),
+    "mobilenetv2": (53, 3_469_760),
+    "efficientnet-b0": (82, 5_236_192),
+    "mixnet-s": (124, 4_094_488),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_a_network_goes_all_the_way(name: str):
+    found = measure(name, train=8, val=4, batch=4)
+    assert found["image"] == NETWORKS[name].size
+    assert (found["kernels"], found["elements"]) == ELEMENTS[name]
+    assert found["compression"] == pytest.approx(COMPRESSIONS[name], rel=1e-3)
+    assert found["seconds"].keys() >= {"import", "learn", "finetune", "export", "validate"}
+    assert found["bytes"]["packed"] < found["bytes"]["sparse"] < found["bytes"]["original"]
+    assert all(difference < 0.01 for difference in found["parity_max_abs"].values())
+    assert 0 < found["peak_memory_bytes"] < MEMORY_LIMIT
+
+
+@pytest.mark.long
+def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
+    model = tmp_path / "mobilenetv2.onnx"
+    onnx.save(as_onnx(build("mobilenetv2")), model)
+    write_images(tmp_path / "images", 224, train=8, val=4)
+    short = ("--epochs", 1, "--finetune-epochs", 1, "--batch-size", 4, "--no-baseline", "--set", "data.workers=1")
+    options = ("--preset", "mobilenetv2-imagenet", "--data", tmp_path / "images", "--out", tmp_path / "run", *short)
+    result = invoke(capsys, "run", model, *options, "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["settings"]["method"]["lambda"] == 1e-7
+    assert report["data"]["sample_shape"] == [3, 224, 224]
+    assert any("0.875 of the shorter side" in note for note in report["data"]["notes"])
