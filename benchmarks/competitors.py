@@ -17,7 +17,7 @@ class GradualMagnitude:
         self.live, self.count = live, count
         self.total = sum(w.numel() for w in live.values())
         self.none = dict.fromkeys(live, 0)
-        self.tau = torch.full((len(live),), TINY)
+        self.tau = self.leaf = torch.full((len(live),), TINY)
         self.T = torch.zeros(len(live))
 
     def schedule(self, share: float) -> int:
@@ -66,7 +66,7 @@ class SoftThreshold(GradualMagnitude):
 
     def __init__(self, live: Mapping[str, Tensor], count: int) -> None:
         super().__init__(live, count)
-        self.log_alpha = torch.full((len(live),), math.log(TINY) / 2, requires_grad=True)
+        self.log_alpha = self.leaf = torch.full((len(live),), math.log(TINY) / 2, requires_grad=True)
 
     def weights(self) -> dict[str, Tensor]:
         """Soft-thresholded weights."""

@@ -1,18 +1,23 @@
 """What learning thresholds costs: one LTP step / one plain fine-tuning step of the same module on the same batch.
 
-    python -m benchmarks.step_overhead [--quick] [--json]
+    python -m benchmarks.step_overhead [--quick] [--json] [--out FILE]
 
-Steps are measured in turns in one process; the ratio of medians is printed last. Bars: 1.05 on ResNet-50 size (batch
-16, 224 px), 1.10 on the small ResNet (batch 128); peak memory 1.25 × plain.
+Steps are measured in turns in one process; the ratio of medians is printed last. Solving for λ, which happens 200 times
+in a phase however long it is, is measured by itself. Peak memory is that of one process for each kind of step. Bars:
+1.05 on ResNet-50 size (batch 16, 224 px), 1.10 on the small ResNet (batch 128); peak memory 1.25 × plain.
 """
 
 import argparse
 import json
+import platform
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,13 +26,105 @@ import torch
 from benchmarks.small_networks import resnet
 from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data, Split
+from ltp_pipeline.data.samples import ArraySamples
+from ltp_pipeline.files import write_json
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
-from ltp_pipeline.stages.training import Progress, Training
+from ltp_pipeline.stages.training import Phase, Progress, Training
 from ltp_pipeline.workspace import Workspace
 
-STEPS = 1000  # of the phase that the measured steps stand in: λ is solved in one step of five
+STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ
+KINDS = ("plain", "ltp")
+
+
+def resnet50() -> onnx.ModelProto:
+    """Made when it is asked for: its builder is not needed for the small one."""
+    from benchmarks.import_model import ResNet50, as_onnx
+
+    return as_onnx(ResNet50())
+
+
+class Case(NamedTuple):
+    """A network, the shape of its batch, and how many steps are measured."""
+
+    make: Callable[[], onnx.ModelProto]
+    shape: tuple[int, ...]
+    rounds: int
+
+
+CASES = {
+    "small ResNet, batch 128, 28 px": Case(resnet, (128, 1, 28, 28), 40),
+    "ResNet-50, batch 16, 224 px": Case(resnet50, (16, 3, 224, 224), 10),
+}
+
+
+class Steps:
+    """A network in the middle of learning, and both kinds of step on one batch."""
+
+    def __init__(self, case: Case, scratch: Path) -> None:
+        imported = import_model(case.make())
+        settings = Settings.model_validate({"budget": {"target_compression": 10}})
+        x = np.random.default_rng(0).normal(size=case.shape).astype(np.float32)
+        split = Split("train", ArraySamples(x), np.arange(len(x)) % 10, np.arange(len(x)), lambda a: a)
+        data = Data(split, split, split, 10, "")
+        self.training = Training(imported, data, settings.train, Workspace(scratch), torch.device("cpu"))
+        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in imported.prunable}
+        self.method = make_method(imported, settings)
+        self.phases: dict[str, Phase] = {
+            "plain": Masked(self.training, masks, "plain", "plain"),
+            "ltp": Learning(self.training, self.method, 1),
+        }
+        self.method.hard(0.5)  # thresholds as they stand half way
+        self.optimizer = torch.optim.SGD(imported.module.parameters(), lr=0.001, momentum=0.9, fused=True)
+        self.x, self.y = (self.training.tensor(a) for a in (x, split.labels))
+
+    def take(self, kind: str, i: int) -> float:
+        """Seconds of one step."""
+        begun = time.perf_counter()
+        progress = Progress(0, STEPS // 2 + i, STEPS, lr=0.001)
+        module = self.training.imported.module
+        self.training._step(module, self.phases[kind], self.optimizer, progress, self.x, self.y)
+        return time.perf_counter() - begun
+
+    def solve(self) -> float:
+        """Seconds of solving for λ once."""
+        begun = time.perf_counter()
+        self.method.hard(0.5)
+        return time.perf_counter() - begun
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Time both kinds of step in turns, and weigh each in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        steps = Steps(CASES[name], Path(scratch))
+        rounds = range(CASES[name].rounds + 3)
+        taken = np.array([[steps.take(kind, i) for kind in KINDS] for i in rounds])[3:]
+        solving = min(steps.solve() for _ in range(3))
+    plain, ltp = np.median(taken, axis=0).tolist()
+    memory = {kind: _peak(kind, name) for kind in KINDS}
+    return {
+        "plain_ms": 1000 * plain,
+        "ltp_ms": 1000 * ltp,
+        "ratio": ltp / plain,
+        "solve_in_plain_steps": solving / plain,
+        "peak_mb": memory,
+        "memory_ratio": memory["ltp"] / memory["plain"],
+    }
+
+
+def _peak(kind: str, name: str) -> float:
+    command = [sys.executable, "-m", "benchmarks.step_overhead", "--peak-of", kind, name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def _print_peak(kind: str, name: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        steps = Steps(CASES[name], Path(scratch))
+        for i in range(3):
+            steps.take(kind, i)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def main() -> None:
@@ -35,42 +132,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the small network only")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="results file")
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    cases: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[int, ...], int]] = {
-        "small ResNet, batch 128, 28 px": (resnet, (128, 1, 28, 28), 40),
+    if options.peak_of:
+        _print_peak(*options.peak_of)
+        return
+    results = {name: measure(name) for name in list(CASES)[: 1 if options.quick else None]}
+    about = {
+        "command": "python -m benchmarks.step_overhead --out benchmarks/results/step_overhead.json",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
     }
-    if not options.quick:
-        from benchmarks.import_model import ResNet50, as_onnx
-
-        cases["ResNet-50, batch 16, 224 px"] = (lambda: as_onnx(ResNet50()), (16, 3, 224, 224), 10)
-    results = {name: measure(make(), shape, rounds) for name, (make, shape, rounds) in cases.items()}
-    print(json.dumps(results, indent=2) if options.json else "")
+    if options.out:
+        write_json(options.out, {**about, "cases": results})
+    print(json.dumps({**about, "cases": results}, indent=2) if options.json else "")
     for name, found in results.items():
-        print(f"{name}: LTP step / plain step = {found['ratio']:.3f}")
-
-
-def measure(model: onnx.ModelProto, shape: tuple[int, ...], rounds: int) -> dict[str, Any]:
-    """Time both kinds of step in turns."""
-    imported = import_model(model)
-    settings = Settings.model_validate({"budget": {"target_compression": 10}})
-    with tempfile.TemporaryDirectory() as scratch:
-        # Single steps are given their batch, so there is no data set.
-        training = Training(imported, None, settings.train, Workspace(Path(scratch)), torch.device("cpu"))  # type: ignore[arg-type]
-        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in imported.prunable}
-        phases = {
-            "plain": Masked(training, masks, "plain", "plain"),
-            "ltp": Learning(training, make_method(imported, settings), 1),
-        }
-        optimizer = torch.optim.SGD(imported.module.parameters(), lr=0.001, momentum=0.9)
-        x, y = torch.randn(shape), torch.randint(0, 10, shape[:1])
-        taken: dict[str, list[float]] = {"plain": [], "ltp": []}
-        for i in range(rounds + 3):
-            for name, phase in phases.items():
-                begun = time.perf_counter()
-                training._step(phase, optimizer, Progress(0, STEPS // 2 + i, STEPS, lr=0.001), x, y)
-                taken[name].append(time.perf_counter() - begun)
-    plain, ltp = (float(np.median(taken[n][3:])) for n in ("plain", "ltp"))
-    return {"plain_ms": 1000 * plain, "ltp_ms": 1000 * ltp, "ratio": ltp / plain}
+        print(f"{name}: LTP step / plain step = {found['ratio']:.3f}, memory {found['memory_ratio']:.2f}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ltp_pipeline import __version__, cli_files
+from ltp_pipeline import __version__, cli_files, ranks
 from ltp_pipeline import cli_options as opt
 from ltp_pipeline.errors import GateFailed, InputError, LtpError, UnsupportedModel, UsageError
 
@@ -55,6 +55,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")] = None,
     include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
     export: opt.Exports = None,
@@ -88,7 +89,7 @@ def run(
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device")
+    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision")
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,
@@ -137,13 +138,14 @@ def _run(
     from ltp_pipeline.progress import make_reporter
 
     settings = load_settings(model, config, preset, options)
-    reporter = make_reporter(quiet)
+    reporter = make_reporter(quiet or not ranks.leads())
     if not model.is_file():
         raise InputError(f"there is no file {model}", "give the path of an ONNX model")
     reporter.say(f"Reading {model}")
     from ltp_pipeline import api
 
     outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter)
+    ranks.leave()
     cli_files.finish(outcome, shown_in, as_json)
 
 
@@ -162,6 +164,8 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def _fail(error: LtpError) -> NoReturn:
+    if not ranks.leads():
+        sys.exit(error.exit_code)
     typer.echo(error.what if isinstance(error, GateFailed) else f"error: {error.what}", err=True)
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:
@@ -177,6 +181,9 @@ def _interrupt(*_: object) -> NoReturn:
 def main() -> None:
     """Run a command; every error a user can meet ends in two lines and its exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    closed = getattr(signal, "SIGHUP", None)  # a closed terminal; nohup has it ignored, and so it stays
+    if closed is not None and signal.getsignal(closed) == signal.SIG_DFL:
+        signal.signal(closed, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × shall not end a run
@@ -192,7 +199,7 @@ def main() -> None:
             raise
         show()
         code = 2
-    if code == INTERRUPTED:
+    if code == INTERRUPTED and ranks.leads():
         typer.echo("\ninterrupted; what is done is kept, the same command goes on", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ltp_pipeline import cli_options as opt
+from ltp_pipeline import ranks
 from ltp_pipeline.errors import GateFailed
 
 if TYPE_CHECKING:
@@ -96,14 +97,18 @@ def pick(
 def export(
     folder: opt.RunArgument,
     formats: Annotated[list[str], typer.Option("--format", help="sparse, packed or dense; repeatable.")],
+    deploy: Annotated[
+        bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Values of packed files: exact, fp16 or int8.")] = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Write and prove a finished run's model in further formats."""
+    """Write and prove a finished run's model in further formats; what is not given stays as the run had it."""
     from ltp_pipeline.progress import make_reporter
     from ltp_pipeline.runner import export_again
 
-    finish(export_again(folder, formats, make_reporter(quiet)), Path(), as_json)
+    finish(export_again(folder, formats, make_reporter(quiet), deploy, values), Path(), as_json)
 
 
 def handoff(
@@ -208,7 +213,9 @@ def compare(
 
 
 def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
-    """Show the result of a run and judge it."""
+    """Show the result of a run and judge it; of several ranks, one does."""
+    if not ranks.leads():
+        return
     if as_json:
         print_json({"run": str(shown_in / outcome.folder), **outcome.report})
     else:

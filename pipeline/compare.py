@@ -114,6 +114,7 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         both("another original model", "model", "sha256"),
         both("another number of test samples", "original", "accuracy", "samples"),
         both("another split", "original", "accuracy", "split"),
+        both("another metric", "metric"),
         both("another device", "environment", "device"),
         both("another number of threads", "environment", "threads"),
     ]

@@ -36,6 +36,10 @@ class DataSettings(Section):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Count, Count] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    augment: bool = False
+    crop: Annotated[float, Field(gt=0, le=1)] | None = None
+    workers: Annotated[int, Field(ge=0)] = 0
+    max_broken: Annotated[int, Field(ge=0)] = 100
 
 
 class BudgetSettings(Section):
@@ -68,8 +72,10 @@ class TrainSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     distill: Fraction = 0.0
+    imitate: Literal["auto", "scores", "values"] = "auto"
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class MethodSettings(Section):
@@ -119,6 +125,12 @@ class BaselineSettings(Section):
     enabled: bool = True
 
 
+class LogSettings(Section):
+    """Where progress is written beside log.jsonl."""
+
+    tensorboard: bool = False
+
+
 class GateSettings(Section):
     """Limits below which a result does not ship; None asks for nothing."""
 
@@ -163,6 +175,7 @@ class Settings(Section):
     kernels: KernelSettings = KernelSettings()
     export: ExportSettings = ExportSettings()
     baseline: BaselineSettings = BaselineSettings()
+    log: LogSettings = LogSettings()
     gates: GateSettings = GateSettings()
 
 
@@ -213,14 +226,20 @@ def load_settings(
 
 
 def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
+    if _decides_outcome(more):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
+        into.pop("budget", None)
+        into.get("method", {}).pop("lambda", None)
     for section, values in more.items():
         if not isinstance(values, Mapping):
             raise InputError(
                 f"setting {section!r} stands outside a section", "put it under its section, such as [data] or [train]"
             )
-        if section == "budget" and any(v is not None for v in values.values()):
-            into["budget"] = {}  # another kind of budget replaces the one from a weaker source
         into.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+
+
+def _decides_outcome(values: Mapping[str, Any]) -> bool:
+    budget, method = (part if isinstance(part := values.get(name), Mapping) else {} for name in ("budget", "method"))
+    return any(v is not None for v in budget.values()) or method.get("lambda") is not None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     for title in ("", "original", "LTP", "global magnitude"):
         table.add_column(title, justify="left" if not title else "right")
     pruned, baseline = report["pruned"], report["baseline"]
-    table.add_row("top-1", *(_percent(x) for x in (report["original"], pruned, baseline)))
+    table.add_row(report["metric"], *(_percent(x) for x in (report["original"], pruned, baseline)))
     table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
     table.add_row("compression", "1×", *(f"{x['compression']:.2f}×" if x else "" for x in (pruned, baseline)))
     table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
@@ -87,10 +87,10 @@ def _shape(shape: list[Any] | None) -> str:
 
 def show_validation(found: Mapping[str, Any]) -> None:
     """What `validate` measured."""
-    accuracy = found["accuracy"]
+    accuracy, metric = found["accuracy"], found["metric"]
     lines = [
         f"{found['path']}: {found['bytes']:,} bytes",
-        f"top-1        {accuracy['top1']:.2%} on {accuracy['samples']} samples of the {accuracy['split']} split",
+        f"{metric:<12} {accuracy['top1']:.2%} on {accuracy['samples']} samples of the {accuracy['split']} split",
     ]
     if accuracy["top5"] is not None:
         lines.append(f"top-5        {accuracy['top5']:.2%}")
@@ -105,7 +105,7 @@ def show_validation(found: Mapping[str, Any]) -> None:
     if other:
         low, high = other["drop_interval"]
         lines += [
-            f"against      {other['path']}: top-1 {other['accuracy']['top1']:.2%}, {other['bytes']:,} bytes",
+            f"against      {other['path']}: {metric} {other['accuracy']['top1']:.2%}, {other['bytes']:,} bytes",
             f"drop         {100 * other['drop']:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
             f"agreement    {other['agreement']:.2%}",
             f"latency      {other['latency_ratio']:.2f} × the other's",

@@ -132,8 +132,9 @@ def _beat_baseline(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
     why = str(_get(report, "baseline_reason") or "the report has no accuracy of the baseline")
     limit = gates.by or 2 * ROUNDING  # without `by`, equal is not better
     verdict = _judge("beat_baseline", limit, value, interval=interval, confidence=gates.confidence, why=why)
+    metric = report.get("metric", "top-1")
     shown = (
-        verdict.detail if value is None else f"top-1 {pruned:.4f} against {other:.4f}; {verdict.detail}".rstrip("; ")
+        verdict.detail if value is None else f"{metric} {pruned:.4f} against {other:.4f}; {verdict.detail}".rstrip("; ")
     )
     return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, shown)
 

@@ -212,6 +212,10 @@ class Report(Part):
     histograms: list[Histogram] = []
     scatter: Scatter | None = None
     sizes: dict[str, Whole | None] = {}
+    metric: Annotated[
+        Literal["top-1", "agreement"],
+        Field(description="what accuracy means here: right answers, or, without labels, agreement with the original"),
+    ] = "top-1"
 
 
 def problems(report: Mapping[str, Any], missing: bool = True) -> list[str]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import exporters
-from ltp_pipeline.config import GateSettings, Settings, check_reachable
-from ltp_pipeline.data import Data, check_labels, open_data
+from ltp_pipeline import exporters, ranks
+from ltp_pipeline.config import GateSettings, Settings, check_reachable, load_settings
+from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 BASELINE_FOLDER = "baseline"
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 # What may change between two calls of the same run: nothing that was trained depends on it.
-_FREE_SETTINGS = ("gates", "export", "baseline")
+_FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
 
 @dataclass(frozen=True)
@@ -54,20 +55,54 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
     check_writable(out)
     check_reachable(settings)
     _refuse_inputs_inside(out, model, settings)
-    workspace = Workspace(out, progress)
+    workspace = Workspace(out, progress, events=settings.log.tensorboard)
     file = import_model.read(model)
     training = _prepare(file, settings, workspace)
+    if not ranks.leads():
+        _help(training, settings)
+        ranks.wait()
+        content = read_report(workspace.path(REPORT_JSON))
+        return Outcome(out, content, judge(content, settings.gates))
     with workspace.held():
-        going_on = workspace.open(_identity(file, training.data, settings), fresh)
-        workspace.remember_inputs(model, settings)
-        if going_on and workspace.done("report") == _asked(settings) and _is_whole(workspace):
-            progress.say(f"{out} is finished already; the gates are judged again")
-            return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
-        if going_on:
-            progress.say(f"Going on with the run in {out}")
-        else:
-            _warn(training)
-        return _concluded(_train_and_prove(training, settings), settings, workspace)
+        outcome = _lead(model, file, settings, training, fresh)
+    ranks.wait()
+    return outcome
+
+
+def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool) -> Outcome:
+    workspace = training.workspace
+    progress = workspace.progress
+    going_on = workspace.open(_identity(file, training.data, settings), fresh)
+    workspace.remember_inputs(model, settings)
+    finished = going_on and workspace.done("report") == _asked(settings) and _is_whole(workspace)
+    ranks.from_leader(float(finished), training.device)
+    if finished:
+        progress.say(f"{workspace.root} is finished already; the gates are judged again")
+        return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
+    accuracy = training.accuracy(training.data.val)
+    if going_on:
+        progress.say(f"Going on with the run in {workspace.root}")
+    else:
+        _warn(training, accuracy)
+    return _concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
+
+
+def _help(training: Training, settings: Settings) -> None:
+    """Take part in all training of a run that another rank leads."""
+    if ranks.from_leader(0.0, training.device):
+        return
+    accuracy = training.accuracy(training.data.val)
+    learned = learn_thresholds.run(training.imported, training, settings, accuracy)
+    least = _least(settings, 0.0, training)
+    _, tuned, _ = choose.run(learned, training, settings.train.finetune_epochs, least)
+    if settings.baseline.enabled:
+        baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
+
+
+def _least(settings: Settings, original: float, training: Training) -> float | None:
+    """Lowest validation accuracy within the budget, from the original's as the leader measured it."""
+    budget = settings.budget.accuracy_budget
+    return None if budget is None else ranks.from_leader(original, training.device) - budget
 
 
 def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
@@ -88,30 +123,46 @@ def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -
     return Outcome(workspace.root, content, verdicts)
 
 
-def export_again(folder: Path, formats: Sequence[str], progress: Reporter) -> Outcome:
+def export_again(
+    folder: Path, formats: Sequence[str], progress: Reporter, deploy: bool | None = None, values: str | None = None
+) -> Outcome:
     """Write and prove further formats of a finished run; training is taken from its checkpoints."""
     workspace = Workspace(folder)
     model, settings = workspace.inputs()
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
+    settings = with_formats(settings, known, deploy, values)
     if workspace.entry is not None:
-        return pick(folder.parent, workspace.entry, progress, known)
-    return run(model, with_formats(settings, known), folder, progress)
+        return pick(folder.parent, workspace.entry, progress, known, settings.export.deploy, settings.export.values)
+    return run(model, settings, folder, progress)
 
 
-def with_formats(settings: Settings, formats: Sequence[str]) -> Settings:
+def with_formats(
+    settings: Settings, formats: Sequence[str], deploy: bool | None = None, values: str | None = None
+) -> Settings:
     """The same settings with other files asked for."""
     unknown = [f for f in formats if f not in exporters.FORMATS]
     if unknown:
         raise InputError(f"there is no format {unknown[0]!r}", f"formats: {', '.join(exporters.FORMATS)}")
-    return settings.model_copy(update={"export": settings.export.model_copy(update={"formats": tuple(formats)})})
+    given = {"formats": tuple(formats), "deploy": deploy, "values": values}
+    asked = settings.export.model_dump() | {key: value for key, value in given.items() if value is not None}
+    return settings.model_copy(update={"export": load_settings(None, options={"export": asked}).export})
 
 
-def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] = ()) -> Outcome:
+def pick(
+    folder: Path,
+    number: int,
+    progress: Reporter,
+    formats: Sequence[str] = (),
+    deploy: bool | None = None,
+    values: str | None = None,
+) -> Outcome:
     """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own."""
+    if ranks.together():
+        raise InputError("only `run` trains with several processes", "start `pick` without torchrun")
     parent = Workspace(folder, progress)
     model, settings = parent.inputs()
     if formats:
-        settings = with_formats(settings, formats)
+        settings = with_formats(settings, formats, deploy, values)
     workspace = Workspace(parent.picked_folder(number), progress, parent)
     entries = learn_thresholds.recall(parent).trail
     learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
@@ -132,14 +183,13 @@ def pick(folder: Path, number: int, progress: Reporter, formats: Sequence[str] =
         return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 
-def _train_and_prove(training: Training, settings: Settings) -> dict[str, Any]:
+def _train_and_prove(training: Training, settings: Settings, accuracy: float) -> dict[str, Any]:
     workspace = training.workspace
     with _timed(workspace, "learn"):
-        learned = learn_thresholds.run(training.imported, training, settings)
-    budget = settings.budget.accuracy_budget
+        learned = learn_thresholds.run(training.imported, training, settings, accuracy)
 
     def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
-        least = None if budget is None else original.validation_accuracy - budget
+        least = _least(settings, original.validation_accuracy, training)
         return choose.run(learned, training, settings.train.finetune_epochs, least)
 
     return _prove(training, settings, learned, finished)
@@ -149,7 +199,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
     """Fine-tune, export and validate, then the same with the baseline; everything the report says."""
     imported, data, workspace = training.imported, training.data, training.workspace
     with _timed(workspace, "original"):
-        original, session = validate.measure_original(imported, data)
+        original, session, judge_files = validate.measure_original(training)
     with _timed(workspace, "finetune"):
         entry, tuned, told = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
@@ -158,13 +208,13 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
     with _timed(workspace, "export"):
         files = export.run(imported, settings.export, workspace, shown)
     with _timed(workspace, "validate"):
-        pruned = validate.run(files, imported, session, data.test, tuned.epochs)
+        pruned = validate.run(files, imported, session, judge_files, data.test, tuned.epochs)
     compared = None
     if settings.baseline.enabled:
         with _timed(workspace, "baseline"):
             plain = baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
             files = export.run(imported, settings.export, workspace, shown, BASELINE_FOLDER)
-            compared = validate.run(files, imported, session, data.test, plain.epochs)
+            compared = validate.run(files, imported, session, judge_files, data.test, plain.epochs)
     findings = Findings(
         imported=imported,
         data=data,
@@ -176,8 +226,9 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         baseline=compared,
         weights=pictures,
         device=training.device.type,
+        metric=training.metric.name,
         timings=workspace.timings,
-        notes=told,
+        notes=[*told, *met_broken(data)],
     )
     return build(findings)
 
@@ -202,23 +253,23 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
-    check_labels(data, training.classes())
+    training.metric  # noqa: B018 - refuses labels and outputs that do not belong together
     learn_thresholds.make_method(imported, settings)
     if settings.model.restore_bn:
         imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
         training = replace(training, imported=imported)
-    if settings.train.distill:
+    if training.objective.taught:
         teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
         training = replace(training, teacher=teacher)
     return training
 
 
-def _warn(training: Training) -> None:
+def _warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
-    accuracy = training.accuracy(training.data.val)
     notes = [*training.imported.notes, *training.data.notes]
-    chance = np.bincount(training.data.val.labels).max() / len(training.data.val)  # always naming the commonest class
-    if accuracy < chance + 0.1 * (1 - chance):
+    labels = training.data.val.labels
+    chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
+    if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         notes.append(
             f"the original is right on only {accuracy:.1%} of the validation split: "
             "check scale, mean, std and layout in [data]"
@@ -247,7 +298,8 @@ def _is_whole(workspace: Workspace) -> bool:
 def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    plain["data"].pop("path")
+    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+        plain["data"].pop(free)
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
 
 

@@ -15,8 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.events import Events
 from ltp_pipeline.files import write_bytes, write_json
 from ltp_pipeline.progress import Reporter, SilentReporter
 
@@ -32,13 +34,27 @@ MANIFEST = "manifest.json"
 REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
 SUMS = "SHA256SUMS"
 LOG = "log.jsonl"
+EVENTS = "tensorboard"
 _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
 # Every name that a run writes into its directory
 _OURS = (
-    *(MANIFEST, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, _STATE, _TRAIL, "baseline", "handoff", "pick-???"),
+    *(
+        MANIFEST,
+        REPORT_JSON,
+        REPORT_MD,
+        REPORT_HTML,
+        SUMS,
+        LOG,
+        EVENTS,
+        _STATE,
+        _TRAIL,
+        "baseline",
+        "handoff",
+        "pick-???",
+    ),
     *(f"model.{name}.onnx{data}" for name in ("sparse", "packed", "dense", "deploy.*") for data in ("", ".data")),
 )
 
@@ -46,11 +62,18 @@ _OURS = (
 class Workspace:
     """One run directory, with the reporter that tells people about the run."""
 
-    def __init__(self, root: Path, progress: Reporter | None = None, parent: Workspace | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        progress: Reporter | None = None,
+        parent: Workspace | None = None,
+        events: bool = False,
+    ) -> None:
         self.root = root
+        self._events = Events(root / EVENTS) if events and ranks.leads() else None
         self.progress = progress or SilentReporter()
         self.parent = parent  # the run whose trail this one goes on from
-        self._manifest: dict[str, Any] = {}
+        self._manifest: dict[str, Any] = {"done": {}}
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -146,6 +169,8 @@ class Workspace:
 
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Keep tensors and a few numbers, in one file and one move."""
+        if not ranks.leads():
+            return
         from safetensors.torch import save
 
         plain = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
@@ -168,11 +193,15 @@ class Workspace:
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
+        if not ranks.leads():
+            return
         try:
             with (self.root / LOG).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise InputError(f"cannot write {self.root / LOG}: {error.strerror}", "run the same again") from None
+        if self._events is not None:
+            self._events.add(line)
 
     def read_log(self) -> list[dict[str, Any]]:
         """Every line of the log; of steps that were done twice after an interruption, the later."""
@@ -245,7 +274,8 @@ class Workspace:
         return dict(manifest)
 
     def _write_manifest(self) -> None:
-        write_json(self.root / MANIFEST, self._manifest)
+        if ranks.leads():
+            write_json(self.root / MANIFEST, self._manifest)
 
 
 def check_writable(folder: Path) -> None:

@@ -125,7 +125,7 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _files(report: Mapping[str, Any]) -> str:
-    rows = ["| file | bytes | of the original | top-1 | what it is |", "|---|--:|--:|--:|---|"]
+    rows = [f"| file | bytes | of the original | {text.metric(report)} | what it is |", "|---|--:|--:|--:|---|"]
     whole = text.number(get(report, "original", "bytes"))
     for file in _listed(report):
         size = text.number(file.get("bytes"))
@@ -190,6 +190,8 @@ def _each(values: Sequence[float]) -> str:
 
 def _outputs(report: Mapping[str, Any]) -> str:
     classes = get(report, "data", "classes")
+    if text.metric(report) == "agreement":
+        return "Outputs mean what they mean in the original; accuracy below is agreement with it."
     count = f" The data have {classes} classes." if classes else ""
     return f"`scores` has one row per sample; `scores.argmax(axis=1)` is the class, counted from zero.{count}"
 
@@ -198,7 +200,7 @@ def _accuracy(report: Mapping[str, Any]) -> str:
     before, after = get(report, "original", "accuracy"), get(report, "pruned", "accuracy")
     spread = text.interval(get(report, "pruned", "drop_interval"))
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    for key, name in (("top1", "top-1"), ("top5", "top-5")):
+    for key, name in (("top1", text.metric(report)), ("top5", "top-5")):
         if get(before, key) is not None or key == "top1":
             rows.append(f"| {name} | {text.percent(get(before, key))} | {text.percent(get(after, key))} |")
     drop = text.points(get(report, "pruned", "drop")) + (f" (95 % interval {spread})" if spread else "")

@@ -7,30 +7,32 @@ one that was never interrupted.
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
+from ltp_pipeline import ranks
 from ltp_pipeline.config import TrainSettings
-from ltp_pipeline.data import Data, Split, batches
+from ltp_pipeline.data import Data, Split, batches, check_labels
+from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel
-from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.import_model.ops.normalization import update_share
+from ltp_pipeline.stages import metric, statistics
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.metric import Judge, Metric
+from ltp_pipeline.stages.objective import Objective, from_softmax
 from ltp_pipeline.stages.prune import load_tensors
 from ltp_pipeline.workspace import Workspace
 
 SAVE_EVERY_SECONDS = 120.0
 BN_REFRESH_SAMPLES = 4096
-SOFTNESS = 4.0  # temperature of distillation
 
 
 class Phase(Protocol):
@@ -73,26 +75,13 @@ class Progress:
 
 
 def pick_device(name: str) -> torch.device:
-    """Resolve `auto` to the best device there is."""
+    """Resolve `auto` to the best device there is; with several ranks, each has its own."""
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, there in present.items() if there)
     if not present[name]:
         raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
-    return torch.device(name)
-
-
-def class_scores(outputs: Tensor, probabilities: bool) -> Tensor:
-    """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
-    scores = outputs.flatten(1)
-    return scores.clamp_min(1e-12).log() if probabilities else scores
-
-
-def distilled_loss(scores: Tensor, labels: Tensor, taught: Tensor, share: float) -> Tensor:
-    """Cross-entropy with the labels, and the divergence from a teacher's softened outputs (Hinton et al., 2015)."""
-    soft, wanted = (F.log_softmax(s / SOFTNESS, 1) for s in (scores, taught))
-    divergence = F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * SOFTNESS**2
-    return (1 - share) * F.cross_entropy(scores, labels) + share * divergence
+    return ranks.join(torch.device(name))
 
 
 def cosine(step: int, steps: int, lr: float) -> float:
@@ -112,13 +101,9 @@ class Training:
     teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
 
     @cached_property
-    def probabilities(self) -> bool:
-        """Whether the graph ends in Softmax, so that its output is probabilities and not scores."""
-        name = self.imported.proto.graph.output[0].name
-        return any(n.op_type == "Softmax" and name in n.output for n in self.imported.proto.graph.node)
-
-    def classes(self) -> int:
-        """How many classes the first output scores; an error when it is no class score."""
+    def metric(self) -> Metric:
+        """What is asked of the outputs, by the data; an error when the model cannot give it."""
+        self._batch()
         if len(self.data.train) < 2:
             raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
         count = min(2, len(self.data.test))
@@ -126,20 +111,30 @@ class Training:
         module = self.imported.module.to(self.device).eval()
         try:
             with torch.inference_mode():
-                output = module(x)[0]
+                outputs = module(x)
         except NodeError as error:
             raise InputError(
                 f"the model does not run on a batch of {count} samples: {error}",
                 "export it with a dynamic batch size, and check the shape of the data",
             ) from None
-        shape = tuple(output.shape)
-        scores = output.is_floating_point() and output.dim() >= 2 and shape[0] == count
-        if not scores or shape[1] < 2 or output[0].numel() != shape[1]:
-            raise InputError(
-                f"output {self.imported.file.outputs[0].name!r} of shape {shape} for {count} samples is no class score",
-                "give a classifier whose first output is (batch, classes)",
-            )
-        return int(shape[1])
+        floating = [isinstance(y, Tensor) and y.is_floating_point() for y in outputs]
+        shapes = [tuple(y.shape) if f else None for y, f in zip(outputs, floating, strict=True)]
+        graph = self.imported.proto.graph
+        if self.data.classes is None:
+            return metric.agreement(graph, shapes, count, self.settings.imitate)
+        found, classes = metric.top1(graph, shapes, count)
+        check_labels(self.data, classes)
+        return found
+
+    @cached_property
+    def objective(self) -> Objective:
+        """The loss."""
+        return Objective(self.metric, from_softmax(self.imported.proto.graph), self.settings.distill)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Judges the live module, beside the original where there are no labels."""
+        return Judge(self.metric, lambda x: self._outputs(x, self.teacher))
 
     def run(self, phase: Phase, epochs: int, before: int = 0, after: int = 0) -> None:
         """Train for `epochs`, going on from the checkpoint of this phase if there is one.
@@ -154,17 +149,19 @@ class Training:
             lr=self.settings.lr,
             momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay,
+            fused=True,
         )
-        batch = min(self.settings.batch_size, len(self.data.train))
+        batch = self._batch()
         per_epoch = max(len(self.data.train) // batch, 1)
         total = per_epoch * epochs
         start = self._resume(phase, optimizer, parameters)
+        network = _together(module) if ranks.together() else module
         saved = time.monotonic()
         with self.workspace.progress.task(phase.name, total, start) as bar:
             for progress, x, y in self._steps(phase.key, start, per_epoch, total, batch):
                 passed, whole = before * per_epoch + progress.step, (before + epochs + after) * per_epoch
                 progress.lr = cosine(passed, whole, self.settings.lr)
-                self._step(phase, optimizer, progress, x, y)
+                self._step(network, phase, optimizer, progress, x, y)
                 if progress.step % max(per_epoch // 10, 1) == 0:
                     self._log(phase, progress, phase.log())
                 shown: dict[str, float] = {"loss": progress.loss}
@@ -176,25 +173,55 @@ class Training:
                     self._save(phase, optimizer, parameters, done)
                     saved = time.monotonic()
                 bar.advance(epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
+        ranks.wait()  # until the leader has written the last checkpoint
+
+    def _batch(self) -> int:
+        """Samples of a step, over all ranks."""
+        batch = min(self.settings.batch_size, len(self.data.train))
+        each = batch // ranks.world()
+        if ranks.together() and (each < 1 or batch % ranks.world()):
+            raise InputError(
+                f"a batch of {batch} samples cannot be split evenly among {ranks.world()} processes",
+                f"set the batch size to a multiple of {ranks.world()}",
+            )
+        return batch
 
     def _steps(
         self, key: str, start: int, per_epoch: int, total: int, batch: int
-    ) -> Iterator[tuple[Progress, Tensor, Tensor]]:
+    ) -> Iterator[tuple[Progress, Tensor, Tensor | None]]:
         train = self.data.train
         for epoch in range(start // per_epoch, total // per_epoch):
             order = np.random.default_rng(_seed(self.settings.seed, key, epoch)).permutation(len(train))
             first = max(start - epoch * per_epoch, 0)
             order = order[first * batch : per_epoch * batch]
-            for i, (x, y) in enumerate(batches(train, batch, order)):
+            for i, (x, y) in enumerate(self._share(train, batch, order, _seed(self.settings.seed, key, epoch))):
                 step = epoch * per_epoch + first + i
-                torch.manual_seed(_seed(self.settings.seed, key, step))  # for Dropout
-                yield Progress(epoch, step, total), self.tensor(x), self.tensor(y)
+                parts = (ranks.rank(),) if ranks.rank() else ()
+                torch.manual_seed(_seed(self.settings.seed, key, step, *parts))  # for Dropout
+                yield Progress(epoch, step, total), x, y
 
-    def _step(self, phase: Phase, optimizer: torch.optim.SGD, progress: Progress, x: Tensor, y: Tensor) -> None:
+    def _share(
+        self, split: Split, batch: int, order: Array, augment_seed: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Whole batches in this order, of each the part that belongs to this rank."""
+        whole = order[: len(order) - len(order) % batch].reshape(-1, ranks.world(), batch // ranks.world())
+        rows = whole[:, ranks.rank()].ravel()
+        for x, y in batches(split, batch // ranks.world(), rows, augment_seed=augment_seed):
+            yield self.tensor(x), None if y is None else self.tensor(y)
+
+    def _step(
+        self,
+        network: torch.nn.Module,
+        phase: Phase,
+        optimizer: torch.optim.SGD,
+        progress: Progress,
+        x: Tensor,
+        y: Tensor | None,
+    ) -> None:
         optimizer.param_groups[0]["lr"] = progress.lr
         optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(x, y, phase.weights())
-        progress.loss = float(loss.detach())
+        loss = self._loss(network, x, y, phase.weights())
+        progress.loss = float(ranks.average(loss.detach().clone()))
         if not math.isfinite(progress.loss):
             raise self._not_finite(phase.name, progress)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -202,14 +229,20 @@ class Training:
         optimizer.step()
         phase.after_step(optimizer)
 
-    def _loss(self, x: Tensor, y: Tensor, weights: Mapping[str, Tensor] | None) -> Tensor:
-        module = self.imported.module
-        if self.teacher is None:
-            return F.cross_entropy(class_scores(module.train()(x, weights=weights)[0], self.probabilities), y)
-        with torch.no_grad():
-            taught = class_scores(module.eval()(x, weights=self.teacher)[0], self.probabilities)
-        scores = class_scores(module.train()(x, weights=weights)[0], self.probabilities)
-        return distilled_loss(scores, y, taught, self.settings.distill)
+    def _loss(
+        self, network: torch.nn.Module, x: Tensor, y: Tensor | None, weights: Mapping[str, Tensor] | None
+    ) -> Tensor:
+        """Weights come in single precision, whatever the forward pass computes in."""
+        taught = None
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
+            if self.objective.taught:
+                with torch.no_grad():
+                    taught = self._judged(self.imported.module.eval()(x, weights=self.teacher))
+            outputs = self._judged(network.train()(x, weights=weights))
+        return self.objective(outputs, y, taught)
+
+    def _judged(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        return [outputs[position] for position in self.metric.positions]
 
     def _not_finite(self, name: str, progress: Progress) -> TrainingFailed:
         where = next((n for n, t in self.imported.module.tensors().items() if not t.isfinite().all()), None)
@@ -220,47 +253,30 @@ class Training:
         )
 
     def tensor(self, array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> Tensor:
-        """Put a batch on the device."""
-        return torch.from_numpy(array).to(self.device)
+        """Put a batch on the device; images with channels last, the faster layout for convolutions."""
+        batch = torch.from_numpy(array).to(self.device)
+        return batch.contiguous(memory_format=torch.channels_last) if batch.dim() == 4 else batch
 
     def accuracy(self, split: Split, weights: Mapping[str, Tensor] | None = None) -> float:
-        """Top-1 of the module as it stands, in torch; used for choosing, never reported as the result."""
+        """Accuracy of the module as it stands, in torch; used for choosing, never reported as the result."""
+        rows = np.arange(ranks.rank(), len(split), ranks.world())
+        total = 0.0
+        if len(rows):
+            found, _ = self.judge(lambda x: self._outputs(x, weights), split, rows)
+            total = found.top1 * len(rows)
+        mean = ranks.average(torch.tensor(total / len(split), device=self.device))
+        return float(mean) * ranks.world()
+
+    def _outputs(self, x: Array, weights: Mapping[str, Tensor] | None) -> list[Array]:
         module = self.imported.module.eval()
-        correct = 0
         with torch.inference_mode():
-            for x, y in batches(split, self.settings.batch_size):
-                scores = module(self.tensor(x), weights=weights)[0].flatten(1)
-                correct += int((scores.argmax(1) == self.tensor(y)).sum())
-        return correct / len(split)
+            return [y.float().cpu().numpy() for y in self._judged(module(self.tensor(x), weights=weights))]
 
     def refresh_statistics(self, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Measure BatchNormalization's mean and variance anew for the weights as they are now.
-
-        A forward pass in training mode moves a statistic a share of the way to the batch's own; undone and divided by
-        that share, the moves average to the statistic of all batches.
-        """
-        module = self.imported.module.train()
-        tensors = module.tensors()
-        shares = update_shares(self.imported)
-        statistics = {n: tensors[n] for n in shares if n in tensors}
-        if not statistics:
-            return
-        before = {n: t.clone() for n, t in statistics.items()}
-        moves = {n: torch.zeros_like(t) for n, t in statistics.items()}
-        count = 0
-        with torch.no_grad():
-            rng = np.random.default_rng(
-                _seed(self.settings.seed, "statistics")
-            )  # stored samples may be sorted by class
-            sample = rng.permutation(len(self.data.train))[:BN_REFRESH_SAMPLES]
-            for x, _ in batches(self.data.train, min(self.settings.batch_size, len(sample)), sample, drop_last=True):
-                module(self.tensor(x), weights=weights)
-                for name, t in statistics.items():
-                    moves[name] += t - before[name]
-                    t.copy_(before[name])
-                count += 1
-            for name, t in statistics.items():
-                t += moves[name] / (count * shares[name])
+        """Measure BatchNormalization's mean and variance anew for the weights as they are now."""
+        rng = np.random.default_rng(_seed(self.settings.seed, "statistics"))  # stored samples may be sorted by class
+        sample = rng.permutation(len(self.data.train))[: max(BN_REFRESH_SAMPLES, self._batch())]
+        statistics.refresh(self.imported, (x for x, _ in self._share(self.data.train, self._batch(), sample)), weights)
 
     def _save(self, phase: Phase, optimizer: torch.optim.SGD, parameters: Mapping[str, Tensor], done: int) -> None:
         momenta = {n: optimizer.state[p].get("momentum_buffer") for n, p in parameters.items()}
@@ -290,18 +306,9 @@ class Training:
         self.workspace.log({**line, **values})
 
 
-def update_shares(imported: ImportedModel) -> dict[str, float]:
-    """How far a batch moves each running statistic, by its name."""
-    module = imported.module
-    shares: dict[str, float] = {}
-    for node in imported.proto.graph.node:
-        if node.op_type == "BatchNormalization":
-            momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
-            share = update_share(momentum)
-            shares |= {n: share for n in node.input[3:5] if module.roles.get(n) is Role.STATISTIC}
-    restored = imported.restored.norms
-    share = update_share(restore_bn.MOMENTUM)
-    return shares | {n: share for norm in restored for n in (norm.mean, norm.variance)}
+def _together(module: torch.nn.Module) -> torch.nn.Module:
+    """The module as all ranks train it; what a phase replaces, or the graph does not use, gets no gradient itself."""
+    return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

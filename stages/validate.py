@@ -13,19 +13,20 @@ import numpy as np
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import DataSettings, KernelSettings
-from ltp_pipeline.data import Data, Split, batches, check_labels, open_data
+from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.records import Accuracy, ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
-from ltp_pipeline.stages import import_model
+from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.stages import import_model, metric
 from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.report.intervals import paired_interval
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto
 
     from ltp_pipeline.records import Array
+    from ltp_pipeline.stages.training import Training
 
-BATCH = 64
 LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
 PARITY_SAMPLES = 64
@@ -40,7 +41,7 @@ PROVIDER = "CPUExecutionProvider"
 class Session:
     """A file loaded in onnxruntime; hides whether its batch size is fixed."""
 
-    def __init__(self, path: Path, provider: str = PROVIDER) -> None:
+    def __init__(self, path: Path, provider: str = PROVIDER, positions: Sequence[int] = (0,)) -> None:
         import onnxruntime
 
         if provider not in onnxruntime.get_available_providers():
@@ -55,6 +56,7 @@ class Session:
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
         self.path = path
+        self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
         first = next(i for i in self.session.get_inputs() if i.name not in overridable)
@@ -63,53 +65,38 @@ class Session:
         size = first.shape[0] if first.shape else None
         self.fixed_batch = size if isinstance(size, int) else None
 
-    def classes(self, split: Split) -> int:
-        """How many classes the first output scores for a sample."""
+    def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
+        """Shape of each output for one sample; None where it is no floating-point tensor."""
         x = split.read(np.arange(1))
-        x = x.astype(np.float16) if self.half else x
         try:
-            shape = self.session.run(None, {self.input: np.repeat(x, self.fixed_batch or 1, axis=0)})[0].shape
+            found = self._run(np.repeat(x, self.fixed_batch or 1, axis=0))
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise InputError(f"onnxruntime does not run {self.path} on this data: {line}", "check the data") from None
-        if len(shape) < 2 or shape[1] < 2 or any(d != 1 for d in shape[2:]):
-            raise InputError(
-                f"the first output of {self.path} has shape {shape}", "give a classifier: (batch, classes)"
-            )
-        return int(shape[1])
+        floating = [isinstance(y, np.ndarray) and y.dtype.kind == "f" for y in found]
+        given = self.fixed_batch or 1
+        return [
+            (y.shape[0] // given, *y.shape[1:]) if f and y.ndim and y.shape[0] % given == 0 else None
+            for y, f in zip(found, floating, strict=True)
+        ]
 
-    def scores(self, x: Array) -> Array:
-        """First output for a batch of any size, one row per sample."""
-        if self.half:
-            x = x.astype(np.float16)
+    def outputs(self, x: Array) -> list[Array]:
+        """The judged outputs for a batch of any size, one row per sample."""
         step = self.fixed_batch or len(x)
-        rows = []
+        rows: list[list[Array]] = [[] for _ in self.positions]
         for start in range(0, len(x), step):
             part = x[start : start + step]
             missing = step - len(part)
             if missing:
                 part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-            rows.append(self.session.run(None, {self.input: part})[0][: step - missing])
-        result: Array = np.concatenate(rows).astype(np.float32).reshape(len(x), -1)
-        return result
+            found = self._run(part)
+            for kept, position in zip(rows, self.positions, strict=True):
+                kept.append(found[position][: step - missing])
+        return [np.concatenate(kept).astype(np.float32, copy=False) for kept in rows]
 
-
-def measure(session: Session, split: Split) -> tuple[Accuracy, Array]:
-    """Accuracy over a whole split, and whether each sample was right."""
-    right = []
-    right5 = []
-    for x, y in batches(split, BATCH):
-        scores = session.scores(x)
-        of_label = np.take_along_axis(scores, y[:, None], axis=1)
-        # A tie counts by position, as argmax does; NaN never wins.
-        better = (scores > of_label).sum(1) + ((scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])).sum(1)
-        better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
-        right.append(better == 0)
-        right5.append(better < 5)
-        classes = scores.shape[1]
-    correct = np.concatenate(right)
-    top5 = float(np.concatenate(right5).mean()) if classes > 5 else None
-    return Accuracy(float(correct.mean()), top5, len(split), split.name), correct
+    def _run(self, x: Array) -> list[Array]:
+        found: list[Array] = self.session.run(None, {self.input: x.astype(np.float16) if self.half else x})
+        return found
 
 
 class Latency(NamedTuple):
@@ -123,11 +110,11 @@ def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS)
     """Time one batch, in turns so that all sessions see the same machine."""
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
-        session.scores(x)
+        session.outputs(x)
     for _ in range(rounds):
         for session, taken in zip(sessions, times, strict=True):
             begun = time.perf_counter()
-            session.scores(x)
+            session.outputs(x)
             taken.append(1000 * (time.perf_counter() - begun))
     low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
     return [Latency(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
@@ -144,51 +131,64 @@ def _count(model: ModelProto, kernels: Sequence[str]) -> tuple[Sparsity, dict[st
     return Sparsity(sum(tensors[n].size for n in kernels), sum(nonzeros.values())), nonzeros
 
 
-def measure_original(imported: ImportedModel, data: Data) -> tuple[Original, Session]:
-    """Accuracy, load time and latency of the file as it was given."""
-    assert imported.file.path is not None  # noqa: S101 - a run reads its model from a path
-    session = Session(imported.file.path)
-    accuracy, correct = measure(session, data.test)
-    validation = accuracy if data.val is data.test else measure(session, data.val)[0]
+def measure_original(training: Training) -> tuple[Original, Session, Judge]:
+    """Accuracy, load time and latency of the file as it was given; and who judges the others beside it."""
+    data, path = training.data, training.imported.file.path
+    assert path is not None  # noqa: S101 - a run reads its model from a path
+    session = Session(path, positions=training.metric.positions)
+    judge = Judge(training.metric, session.outputs)
+    accuracy, correct = judge.of_the_original(session.outputs, data.test)
+    same = data.val is data.test
+    validation = accuracy if same else judge.of_the_original(session.outputs, data.val)[0]
     x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))
-    return Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0].ms), session
+    original = Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0].ms)
+    return original, session, judge
 
 
 def run(
-    files: Sequence[ExportedFile], imported: ImportedModel, original: Session, split: Split, epochs: Mapping[str, int]
+    files: Sequence[ExportedFile],
+    imported: ImportedModel,
+    original: Session,
+    judge: Judge,
+    split: Split,
+    epochs: Mapping[str, int],
 ) -> Measured:
     """Prove the exported files of the live module, one by one."""
-    results = [_prove(file, imported, original, split) for file in files]
+    results = [_prove(file, imported, original, judge, split) for file in files]
     weakest = min(results, key=lambda result: result[0].accuracy.top1)
     return Measured([v for v, _ in results], weakest[1], epochs)
 
 
-def _prove(file: ExportedFile, imported: ImportedModel, original: Session, split: Split) -> tuple[Validation, Array]:
-    session = Session(file.path)
-    accuracy, correct = measure(session, split)
+def _prove(
+    file: ExportedFile, imported: ImportedModel, original: Session, judge: Judge, split: Split
+) -> tuple[Validation, Array]:
+    session = Session(file.path, positions=judge.metric.positions)
+    accuracy, correct = judge(session.outputs, split)
     x = split.read(np.arange(min(PARITY_SAMPLES, len(split))))
-    expected = _torch_scores(imported, x)
-    parity = float(np.abs(session.scores(x) - expected).max())
     kind = "fp16" if imported.module.wide else file.values
     limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
-    if not parity <= limit * max(float(np.abs(expected).max()), 1e-6):
-        raise ExportFailed(
-            f"{file.name} computes something else than the pruned network: outputs differ by {parity:.3g}",
-            "please report this as a bug",
-        )
+    parity = 0.0
+    for found, expected in zip(session.outputs(x), _torch_outputs(imported, x, judge.metric), strict=True):
+        apart = float(np.abs(found - expected).max())
+        if not apart <= limit * max(float(np.abs(expected).max()), 1e-6):
+            raise ExportFailed(
+                f"{file.name} computes something else than the pruned network: outputs differ by {apart:.3g}",
+                "please report this as a bug",
+            )
+        parity = max(parity, apart)
     counted, nonzeros = count_in_file(file.path, [k.name for k in imported.kernels])
     pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
     return Validation(file, accuracy, counted, nonzeros, parity, session.load_ms, pruned_ms, original_ms), correct
 
 
-def _torch_scores(imported: ImportedModel, x: Array) -> Array:
+def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Array]:
     import torch
 
     module = imported.module.eval()
     device = next(module.parameters()).device
     with torch.inference_mode():
-        scores: Array = module(torch.from_numpy(x).to(device))[0].float().cpu().numpy().reshape(len(x), -1)
-    return scores
+        outputs = module(torch.from_numpy(x).to(device))
+    return [outputs[position].float().cpu().numpy() for position in metric.positions]
 
 
 def validate(
@@ -208,11 +208,13 @@ def validate(
     kernels = [k.name for k in find_kernels(file.proto.graph, KernelSettings())]
     opened = open_data(data, file.inputs[0], seed)
     session = Session(Path(model), provider)
-    check_labels(opened, session.classes(opened.test))
-    accuracy, correct = measure(session, opened.test)
+    other = None if against is None else Session(Path(against), provider)
+    judge = _judge(opened, file.proto.graph, session, other)
+    accuracy, correct = judge(session.outputs, opened.test)
     counted = _count(file.proto, kernels)[0] if kernels else None
     result: dict[str, Any] = {
         "path": str(model),
+        "metric": judge.metric.name,
         "accuracy": asdict(accuracy),
         "sparsity": counted.sparsity if counted else None,
         "compression": counted.compression if counted else None,
@@ -225,12 +227,12 @@ def validate(
         "notes": list(opened.notes),
     }
     x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
-    if against is None:
+    if other is None:
         (mine,) = latency([session], x)
         return {**result, "latency_ms": mine.ms, "latency_quartiles_ms": list(mine.quartiles)}
-    other = Session(Path(against), provider)
-    check_labels(opened, other.classes(opened.test))
-    other_accuracy, other_correct = measure(other, opened.test)
+    other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
+    scores = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
+    agreed = scores(session.outputs, opened.test)[0].top1
     mine, theirs = latency([session, other], x)
     return {
         **result,
@@ -241,16 +243,28 @@ def validate(
             "accuracy": asdict(other_accuracy),
             "drop": other_accuracy.top1 - accuracy.top1,
             "drop_interval": list(paired_interval(other_correct, correct)),
-            "agreement": agreement(session, other, opened.test),
+            "agreement": agreed,
             "latency_ms": theirs.ms,
             "latency_quartiles_ms": list(theirs.quartiles),
             "latency_ratio": mine.ms / theirs.ms,
-            "bytes": Path(against).stat().st_size,
+            "bytes": other.path.stat().st_size,
         },
     }
 
 
-def agreement(one: Session, other: Session, split: Split) -> float:
-    """Share of samples for which both files name the same class."""
-    same = [one.scores(x).argmax(1) == other.scores(x).argmax(1) for x, _ in batches(split, BATCH)]
-    return float(np.concatenate(same).mean())
+def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None) -> Judge:
+    """Who judges a file that was given without its run."""
+    shapes = session.shapes(data.test)
+    if data.classes is not None:
+        wanted, classes = metric.top1(graph, shapes, 1)
+        check_labels(data, classes)
+        if other is not None:
+            check_labels(data, metric.top1(graph, other.shapes(data.test), 1)[1])
+        return Judge(wanted)
+    if other is None:
+        raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
+    wanted = metric.agreement(graph, shapes, 1)
+    if other.shapes(data.test) != shapes:
+        raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
+    session.positions = other.positions = wanted.positions
+    return Judge(wanted, other.outputs)

@@ -16,12 +16,17 @@ from ltp_pipeline.workspace import Workspace
 FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
 
 
-def run(imported: ImportedModel, training: Training, settings: Settings) -> LearnedThresholds:
-    """Train weights and thresholds together; the trail holds every network met on the way."""
+def run(imported: ImportedModel, training: Training, settings: Settings, original: float) -> LearnedThresholds:
+    """Train weights and thresholds together; the trail holds every network met on the way.
+
+    `original` is the validation accuracy to begin with, by which a budget that is out of reach is told early.
+    """
     imported.module.to(training.device)
     method = make_method(imported, settings)
     epochs, after = settings.train.epochs, settings.train.finetune_epochs
-    training.run(Learning(training, method, epochs), epochs, after=after)
+    budget = settings.budget.accuracy_budget
+    least = None if budget is None else original - budget
+    training.run(Learning(training, method, epochs, least), epochs, after=after)
     entries = trail.read(training.workspace)
     if all(e.compression < 1.0005 for e in entries):
         raise TrainingFailed(

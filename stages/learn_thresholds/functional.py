@@ -89,7 +89,8 @@ def temperature(w: Tensor, t0: float) -> Tensor:
 
 def rectified_gate(w: Tensor, tau: Tensor) -> Tensor:
     """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = τ: exactly zero below the threshold, rising softly above. (R1)."""
-    return w.square().mul_(0.5 / tau).sub_(0.5).tanh_().clamp_min_(0)  # in place: one new tensor instead of five
+    half = w.new_full((), -0.5)
+    return torch.addcmul(half, w, w, value=0.5 / float(tau)).tanh_().clamp_min_(0)  # one new tensor, three passes
 
 
 def rectified_prune(w: Tensor, tau: Tensor) -> Tensor:
@@ -113,9 +114,10 @@ class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         w, tau, gate = ctx.saved_tensors
-        grad_w = grads[0] * (gate > 0)
+        # ρ is never negative: its sign is the mask, and several times faster than a comparison
+        grad_w = gate.sign().mul_(grads[0].contiguous())
         # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
-        slope = gate.square().neg_().add_(1).mul_(w).mul_(w).mul_(w)
+        slope = torch.addcmul(w.new_ones(()), gate, gate, value=-1).mul_(w).mul_(w).mul_(w)
         return grad_w, -torch.dot(grad_w.flatten(), slope.flatten()) / tau / (2 * tau)
 
 

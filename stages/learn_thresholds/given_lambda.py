@@ -30,7 +30,7 @@ class GivenLambda:
         with torch.no_grad():
             self.unit = torch.stack([temperature(w, 1.0) for w in live.values()])
         self.T = settings.t0 * self.unit
-        self.tau = torch.zeros_like(self.T, requires_grad=True)
+        self.tau = self.leaf = torch.zeros_like(self.T, requires_grad=True)
 
     def weights(self) -> dict[str, Tensor]:
         """v of eq. (1)."""

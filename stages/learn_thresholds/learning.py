@@ -5,10 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.training import Progress, Training
+
+FAR_BELOW = 0.02  # fine-tuning commonly wins back less
 
 
 class Learning:
@@ -16,8 +19,9 @@ class Learning:
 
     name = key = "learn"
 
-    def __init__(self, training: Training, method: Method, epochs: int) -> None:
+    def __init__(self, training: Training, method: Method, epochs: int, least: float | None = None) -> None:
         self.training, self.method, self.epochs = training, method, epochs
+        self.least = least  # the lowest accuracy within the budget, where that is what was asked for
         self.total = sum(w.numel() for w in method.live.values())
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -25,7 +29,9 @@ class Learning:
         return self.method.weights()
 
     def after_backward(self, progress: Progress) -> None:
-        """Move the thresholds, and stop when one runs away."""
+        """Move the thresholds, equally on all ranks, and stop when one runs away."""
+        if self.method.leaf.grad is not None:
+            ranks.average(self.method.leaf.grad)
         self.method.after_backward(progress)
         finite = self.method.tau.isfinite()
         if not bool(finite.all()):
@@ -45,11 +51,17 @@ class Learning:
         for w in self.method.live.values():
             buffer = optimizer.state[w].get("momentum_buffer")
             if w.grad is not None and buffer is not None:
-                buffer.mul_(w.grad != 0)
+                buffer.mul_(w.grad.abs().sign_())  # several times faster than a comparison
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy and judge it."""
         entry = trail.add(self.training, self.method, self.method.hard((epoch + 1) / self.epochs), epoch)
+        if epoch == 0 and self.least is not None and entry.accuracy < self.least - FAR_BELOW:
+            self.training.workspace.progress.say(
+                f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
+                f"{entry.accuracy:.2%} on the validation split before fine-tuning, and {self.least:.2%} is asked for; "
+                "a lower learning rate, more epochs or a larger accuracy budget would help"
+            )
         return {"compression": entry.compression, "val_accuracy": entry.accuracy}
 
     def state(self) -> dict[str, Tensor]:

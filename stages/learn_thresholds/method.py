@@ -12,6 +12,7 @@ class Method(Protocol):
     """How weights are pruned while they are trained, and how thresholds move."""
 
     live: Mapping[str, Tensor]  # the kernels being pruned
+    leaf: Tensor  # what the gradient of the thresholds arrives at
 
     @property
     def tau(self) -> Tensor:

@@ -25,7 +25,7 @@ class SolvedLambda:
         self.live, self.lowest, self.count = live, lowest, count
         self.start = sum(int(w.count_nonzero()) for w in live.values())  # what is zero already stays zero
         device = next(iter(live.values())).device
-        self.log_tau = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
+        self.log_tau = self.leaf = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
         self.lam = 0.0
         with torch.no_grad():
             self._solve(self.schedule(0.0))

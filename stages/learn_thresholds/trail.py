@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import torch
 
+from ltp_pipeline import ranks
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from ltp_pipeline.records import TrailEntry
@@ -26,7 +27,8 @@ def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch
     accuracy = training.accuracy(training.data.val, hard)
     arrays = export.live_arrays(imported, hard)
     path = workspace.trail_path(epoch + 1)
-    export.write(imported, arrays, FORMAT, path)
+    if ranks.leads():
+        export.write(imported, arrays, FORMAT, path)
     with torch.no_grad():
         for name, value in statistics.items():
             tensors[name].copy_(value)
@@ -37,7 +39,8 @@ def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch
     entry = TrailEntry(
         epoch + 1, epoch + 1, elements / nonzeros, accuracy, workspace.relative(path), taus, temperatures
     )
-    write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
+    if ranks.leads():
+        write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
     return entry
 
 

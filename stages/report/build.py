@@ -39,6 +39,7 @@ class Findings:
     baseline: Measured | None
     weights: WeightPictures
     device: str
+    metric: str
     timings: Mapping[str, float]
     notes: Sequence[str]
 
@@ -58,6 +59,7 @@ def build(f: Findings) -> dict[str, Any]:
         "schema": SCHEMA,
         "verdict": "not-gated",
         "gates": [],
+        "metric": f.metric,
         "model": {
             "name": model.path.name if model.path else "model",
             "path": str(model.path) if model.path else None,

@@ -90,7 +90,7 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "spread": text.interval(get(baseline, "drop_interval")),
         },
         {
-            "label": "Top-1 accuracy",
+            "label": "Agreement with the original" if text.metric(report) == "agreement" else "Top-1 accuracy",
             "value": text.percent(get(pruned, "accuracy", "top1")),
             "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}",
             "baseline": text.percent(get(baseline, "accuracy", "top1")),

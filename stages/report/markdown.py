@@ -55,7 +55,7 @@ def _gates(report: Mapping[str, Any]) -> str:
 def _comparison(report: Mapping[str, Any]) -> str:
     original, pruned, baseline = (get(report, part) for part in ("original", "pruned", "baseline"))
     rows = [
-        ("top-1", *(text.percent(get(x, "accuracy", "top1")) for x in (original, pruned, baseline))),
+        (text.metric(report), *(text.percent(get(x, "accuracy", "top1")) for x in (original, pruned, baseline))),
         ("drop", text.NOTHING, _drop(pruned), _drop(baseline)),
         ("compression", "1×", *(text.times(get(x, "compression")) for x in (pruned, baseline))),
         ("sparsity", text.NOTHING, *(text.percent(get(x, "sparsity"), 1) for x in (pruned, baseline))),

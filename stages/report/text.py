@@ -14,6 +14,11 @@ def number(value: Any) -> float | None:
     return float(value) if usable else None
 
 
+def metric(report: Mapping[str, Any]) -> str:
+    """What accuracy is called: top-1, or agreement with the original where the data had no labels."""
+    return "agreement" if report.get("metric") == "agreement" else "top-1"
+
+
 def percent(value: Any, digits: int = 2) -> str:
     """0.9132 → 91.32 %."""
     found = number(value)

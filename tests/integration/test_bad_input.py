@@ -255,3 +255,12 @@ def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options:
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):
     result = attempt(capsys, example, "--lr", 1e12, "--epochs", 1)
     refused(result, 5, "not finite", "step")
+
+
+def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoch(example: Path, capsys):
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", "--epochs", 2, "--finetune-epochs", 0,
+        "--accuracy-budget", 0.0, "--lr", 0.5, "--no-baseline", "--max-drop", 0.99, "--min-compression", 1,
+    )  # fmt: skip
+    assert "Note: the budget may be out of reach" in result.err
+    assert result.err.index("out of reach") < result.err.index("fine-tuned:")

@@ -74,33 +74,56 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
     test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(example, uninterrupted, monkeypatch, 12)
 
 
-def test_a_killed_process_goes_on_and_says_so(example: Path):
-    command = (
-        "run",
-        "model.onnx",
-        "--epochs",
-        3,
-        "--finetune-epochs",
-        1,
-        "--no-baseline",
-        "--max-drop",
-        0.9,
-        "--out",
-        "run",
-    )
-    process = start(*command, cwd=example)
-    wait_for(example / "run" / "trail" / "001.onnx", process)
+COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
+COMMAND += ("--export", "sparse", "--export", "dense")
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("process")
+    copy_to(folder)
+    process = start(*COMMAND, cwd=folder)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return files(folder / "run")
+
+
+@pytest.mark.parametrize(
+    "mark", ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"]
+)
+def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
+    example: Path, never_killed: dict[str, bytes], mark: str
+):
+    """Killed before the first epoch ends, between epochs, after fine-tuning, and between two exports."""
+    process = start(*COMMAND, cwd=example)
+    wait_for(example / "run" / mark, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (example / "run" / "report.json").exists()
-    again = start(*command, cwd=example)
-    _, err = again.communicate(timeout=120)
+    again = start(*COMMAND, cwd=example)
+    _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert "Going on with the run" in err
+    assert files(example / "run") == never_killed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_termination_end_with_130_and_keep_what_is_done(example: Path, number: signal.Signals):
+def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, never_killed: dict[str, bytes]):
+    """A limit on the size of files stands in for the disk: checkpoints do not fit, the manifest does."""
+    process = start(*COMMAND, cwd=example, largest_file=100_000)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 3, err
+    assert "free some space, then run the same again" in err
+    assert "Traceback" not in err
+    again = start(*COMMAND, cwd=example)
+    _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert files(example / "run") == never_killed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_termination_and_a_closed_terminal_end_with_130_and_keep_what_is_done(
+    example: Path, number: signal.Signals
+):
     process = start("run", "model.onnx", "--out", "run", cwd=example)
     wait_for(example / "run" / "trail" / "001.onnx", process)
     process.send_signal(number)

@@ -1,6 +1,7 @@
 """Run the command line in this process: what it prints, and how it ends."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -34,15 +35,22 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
     return Result(code, out, err)
 
 
-def start(*arguments: object, cwd: Path) -> "subprocess.Popen[str]":
-    """Start the program in a process of its own, for tests that kill it."""
+def start(*arguments: object, cwd: Path, largest_file: int | None = None) -> "subprocess.Popen[str]":
+    """Start the program in a process of its own, for tests that kill it or let it write only small files."""
+
+    def prepare() -> None:
+        # A shell's background job ignores these and hands that on; a terminal does not.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
     return subprocess.Popen(
         [sys.executable, "-m", "ltp_pipeline", *map(str, arguments)],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell's background job ignores SIGINT and hands that on; a terminal does not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=prepare,
         env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
     )

@@ -144,3 +144,10 @@ def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
     w = torch.full((4,), TAU.sqrt().item(), dtype=torch.float64)
     found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, TAU, T, lam=1.0, lr=0.1)
     assert torch.all(0.1 * found.abs() <= 0.1 * T + 1e-12)
+
+
+def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
+    """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
+    w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)
+    F.rectified_prune(w, tau).square().sum().backward()
+    assert tau.grad.item() == 0.0

@@ -45,6 +45,8 @@ def layer(name: str) -> int:
     heights = {
         "errors": 0,
         "files": 1,
+        "events": 1,
+        "ranks": 1,
         "progress": 1,
         "config": 1,
         "records": 1,

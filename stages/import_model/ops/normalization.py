@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.nn.functional import all_reduce
 
+from ltp_pipeline import ranks
 from ltp_pipeline.stages.import_model.ops.common import positive_axis, torch_type
 from ltp_pipeline.stages.import_model.registry import op
 
@@ -18,6 +20,26 @@ from ltp_pipeline.stages.import_model.registry import op
 def update_share(momentum: float) -> float:
     """How far one batch moves running statistics; a file that fixes them (momentum 1) is trained like any other."""
     return 1 - momentum if momentum < 1 else 0.1
+
+
+def _batch_norm(
+    x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, b: Tensor, training: bool, share: float, epsilon: float
+) -> Tensor:
+    """Normalise by the stored statistics, or in training by those of the batch, over all processes that train."""
+    if not (training and ranks.together()):
+        return F.batch_norm(x, mean, var, scale, b, training, share, epsilon)
+    dims = [0, *range(2, x.dim())]
+    wide = x.float()
+    count = ranks.world() * x.numel() // x.shape[1]
+    shape = [1, -1, *[1] * (x.dim() - 2)]
+    batch_mean: Tensor = all_reduce(wide.sum(dims)) / count  # type: ignore[no-untyped-call]
+    centred = wide - batch_mean.view(shape)
+    batch_var: Tensor = all_reduce(centred.square().sum(dims)) / count  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        mean.lerp_(batch_mean.to(mean.dtype), share)
+        var.lerp_((batch_var * (count / max(count - 1, 1))).to(var.dtype), share)
+    factor = torch.rsqrt(batch_var + epsilon) * scale.float()
+    return (centred * factor.view(shape) + b.float().view(shape)).to(x.dtype)
 
 
 @op("BatchNormalization", since=7, weights=(1, 2), statistics=(3, 4))
@@ -37,7 +59,7 @@ def batch_normalization_7(
     if not spatial:  # statistics of each activation
         y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
     else:
-        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
+        y = _batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
     return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
 
 
@@ -56,7 +78,7 @@ def batch_normalization_14(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     if training or not training_mode:
-        y = F.batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
+        y = _batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
         return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
     # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones untouched.
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)

@@ -1,0 +1,92 @@
+"""Several processes that train together, started by torchrun; one process alone is its own leader.
+
+Every rank takes the same path through the training stages with its share of each batch. Only the leader writes, and
+only it exports, validates and reports.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# The leader validates large models for hours while the others wait to train the baseline.
+PATIENCE = timedelta(days=2)
+
+
+def together() -> bool:
+    """Whether torchrun started more than this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def world() -> int:
+    """How many processes train."""
+    return int(os.environ["WORLD_SIZE"]) if together() else 1
+
+
+def rank() -> int:
+    """Number of this process among them."""
+    return int(os.environ["RANK"]) if together() else 0
+
+
+def leads() -> bool:
+    """Whether this is the one process that writes."""
+    return rank() == 0
+
+
+def join(device: torch.device) -> torch.device:
+    """Meet the others; returns this process's own device."""
+    import torch
+    from torch import distributed
+
+    if not together():
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    return device
+
+
+def leave() -> None:
+    """Part from the others at the end."""
+    if together():
+        from torch import distributed
+
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def wait() -> None:
+    """Go on when all have come here."""
+    if together():
+        from torch import distributed
+
+        distributed.barrier()
+
+
+def average(tensor: Tensor) -> Tensor:
+    """The mean over all processes, in place."""
+    if together():
+        from torch import distributed
+
+        distributed.all_reduce(tensor)
+        tensor /= world()
+    return tensor
+
+
+def from_leader(value: float, device: torch.device) -> float:
+    """The leader's number, on every rank."""
+    if not together():
+        return value
+    import torch
+    from torch import distributed
+
+    told = torch.tensor([value], dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
+    distributed.broadcast(told, 0)
+    return float(told)

@@ -1,0 +1,91 @@
+"""Several processes started by torchrun do what one does with the same global batch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltp_pipeline import exporters
+from tests.support.cli import start
+
+OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--export", "dense")
+
+
+def torchrun(folder: Path, *arguments: object, processes: int = 2) -> "subprocess.CompletedProcess[str]":
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, "-m", "ltp_pipeline")
+    return subprocess.run(
+        [sys.executable, *map(str, (*launch, *arguments))],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The example pruned by one process, and by two."""
+    from ltp_pipeline.demo import copy_to
+
+    folder = tmp_path_factory.mktemp("ranks")
+    copy_to(folder)
+    one = start("run", "model.onnx", "--out", "one", *OPTIONS, cwd=folder)
+    _, err = one.communicate(timeout=300)
+    assert one.returncode == 0, err
+    two = torchrun(folder, "run", "model.onnx", "--out", "two", *OPTIONS)
+    assert two.returncode == 0, two.stderr
+    (folder / "two.out").write_text(two.stdout)
+    return {"one": folder / "one", "two": folder / "two"}
+
+
+def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
+    lines = [
+        [json.loads(line) for line in (both[name] / "log.jsonl").read_text().splitlines()] for name in ("one", "two")
+    ]
+    assert len(lines[0]) == len(lines[1])
+    for first, second in zip(*lines, strict=True):
+        assert (first["key"], first["step"], first["lr"]) == (second["key"], second["step"], second["lr"])
+        if first["key"] == "learn":
+            assert second["loss"] == pytest.approx(first["loss"], rel=2e-2)
+        for name, tau in (first.get("thresholds") or {}).items():
+            assert second["thresholds"][name] == pytest.approx(tau, rel=2e-2)
+
+
+def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: dict[str, Path]):
+    models = [exporters.load(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
+    names = [row["name"] for row in json.loads((both["one"] / "report.json").read_text())["layers"]]
+    for name in names:
+        first, second = (exporters.read_tensors(m, [name])[name] for m in models)
+        apart = np.abs(first - second) > 1e-3 * np.abs(first).max()
+        assert apart.mean() < 0.005, name
+
+
+def test_reports_agree(both: dict[str, Path]):
+    one, two = (json.loads((both[name] / "report.json").read_text()) for name in ("one", "two"))
+    assert two["pruned"]["nonzeros"] == one["pruned"]["nonzeros"]
+    for part in ("pruned", "baseline"):
+        assert two[part]["accuracy"]["top1"] == pytest.approx(one[part]["accuracy"]["top1"], abs=0.02)
+
+
+def test_one_process_speaks_and_writes(both: dict[str, Path]):
+    shown = (both["two"].parent / "two.out").read_text()
+    assert shown.count("report.html") == 1
+    assert sorted(p.name for p in both["two"].iterdir()) == sorted(p.name for p in both["one"].iterdir())
+
+
+def test_a_finished_run_ends_on_all_ranks(both: dict[str, Path]):
+    again = torchrun(both["two"].parent, "run", "model.onnx", "--out", "two", *OPTIONS)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("finished already") == 1
+
+
+def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
+    found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
+    assert found.returncode != 0
+    assert found.stderr.count("error: a batch of 127 samples cannot be split evenly among 2 processes") == 1
+    assert not (example / "run").exists()

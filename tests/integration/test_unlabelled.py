@@ -1,0 +1,94 @@
+"""Data without labels: the network learns from the original's own outputs, and accuracy is agreement with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support.cli import invoke
+
+SHORT = ("--epochs", 3, "--finetune-epochs", 2, "--target-compression", 6, "--max-drop", 0.9)
+
+
+def without_labels(example: Path) -> None:
+    """Rewrite the example's data with samples only; its settings stay."""
+    arrays = np.load(example / "digits.npz")
+    np.savez(example / "digits.npz", **{key: arrays[key] for key in arrays.files if key.startswith("x")})
+
+
+def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> dict:
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options, "--json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
+    without_labels(example)
+    report = prune(capsys, example)
+    assert report["metric"] == "agreement"
+    assert report["original"]["accuracy"]["top1"] == 1.0
+    assert 0.9 < report["pruned"]["accuracy"]["top1"] <= 1.0
+    assert report["pruned"]["drop"] == pytest.approx(1 - report["pruned"]["accuracy"]["top1"])
+    assert report["data"]["classes"] is None
+    assert "agreement" in (example / "run" / "report.md").read_text()
+
+
+def test_the_default_budget_is_met_in_agreement(example: Path, capsys):
+    without_labels(example)
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", "--json", "--no-baseline",
+        "--epochs", 4, "--finetune-epochs", 2, "--accuracy-budget", 0.05, "--min-compression", 1.5, "--max-drop", 0.9,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["pruned"]["compression"] > 1.5
+
+
+def test_a_model_of_several_outputs_is_pruned_and_each_is_proven(example: Path, capsys):
+    """Scores, a regression head of one number, and a map of values; a fourth output of integers is left out."""
+    model = onnx.load(example / "model.onnx")
+    graph = model.graph
+    pooled = next(n for n in graph.node if n.op_type == "Flatten").output[0]
+    channels = next(numpy_helper.to_array(t) for t in graph.initializer if t.name == "classifier.weight").shape[1]
+    head = np.random.default_rng(0).normal(0, 0.1, (channels, 1)).astype(np.float32)
+    graph.initializer.append(numpy_helper.from_array(head, "head.weight"))
+    graph.node.append(helper.make_node("MatMul", [pooled, "head.weight"], ["size"], name="head"))
+    graph.node.append(helper.make_node("ArgMax", ["scores"], ["class"], name="class", axis=1))
+    relu = [n for n in graph.node if n.op_type == "Relu"][-1].output[0]
+    graph.output.append(helper.make_tensor_value_info("size", TensorProto.FLOAT, ["batch", 1]))
+    graph.output.append(helper.make_tensor_value_info("class", TensorProto.INT64, ["batch", 1]))
+    graph.output.append(helper.make_tensor_value_info(relu, TensorProto.FLOAT, None))
+    onnx.save(model, example / "model.onnx")
+    without_labels(example)
+    report = prune(capsys, example, "--no-baseline")
+    assert 0.7 < report["pruned"]["accuracy"]["top1"] < 1.0
+    low, high = report["pruned"]["drop_interval"]
+    assert low < report["pruned"]["drop"] < high
+
+
+def test_validate_measures_agreement_against_the_original(example: Path, capsys):
+    without_labels(example)
+    prune(capsys, example, "--no-baseline")
+    arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
+    found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
+    assert found.code == 0, found.err
+    told = json.loads((example / "run" / "report.json").read_text())["pruned"]["accuracy"]["top1"]
+    assert json.loads(found.out)["accuracy"]["top1"] == told
+
+
+def test_validate_without_labels_needs_the_original(example: Path, capsys):
+    without_labels(example)
+    found = invoke(capsys, "validate", example / "model.onnx", "--data", example / "digits.npz")
+    assert found.code == 3
+    assert "--against" in found.err
+
+
+def test_splits_with_and_without_labels_do_not_mix(example: Path, capsys):
+    arrays = dict(np.load(example / "digits.npz"))
+    del arrays["y_test"]
+    np.savez(example / "digits.npz", **arrays)
+    found = invoke(capsys, "run", example / "model.onnx", "--out", example / "run")
+    assert found.code == 3
+    assert "y_test" in found.err

@@ -1,0 +1,34 @@
+"""The log as TensorBoard reads it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.events import Events, numbers
+from ltp_pipeline.workspace import Workspace
+
+LINE = {"stage": "learn", "key": "learn", "epoch": 0, "step": 7, "loss": 0.5, "thresholds": {"conv": 0.25}}
+
+
+def test_every_number_of_a_line_has_a_name_and_its_place_has_none():
+    assert dict(numbers(LINE)) == {"loss": 0.5, "thresholds/conv": 0.25}
+
+
+def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    workspace = Workspace(tmp_path, events=True)
+    workspace.log(LINE)
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert sorted(found.Tags()["scalars"]) == ["learn/loss", "learn/thresholds/conv"]
+    event = found.Scalars("learn/loss")[0]
+    assert (event.step, event.value) == (7, 0.5)
+
+
+def test_without_tensorboard_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(InputError) as error:
+        Events(tmp_path)
+    assert "ltp-pipeline[tensorboard]" in error.value.remedy
