@@ -4,8 +4,8 @@ Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -14,12 +14,14 @@ from onnx import ModelProto, TensorProto
 from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
 from ltp_pipeline.exporters.dense import tidy
 from ltp_pipeline.exporters.draft import Draft, put
-from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member
+from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member, Unit
 from ltp_pipeline.exporters.scan import Scan, nonzeros
 from ltp_pipeline.exporters.tensors import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
+SMALL = 2**17  # elements: a node of its own costs a smaller tensor more time than being copied once more
+TOGETHER = 2**18  # elements of small tensors that are scattered as one
 HEADER = 24  # bytes that a tensor takes beside its name and values
 WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
 KINDS = packed_codec.KINDS
@@ -43,6 +45,16 @@ class _Kernel:
         """Only tensors of the same type can be decoded together."""
         return self.tensor.data_type, self.kept
 
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensor."""
+        return math.prod(self.tensor.dims)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it goes with others into one unit, which has one place for values and what is said of them."""
+        return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
+
 
 def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
     """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does."""
@@ -60,10 +72,10 @@ def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> D
     scan = Scan.of(model, kernels)
     prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
     parts, decoder, content = list[TensorProto](), Decoder(), dict[str, Array]()
-    for index, (kind, members) in enumerate(_groups(prepared)):
-        group, stored = _store(index, kind, members, content)
+    for index, (kind, units) in enumerate(_groups(prepared)):
+        group, stored = _store(index, kind, units, content)
         both = decoder.merged(packed_graph.decoder(group, opset))
-        if _smaller(stored, both.bytes - decoder.bytes, members):
+        if _smaller(stored, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]):
             decoder, parts = both, parts + stored
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
@@ -101,25 +113,47 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
     gaps = packed_codec.gaps_of(found.where)
     sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
     once = 0 if scale is None else scale.nbytes
-    costs = [sizes[k][0] + sizes[k][1] * found.values.dtype.itemsize + once + _overhead(k)[1] for k in KINDS]
-    return _Kernel(name, tensor, kept, scale, found.values, gaps, [*costs, float(tensors.byte_size(tensor))])
+    kernel = _Kernel(name, tensor, kept, scale, found.values, gaps, [])
+    again = [_overhead(k)[2 if kernel.joins else 1] for k in KINDS]
+    width = found.values.dtype.itemsize
+    costs = [sizes[k][0] + sizes[k][1] * width + once + more for k, more in zip(KINDS, again, strict=True)]
+    return replace(kernel, costs=[*costs, float(tensors.byte_size(tensor))])
 
 
-def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[_Kernel]]]:
-    """The kernels that go together, with the kind of codes that suits them; those that stay dense are left out."""
+def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel]]]]:
+    """The kernels that go together, in units, with the kind of codes that suits them; what stays dense is left out."""
     for key in dict.fromkeys(kernel.group for kernel in kernels):
         alike = [kernel for kernel in kernels if kernel.group == key]
         chosen = _choose(np.array([kernel.costs for kernel in alike]))
         for column, kind in enumerate(KINDS):
-            together, codes = list[_Kernel](), 0
-            for kernel in (k for k, choice in zip(alike, chosen, strict=True) if choice == column):
-                if together and (codes > GROUP or kind == packed_codec.MASK):
+            own = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
+            if kind == packed_codec.MASK:
+                yield from ((kind, [[kernel]]) for kernel in own)
+                continue
+            together, codes = list[list[_Kernel]](), 0
+            for unit in _units(own):
+                if together and codes > GROUP:
                     yield kind, together
                     together, codes = [], 0
-                together.append(kernel)
-                codes += kernel.gaps.size
+                together.append(unit)
+                codes += sum(kernel.gaps.size for kernel in unit)
             if together:
                 yield kind, together
+
+
+def _units(kernels: Iterable[_Kernel]) -> Iterator[list[_Kernel]]:
+    """Large kernels alone, small ones together with those that were kept in the same place."""
+    open_: dict[bool, list[_Kernel]] = {False: [], True: []}
+    for kernel in kernels:
+        if not kernel.joins:
+            yield [kernel]
+            continue
+        unit = open_[bool(kernel.tensor.external_data)]
+        if unit and sum(k.size for k in unit) + kernel.size > TOGETHER:
+            yield list(unit)
+            unit.clear()
+        unit.append(kernel)
+    yield from filter(None, open_.values())
 
 
 def _choose(costs: Array) -> Array:
@@ -142,18 +176,20 @@ def _choose(costs: Array) -> Array:
 
 
 @cache
-def _overhead(kind: str) -> tuple[int, int]:
-    """About the bytes that decoding takes: once for a group, and again for each tensor in it."""
+def _overhead(kind: str) -> tuple[int, int, int]:
+    """About the bytes that decoding takes: once for a group, again for each tensor in it, again for each small one."""
 
-    def taken(*members: Member) -> int:
-        group = Group(0, kind, TensorProto.FLOAT, "own", members)
+    def taken(*units: Unit) -> int:
+        group = Group(0, kind, TensorProto.FLOAT, "own", units)
         return packed_graph.decoder(group, packed_graph.SPLIT_INPUT_OPSET).bytes
 
-    alone = taken(Member("a", (8,), 1))
+    a, b, c = (Member(name, (8 + i,)) for i, name in enumerate("abc"))
+    alone = taken(Unit((a,), 1))
     if kind == packed_codec.MASK:  # which is never shared
-        return 0, alone
-    again = taken(Member("a", (8,), 1), Member("b", (9,), 1)) - alone
-    return alone - again, again + 2 * HEADER
+        return 0, alone, alone
+    again = taken(Unit((a,), 1), Unit((b,), 1)) - alone
+    small = taken(Unit((a, b, c), 1)) - taken(Unit((a, b), 1))
+    return alone - again, again + 2 * HEADER, small
 
 
 def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kernel]) -> bool:
@@ -163,21 +199,24 @@ def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kerne
 
 
 def _store(
-    index: int, kind: str, kernels: Sequence[_Kernel], content: dict[str, Array]
+    index: int, kind: str, units: Sequence[Sequence[_Kernel]], content: dict[str, Array]
 ) -> tuple[Group, list[TensorProto]]:
     """A group and the tensors that hold it, the values of large ones in `content`."""
-    data_type, values = kernels[0].group
-    coded = [packed_codec.encode(kind, k.gaps, k.values, math.prod(k.tensor.dims)) for k in kernels]
-    members = [Member(k.name, tuple(k.tensor.dims), codes.size) for k, (codes, _) in zip(kernels, coded, strict=True)]
-    group = Group(index, kind, data_type, values, tuple(members))
-    codes = packed_codec.pack(kind, np.concatenate([codes for codes, _ in coded]))
-    code_type = TensorProto.UINT16 if codes.dtype == np.uint16 else TensorProto.UINT8
+    data_type, values = units[0][0].group
+    sizes = [[kernel.size for kernel in unit] for unit in units]
+    gaps = [packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)]
+    own = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
+    codes, stored = packed_codec.encode(kind, gaps, own, [sum(n) for n in sizes])
+    members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
+    group = Group(index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes])))
+    packed = packed_codec.pack(kind, np.concatenate(codes))
     parts = [TensorProto(name=group.name(kind))]
-    put(parts[0], code_type, codes, content, parts[0].name)
+    code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
+    put(parts[0], code_type, packed, content, parts[0].name)
     stored_type = lossy.DATA_TYPES.get(values, data_type)
-    for nth, (kernel, (_, stored)) in enumerate(zip(kernels, coded, strict=True)):
-        parts.append(tensors.named(group.name(lossy.PARTS[values], nth), kernel.tensor))
-        put(parts[-1], stored_type, stored, content, parts[-1].name)
-        if kernel.scale is not None:
-            parts.append(tensors.make(group.name("scale", nth), data_type, kernel.scale))
+    for nth, (unit, array) in enumerate(zip(units, stored, strict=True)):
+        parts.append(tensors.named(group.name(lossy.PARTS[values], nth), unit[0].tensor))
+        put(parts[-1], stored_type, array, content, parts[-1].name)
+        scales = [(i, kernel.scale) for i, kernel in enumerate(unit) if kernel.scale is not None]
+        parts += [tensors.make(group.name("scale", nth, i), data_type, scale) for i, scale in scales]
     return group, parts

@@ -5,8 +5,13 @@ entries that write an explicit zero. *Free* gaps ("f"): a code below the largest
 nonzero; the largest code bridges that many zeros and has no value of its own. Free bridges take less room, valued ones
 far less time to decode. Free gaps and masks keep a zero before their values, for all that is not there.
 
-Codes of 4 to 7 bits are stored k + 1 in k bytes: k of them in the low bits, one spread over the high bits.
+Codes of 5 to 7 bits, and free ones of 4, are stored k + 1 in k bytes: k of them in the low bits, one spread over the
+high bits. Valued codes of 4 bits are the remainders of a byte divided by 15 and by 17, the first half of all codes the
+former and the second half the latter: a runtime gets both from a single Mod.
 """
+
+import bisect
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +23,10 @@ GAPS = tuple(WIDTHS)
 QUICK = tuple(kind for kind in GAPS if kind.endswith("v"))  # to decode
 MASK = "m"
 KINDS = (*GAPS, MASK)
+PAIRS = "4v"
+DIVISORS = np.array([[15], [17]], np.uint8)  # of PAIRS
+TOPS = (14, 16)
+_SMALLEST_TOP = 14  # of all kinds
 
 
 def top(kind: str) -> int:
@@ -27,51 +36,122 @@ def top(kind: str) -> int:
 
 def gaps_of(where: Array) -> Array:
     """The distance of each ascending position to the one before, of the first to zero."""
-    narrow = where.astype(np.int32)
-    gaps = np.empty_like(narrow)
-    gaps[:1] = narrow[:1]
-    np.subtract(narrow[1:], narrow[:-1], out=gaps[1:])
+    gaps = np.empty(where.size, np.int32)
+    gaps[:1] = where[:1]
+    np.subtract(where[1:], where[:-1], out=gaps[1:], casting="unsafe")
     return gaps
 
 
+def joined(gaps: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """The gaps of several arrays one after another as those of a single one."""
+    if len(gaps) == 1:
+        return gaps[0]
+    parts, before = list[Array](), 0
+    for part, size in zip(gaps, sizes, strict=True):
+        if part.size:
+            parts.append(part.copy())
+            parts[-1][0] += before
+            before = -int(part.sum())
+        before += size
+    return np.concatenate([gaps[0][:0], *parts])
+
+
 def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
-    """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take."""
+    """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take (PAIRS: about)."""
     found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
     # No code bridges anything shorter, which is nearly all there is.
-    long = gaps[np.flatnonzero(gaps >= top("4f"))]  # a boolean index takes several times as long
-    first = int(bool(long.size and gaps[0] >= top("4f")))  # it has one zero more before it than the others
+    long = gaps[np.flatnonzero(gaps >= _SMALLEST_TOP)]  # a boolean index takes several times as long
+    first = int(bool(long.size and gaps[0] >= _SMALLEST_TOP))  # it has one zero more before it than the others
     steps, times = np.unique(long[first:], return_counts=True)
     for kind in GAPS:
-        entries = gaps.size + int(_bridges(steps if kind in QUICK else steps - 1, kind) @ times)
-        entries += int(_bridges(long[:first], kind).sum())
+        tops = TOPS if kind == PAIRS else (top(kind),)
+        bridges = sum(int(_bridges(steps if kind in QUICK else steps - 1, kind, t) @ times) for t in tops)
+        entries = gaps.size + (bridges + sum(int(_bridges(long[:first], kind, t).sum()) for t in tops)) // len(tops)
         rows = ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
         found[kind] = (entries * bits / 8, entries if kind in QUICK else gaps.size + 1)
     return found
 
 
-def encode(kind: str, gaps: Array, values: Array, size: int) -> tuple[Array, Array]:
-    """One code for each entry (eight elements, for a mask), and the values to store."""
+def encode(
+    kind: str, gaps: Sequence[Array], values: Sequence[Array], sizes: Sequence[int]
+) -> tuple[list[Array], list[Array]]:
+    """For each array, one code for each entry (eight elements, for a mask), and the values to store.
+
+    What is encoded together has to be packed together.
+    """
     if kind == MASK:
-        present = np.zeros(size, bool)
-        present[np.cumsum(gaps)] = True
-        return np.packbits(present, bitorder="little"), _after_zero(values)
+        return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [_after_zero(v) for v in values]
     if kind in QUICK:
-        codes, bridged = _codes(gaps, kind)
-        return codes, _with(values, bridged, 0)
-    zeros = gaps - 1
-    zeros[:1] += 1
-    return _codes(zeros, kind)[0], _after_zero(values)
+        coded = _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
+        return [codes for codes, _ in coded], [_with(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
+    steps = [g - 1 for g in gaps]
+    for step in steps:
+        step[:1] += 1
+    return [_codes(s, _long(s), kind, top(kind))[0] for s in steps], [_after_zero(v) for v in values]
 
 
-def _codes(steps: Array, kind: str) -> tuple[Array, Array]:
+def _mask(gaps: Array, size: int) -> Array:
+    present = np.zeros(size, bool)
+    present[np.cumsum(gaps)] = True
+    return np.packbits(present, bitorder="little")
+
+
+def _long(steps: Array) -> Array:
+    """Which steps may need bridges."""
+    return np.flatnonzero(steps >= _SMALLEST_TOP)
+
+
+def _codes(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
     """Codes with each step preceded by its bridges, and before which steps these went."""
     codes = steps.astype(np.uint16 if WIDTHS[kind] == 16 else np.uint8)
-    long = np.flatnonzero(steps >= top(kind))
-    bridges = _bridges(steps[long], kind)
-    codes[long] = steps[long] - bridges * top(kind)
+    bridges = _bridges(steps[long], kind, top)
+    codes[long] = steps[long] - bridges * top
     bridged = np.repeat(long, bridges)
-    return _with(codes, bridged, top(kind)), bridged
+    return _with(codes, bridged, top), bridged
+
+
+def _paired(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """The same for PAIRS: the first half of all codes (one more, if they are odd) has another top than the second."""
+    longs = [_long(g) for g in gaps]
+    counts = [[g.size + int(_bridges(g[n], PAIRS, t).sum()) for t in TOPS] for g, n in zip(gaps, longs, strict=True)]
+    coded, before, after = list[tuple[Array, Array]](), 0, sum(second for _, second in counts)
+    for steps, long, (first, second) in zip(gaps, longs, counts, strict=True):
+        after -= second
+        if before + first <= after + 1:
+            coded.append(_codes(steps, long, PAIRS, TOPS[0]))
+            before += first
+        elif before >= after + second:
+            coded.append(_codes(steps, long, PAIRS, TOPS[1]))
+        else:
+            coded.append(_across(steps, long, before, after))
+            before = (before + after + coded[-1][0].size + 1) // 2
+    return coded
+
+
+def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, Array]:
+    """The same where the halves meet, with so many codes before and after these."""
+    first, second = TOPS
+    more = [np.append(0, np.cumsum(_bridges(steps[long], PAIRS, t))) for t in TOPS]
+
+    def halves(at: int) -> tuple[int, int]:
+        """The codes of the steps before one, and of the others."""
+        n = int(np.searchsorted(long, at))
+        return before + at + int(more[0][n]), after + steps.size - at + int(more[1][-1] - more[1][n])
+
+    at = bisect.bisect_right(range(steps.size), 0, key=lambda n: halves(n)[0] - halves(n)[1]) - 1
+    # The step at the border may have its first bridges in one half and the rest in the other.
+    moved = np.arange(int(_bridges(steps[at], PAIRS, first)) + 1)
+    rest = 1 + _bridges(steps[at] - first * moved, PAIRS, second) + halves(at + 1)[1]
+    enough = np.flatnonzero(halves(at)[0] + moved >= rest)
+    bridges = int(enough[0]) if enough.size else 0
+    at += not enough.size
+    back = steps[at:].copy()
+    back[:1] -= bridges * first
+    codes, bridged = _codes(steps[:at], long[long < at], PAIRS, first)
+    others, others_bridged = _codes(back, _long(back), PAIRS, second)
+    codes = np.concatenate([codes, np.full(bridges, first, np.uint8), others])
+    return codes, np.concatenate([bridged, np.full(bridges, at), others_bridged + at])
 
 
 def _with(entries: Array, before: Array, what: int) -> Array:
@@ -85,9 +165,9 @@ def _with(entries: Array, before: Array, what: int) -> Array:
     return longer
 
 
-def _bridges(steps: Array, kind: str) -> Array:
+def _bridges(steps: Array, kind: str, top: int) -> Array:
     """How many bridges each step needs; a valued step must not end on its last bridge, which writes a zero there."""
-    bridges: Array = np.maximum(steps - 1, 0) // top(kind) if kind in QUICK else steps // top(kind)
+    bridges: Array = np.maximum(steps - 1, 0) // top if kind in QUICK else steps // top
     return bridges
 
 
@@ -103,10 +183,21 @@ def pack(kind: str, codes: Array) -> Array:
     if width not in ROWS:
         return codes
     rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(ROWS[width] + 1, -1)
+    if kind == PAIRS:
+        return _words(*rows[:, None])
     packed: Array = rows[:-1].copy()
     for nth, row in enumerate(packed):
         row |= rows[-1] >> nth * (8 - width) << width  # what is shifted over the top is for the next row
     return packed
+
+
+def _words(by_15: Array, by_17: Array) -> Array:
+    """The byte for each two remainders: 136 leaves 1 and 0, 120 leaves 0 and 1, and 255 nothing of both."""
+    words: Array = by_15 * np.uint16(136)
+    words += by_17 * np.uint16(120)
+    for _ in range(2):  # 256 counts as 1
+        words = (words & 255) + (words >> 8)
+    return words.astype(np.uint8)
 
 
 def padding(kind: str, codes: int) -> int:
@@ -122,6 +213,8 @@ def unpack(kind: str, packed: Array) -> Array:
         raise ValueError("has codes of the wrong type or shape")
     if width not in ROWS:
         return packed
+    if kind == PAIRS:
+        return (packed % DIVISORS).reshape(-1)
     last = high_weights(width) @ (packed >> width).astype(np.int64)
     return np.concatenate([(packed & (1 << width) - 1).reshape(-1), last])
 

@@ -2,7 +2,8 @@
 
 What decides the choice of ops (measured with onnxruntime 1.31): NonZero and Compress are never folded, nor is
 DequantizeLinear by default; onnx's ReferenceEvaluator fails on GatherElements, OpenVINO on BitShift of bytes; and
-every node costs time, whatever its size, which is why the codes of many tensors are unpacked together and then split.
+every node costs time, whatever its size, and all results stay in memory until the last node is folded. So the codes of
+many tensors are unpacked together, and small tensors are scattered together as one.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +24,28 @@ WIDEN_LAST = 2**14  # codes for each tensor from which copying them as int32 cos
 
 @dataclass(frozen=True)
 class Member:
-    """One packed tensor: its own name, its dims, and how many of its group's codes are its."""
+    """One packed tensor: its own name and its dims."""
 
     weight: str
     dims: tuple[int, ...]
-    codes: int
 
     @property
     def size(self) -> int:
         """Elements of the dense tensor."""
         return int(np.prod(self.dims, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Tensors that are scattered one behind the other as one, and how many of their group's codes are theirs."""
+
+    members: tuple[Member, ...]
+    codes: int
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense tensors."""
+        return sum(member.size for member in self.members)
 
 
 @dataclass(frozen=True)
@@ -43,11 +56,16 @@ class Group:
     kind: str  # of codes, see packed_codec
     data_type: int
     values: str  # "own", or the lossy "fp16" and "int8"
-    members: tuple[Member, ...]
+    units: tuple[Unit, ...]
 
-    def name(self, part: str, nth: int | None = None) -> str:
-        """The name of a part of the group, or of its nth member."""
-        return f"{PREFIX}{self.index}/{part}" if nth is None else f"{PREFIX}{self.index}/{part}.{nth}"
+    @property
+    def members(self) -> list[Member]:
+        """The tensors of all units."""
+        return [member for unit in self.units for member in unit.members]
+
+    def name(self, part: str, *nth: int) -> str:
+        """The name of a part of the group, of its nth unit, or of the nth member of that."""
+        return f"{PREFIX}{self.index}/{'.'.join([part, *map(str, nth)])}"
 
 
 @dataclass
@@ -95,7 +113,7 @@ def decoder(group: Group, opset: int) -> Decoder:
     into = Decoder()
     mask = group.kind == packed_codec.MASK
     codes = _bits(group, into) if mask else _steps(group, opset, into)
-    for nth, member in enumerate(group.members):
+    for nth, unit in enumerate(group.units):
 
         def name(part: str, nth: int = nth) -> str:
             return group.name(part, nth)
@@ -107,40 +125,47 @@ def decoder(group: Group, opset: int) -> Decoder:
             flat = _pick(name, values, codes[nth], into)
         else:
             where, values = _where(group, name, values, codes[nth], into)
-            flat = into.add("ScatterElements", [_zeros(group.data_type, member.size, into), where, values], name("d"))
-        shape = into.vector(f"s{'.'.join(map(str, member.dims))}", member.dims)
-        if group.values == "int8":
-            shaped = into.add("Reshape", [flat, shape], name("w"))
-            into.add("Mul", [shaped, name("scale")], member.weight)
-        else:
-            into.add("Reshape", [flat, shape], member.weight)
+            flat = into.add("ScatterElements", [_zeros(group.data_type, unit.size, into), where, values], name("d"))
+        sizes = [member.size for member in unit.members]
+        parts = _split(flat, sizes, [group.name("y", nth, i) for i in range(len(sizes))], name("z"), opset, into)
+        for i, (member, part) in enumerate(zip(unit.members, parts, strict=True)):
+            shape = into.vector(f"s{'.'.join(map(str, member.dims))}", member.dims)
+            if group.values == "int8":
+                shaped = into.add("Reshape", [part, shape], group.name("w", nth, i))
+                into.add("Mul", [shaped, group.name("scale", nth, i)], member.weight)
+            else:
+                into.add("Reshape", [part, shape], member.weight)
     return into
 
 
 def _steps(group: Group, opset: int, into: Decoder) -> list[str]:
-    """The codes of each member, as int32."""
+    """The codes of each unit, as int32."""
     width = packed_codec.WIDTHS[group.kind]
     codes = _narrow(group, width, into) if width in packed_codec.ROWS else group.name(group.kind)
-    sizes = [member.codes for member in group.members]
-    if sum(sizes) < WIDEN_LAST * len(sizes):
-        return _split(group, into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32), "s", opset, into)
-    parts = _split(group, codes, "n", opset, into)[: len(sizes)]
+    sizes = [unit.codes for unit in group.units]
+    count, padding = len(sizes), packed_codec.padding(group.kind, sum(sizes))
+    if padding:
+        sizes.append(padding)
+
+    def split(codes: str, part: str) -> list[str]:
+        outputs = [group.name(part, nth) for nth in range(len(sizes))]
+        return _split(codes, sizes, outputs, group.name("n"), opset, into)[:count]
+
+    if sum(sizes) < WIDEN_LAST * count:
+        return split(into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32), "s")
+    parts = split(codes, "n")
     return [into.add("Cast", [part], group.name("s", nth), to=TensorProto.INT32) for nth, part in enumerate(parts)]
 
 
-def _split(group: Group, codes: str, into_part: str, opset: int, into: Decoder) -> list[str]:
-    """The codes of each member, and what fills the last bytes."""
-    sizes = [member.codes for member in group.members]
-    padding = packed_codec.padding(group.kind, sum(sizes))
-    if padding:
-        sizes.append(padding)
+def _split(whole: str, sizes: Sequence[int], outputs: list[str], vector: str, opset: int, into: Decoder) -> list[str]:
+    """A flat tensor in parts of these sizes; with one part, the tensor itself."""
     if len(sizes) == 1:
-        return [codes]
-    outputs = [group.name(into_part, nth) for nth in range(len(sizes))]
+        return [whole]
     if opset < SPLIT_INPUT_OPSET:
-        into.nodes[outputs[0]] = helper.make_node("Split", [codes], outputs, axis=0, split=sizes)
+        into.nodes[outputs[0]] = helper.make_node("Split", [whole], outputs, axis=0, split=sizes)
     else:
-        into.nodes[outputs[0]] = helper.make_node("Split", [codes, into.vector(f"{group.index}/n", sizes)], outputs)
+        vector = into.vector(vector.removeprefix(PREFIX), sizes)
+        into.nodes[outputs[0]] = helper.make_node("Split", [whole, vector], outputs)
     return outputs
 
 
@@ -159,6 +184,10 @@ def _where(group: Group, name: Callable[[str], str], values: str, steps: str, in
 def _narrow(group: Group, width: int, into: Decoder) -> str:
     """Codes of less than a byte, one byte each; the high bits are what is left of the bytes without the low ones."""
     name, codes = group.name, group.name(group.kind)
+    if group.kind == packed_codec.PAIRS:
+        divisors = into.constant("pairs", TensorProto.UINT8, packed_codec.DIVISORS)
+        pairs = into.add("Mod", [codes, divisors], name("b"))
+        return into.add("Reshape", [pairs, into.vector("flat", [-1])], name("f"))
     low = into.add("Mod", [codes, into.integer(1 << width, TensorProto.UINT8)], name("l"))
     if packed_codec.ROWS[width] == 1:
         spread = into.add("Cast", [codes], name("h"), to=TensorProto.INT32)
@@ -173,7 +202,7 @@ def _narrow(group: Group, width: int, into: Decoder) -> str:
 
 def _bits(group: Group, into: Decoder) -> list[str]:
     """One number, 0 or 1, for each element; a mask is always alone in its group."""
-    name, size = group.name, group.members[0].size
+    name, size = group.name, group.units[0].size
     octets = into.add("Cast", [name(group.kind)], name("c"), to=TensorProto.INT32)
     rows = into.add("Gather", [_bit_table(into), octets], name("b"))
     bits = into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))

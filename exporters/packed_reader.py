@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import lossy, packed_codec, packed_graph, tensors
-from ltp_pipeline.exporters.packed_graph import PREFIX, Group, Member
+from ltp_pipeline.exporters.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.exporters.tensors import Array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
@@ -57,15 +57,21 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     values = next((v for v, part in lossy.PARTS.items() if shell.name(part, 0) in initializers), None)
     if values is None:
         raise _edited(match[0])
-    members = list[Member]()
-    while (nth := len(members)) < len(initializers) and shell.name(lossy.PARTS[values], nth) in initializers:
-        reshape = users.get(shell.name("g" if kind == packed_codec.MASK else "d", nth), NodeProto())
-        last = users.get(shell.name("w", nth), NodeProto()) if values == "int8" else reshape
-        shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
-        if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
-            raise _edited(match[0])
-        dims = tuple(int(n) for n in tensors.to_array(shape).reshape(-1))
-        members.append(Member(str(last.output[0]), dims, 0))
+    units = list[Unit]()
+    while (nth := len(units)) < len(initializers) and shell.name(lossy.PARTS[values], nth) in initializers:
+        whole = shell.name("g" if kind == packed_codec.MASK else "d", nth)
+        split = users.get(whole, NodeProto())
+        parts = list(split.output) if split.op_type == "Split" else [whole]
+        members = list[Member]()
+        for i, part in enumerate(parts):
+            reshape = users.get(part, NodeProto())
+            last = users.get(shell.name("w", nth, i), NodeProto()) if values == "int8" else reshape
+            shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
+            if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
+                raise _edited(match[0])
+            dims = tuple(int(n) for n in tensors.to_array(shape).reshape(-1))
+            members.append(Member(str(last.output[0]), dims))
+        units.append(Unit(tuple(members), 0))
     first = shell.name(lossy.PARTS[values], 0)
     cast_to = next((int(a.i) for a in users.get(first, NodeProto()).attribute if a.name == "to"), 0)
     data_type = initializers[first].data_type if values == "own" else cast_to
@@ -74,10 +80,10 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     if not sizes:
         stored = math.prod(initializers[match[0]].dims)
         sizes = [stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)]
-    if len(sizes) < len(members):
+    if len(sizes) < len(units):
         raise _edited(match[0])
-    members = [replace(member, codes=size) for member, size in zip(members, sizes, strict=False)]
-    return replace(shell, data_type=data_type, values=values, members=tuple(members))
+    units = [replace(unit, codes=size) for unit, size in zip(units, sizes, strict=False)]
+    return replace(shell, data_type=data_type, values=values, units=tuple(units))
 
 
 def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> list[int]:
@@ -101,8 +107,10 @@ def _check(
         size = 1
         for n in member.dims:
             size *= n
-        if min(member.dims, default=0) < 1 or min(member.codes, 0) or size > tensors.LARGEST // 2:
+        if min(member.dims, default=0) < 1 or size > tensors.LARGEST // 2:
             raise _edited(member.weight)
+    if any(unit.codes < 0 or unit.size > tensors.LARGEST // 2 for unit in group.units):
+        raise _edited(name)
     if group.data_type not in tensors.FLOATS:
         raise _edited(name)
     wanted = packed_graph.decoder(group, opset)
@@ -112,8 +120,10 @@ def _check(
     for constant, tensor in wanted.constants.items():
         if constant not in initializers or not _equal(tensor, initializers[constant]):
             raise _edited(name)
-    own = [group.name(part, nth) for nth in range(len(group.members)) for part in (lossy.PARTS[group.values], "scale")]
-    added.update([group.name(group.kind), *own], wanted.constants, *(node.output for node in wanted.nodes.values()))
+    own = [group.name(lossy.PARTS[group.values], nth) for nth in range(len(group.units))]
+    scales = [group.name("scale", nth, i) for nth, unit in enumerate(group.units) for i in range(len(unit.members))]
+    outputs = (node.output for node in wanted.nodes.values())
+    added.update([group.name(group.kind), *own, *scales], wanted.constants, *outputs)
 
 
 def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[TensorProto]:
@@ -122,27 +132,30 @@ def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[Te
     start, name = 0, group.members[0].weight
     try:
         codes = packed_codec.unpack(group.kind, tensors.to_array(initializers[group.name(group.kind)]))
-        used = sum(member.codes for member in group.members)
+        used = sum(unit.codes for unit in group.units)
         if codes.size != used + packed_codec.padding(group.kind, used):
             raise ValueError(f"has {codes.size} codes, where {used} are needed")
-        for nth, member in enumerate(group.members):
-            name = member.weight
+        for nth, unit in enumerate(group.units):
+            name = unit.members[0].weight
             stored = initializers[group.name(lossy.PARTS[group.values], nth)]
             if stored.data_type != stored_type:
                 raise _edited(name)
-            own = codes[start : start + member.codes]
-            start += member.codes
-            flat = packed_codec.decode(group.kind, own, tensors.to_array(stored), member.size)
-            dense = lossy.restored(flat, member.dims, dtype, _scale(group, nth, initializers))
-            yield tensors.make(name, group.data_type, dense, like=stored)
+            own = codes[start : start + unit.codes]
+            start += unit.codes
+            flat, at = packed_codec.decode(group.kind, own, tensors.to_array(stored), unit.size), 0
+            for i, member in enumerate(unit.members):
+                scale = _scale(group, member, group.name("scale", nth, i), initializers)
+                dense = lossy.restored(flat[at : at + member.size], member.dims, dtype, scale)
+                at += member.size
+                yield tensors.make(member.weight, group.data_type, dense, like=stored)
     except ValueError as error:
         raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
 
 
-def _scale(group: Group, nth: int, initializers: Mapping[str, TensorProto]) -> Array | None:
+def _scale(group: Group, member: Member, name: str, initializers: Mapping[str, TensorProto]) -> Array | None:
     if group.values != "int8":
         return None
-    tensor, member = initializers.get(group.name("scale", nth), TensorProto()), group.members[nth]
+    tensor = initializers.get(name, TensorProto())
     shape = tuple(tensor.dims)
     fits = len(shape) == len(member.dims) and all(n in (1, d) for n, d in zip(shape, member.dims, strict=True))
     if tensor.data_type != group.data_type or not fits:

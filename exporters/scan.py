@@ -80,4 +80,5 @@ class Scan(Collection[str]):
 def nonzeros(array: Array) -> Nonzeros:
     """Look through one array; NaN is not zero, -0.0 is."""
     where = tensors.nonzero(array)
-    return Nonzeros(where, array.reshape(-1)[where], tensors.has_negative_zero(array))
+    values = array.reshape(-1).take(where, mode="clip")  # unlike "raise", it does not look at each position twice
+    return Nonzeros(where, values, tensors.has_negative_zero(array))

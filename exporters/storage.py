@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.draft import Draft
-from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, every_tensor
+from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, copy_model, every_tensor
 from ltp_pipeline.exporters.wire import Piece, content, pieces, size
 from ltp_pipeline.files import write_pieces
 
@@ -100,13 +100,12 @@ def save(model: ModelProto | Draft, path: Path) -> None:
     if not _goes_outside(draft.model):
         _write(path, pieces(draft))
         return
-    model = draft.filled()
     beside = path.with_name(f"{path.name}.data")
-    model, data = _with_external_data(model, beside.name)
+    draft, data = _with_external_data(draft, beside.name)
     # An older model of this name must not meet the new data, should we be stopped between the two.
     path.unlink(missing_ok=True)
     _write(beside, data)
-    _write(path, pieces(Draft(model)))
+    _write(path, pieces(draft))
 
 
 def _goes_outside(model: ModelProto) -> bool:
@@ -118,23 +117,31 @@ def _goes_outside(model: ModelProto) -> bool:
     return total > LARGEST - MARGIN
 
 
-def _with_external_data(model: ModelProto, location: str) -> tuple[ModelProto, list[bytes]]:
-    """Copy a model with the values of its large tensors moved out into one run of bytes."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    data, offset = list[bytes](), 0
-    for tensor in every_tensor(copy, sparse=False):
+def _with_external_data(draft: Draft, location: str) -> tuple[Draft, list[Piece]]:
+    """Copy a model without the values of its large tensors, which come as one run of pieces, still where they are."""
+    large: dict[str, Piece] = {
+        tensor.name: draft.content.get(tensor.name, tensor)
+        for tensor in draft.model.graph.initializer
+        if tensor.name in draft.content or (tensor.HasField("raw_data") and byte_size(tensor) >= INLINE_BELOW)
+    }
+    copy = copy_model(draft.model, empty=large)
+    data, offset = list[Piece](), 0
+    for nth, tensor in enumerate(every_tensor(copy, sparse=False)):
         del tensor.external_data[:]
-        if byte_size(tensor) < INLINE_BELOW or not tensor.HasField("raw_data"):
-            continue
-        data.append(tensor.raw_data)
-        for key, value in {"location": location, "offset": offset, "length": len(data[-1])}.items():
+        held = large.get(tensor.name) if nth < len(copy.graph.initializer) else None  # those come first
+        if held is None:
+            if byte_size(tensor) < INLINE_BELOW or not tensor.HasField("raw_data"):
+                continue
+            held = tensor.raw_data
+            tensor.ClearField("raw_data")
+        for key, value in {"location": location, "offset": offset, "length": size(held)}.items():
             tensor.external_data.add(key=key, value=str(value))
-        tensor.ClearField("raw_data")
         tensor.data_location = TensorProto.EXTERNAL
-        data.append(bytes(-len(data[-1]) % PAGE))
-        offset += len(data[-2]) + len(data[-1])
-    return copy, data
+        padding = bytes(-size(held) % PAGE)
+        data += [held, padding]
+        offset += size(held) + len(padding)
+    inside = {name: values for name, values in draft.content.items() if name not in large}
+    return Draft(copy, inside, draft.indices), data
 
 
 def _write(path: Path, parts: Sequence[Piece]) -> None:

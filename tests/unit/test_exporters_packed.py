@@ -70,12 +70,14 @@ def force(monkeypatch, kind):
     monkeypatch.setattr(packed, "_smaller", lambda *_: True)
 
 
+@pytest.mark.parametrize("small", [0, 6000, packed.SMALL])  # each tensor by itself, one of two, both together
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
 @pytest.mark.parametrize("density", [0.0, 0.002, 0.1, 1.0])
-def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, density):
+def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, density, small):
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
+    monkeypatch.setattr(packed, "SMALL", small)
     encoded = packed.encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
     exporters.verify(encoded, kernels, "packed")
@@ -125,6 +127,29 @@ def test_long_gaps_between_dense_parts_choose_free_codes():
     encoded = packed.encode(model, ["a.weight"])
     exporters.verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)}, "packed")
     assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
+
+
+def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
+    model, kernels = model_and_kernels()
+    encoded = packed.encode(model, kernels)
+    assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 1
+    model.graph.initializer[1].doc_string = "about b"
+    encoded = packed.encode(model, kernels)
+    assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 2
+    said = {t.name: t.doc_string for t in exporters.to_dense(encoded).graph.initializer}
+    assert said == {"a.weight": "", "b.weight": "about b"}
+
+
+def test_pairs_of_codes_fill_both_halves():
+    steps = np.random.default_rng(0).geometric(0.1, 4001).astype(np.int32)
+    for first in (1, 14, 15, 16, 17, 300, 70000):
+        gaps = np.append(np.int32(first), steps)
+        for order in (gaps, gaps[::-1]):
+            (codes,), _ = packed_codec.encode("4v", [order], [np.ones(order.size, np.float32)], [int(order.sum()) + 1])
+            half = -(-codes.size // 2)
+            assert codes[:half].max() <= 14
+            assert codes[half:].max() <= 16
+            assert (packed_codec.unpack("4v", packed_codec.pack("4v", codes))[: codes.size] == codes).all()
 
 
 def test_dense_weights_stay_as_they_are():
@@ -279,12 +304,23 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
+JOINED_EDITS = {
+    "sizes of the tensors": lambda m: replace(part(m, "/z.0"), numpy_helper.to_array(part(m, "/z.0"))[::-1].copy()),
+    "a tensor less": lambda m: node_of(m, "Split").output.pop(),
+    "tensors exchanged": lambda m: node_of(m, "Reshape").input.__setitem__(0, "ltp/0/y.0.1"),
+    "dims that do not fill it": lambda m: replace(part(m, "/s33.17.3.3"), np.array([33, 17, 3, 2])),
+    "values missing": lambda m: replace(part(m, "/v.0"), np.ones(3, np.float32)),
+}
+
+
+@pytest.mark.parametrize("edit", [*EDITS, *(f"joined: {edit}" for edit in JOINED_EDITS)])
 def test_edits_are_found(monkeypatch, edit):
     model, kernels = model_and_kernels()
     force(monkeypatch, "8v")
+    if edit in EDITS:
+        monkeypatch.setattr(packed, "SMALL", 0)
     encoded = packed.encode(model, kernels)
-    EDITS[edit](encoded)
+    (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
     with pytest.raises(InputError, match=r"weight|ltp/0"):
         exporters.to_dense(encoded)
     with pytest.raises(ExportFailed):

@@ -1,0 +1,67 @@
+"""`export` on a finished run: further formats, the deploy graph and rounded values, without training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.config import load_settings
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.progress import SilentReporter
+from ltp_pipeline.runner import run
+from tests.support.cli import invoke
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("example")
+    copy_to(folder)
+    options = {
+        "train": {"epochs": 1, "finetune_epochs": 1},
+        "export": {"formats": ["sparse"]},
+        "baseline": {"enabled": False},
+        "gates": {"max_drop": 0.9},
+    }
+    run(folder / "model.onnx", load_settings(folder / "model.onnx", options=options), folder / "run", SilentReporter())
+    return folder / "run"
+
+
+def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, str]:
+    """The formats a call ends with, and what values their files have."""
+    result = invoke(capsys, "export", *arguments, "--json", "--quiet")
+    assert result.code == 0, result.err
+    return {f["format"]: f["values"] for f in json.loads(result.out)["pruned"]["files"]}
+
+
+def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):
+    before = (finished / "model.sparse.onnx").read_bytes()
+    wanted = {"sparse": "exact", "packed": "fp16", "deploy-sparse": "exact", "deploy-packed": "fp16"}
+    assert exported(capsys, finished, "--format", "packed", "--deploy", "--values", "fp16") == wanted
+    assert (finished / "handoff" / "model.deploy.packed.onnx").is_file()
+    with_dense = exported(capsys, finished, "--format", "dense")
+    assert with_dense == {**wanted, "dense": "exact", "deploy-dense": "exact"}
+    plain = exported(capsys, finished, "--format", "packed", "--no-deploy", "--values", "exact")
+    assert plain == {"sparse": "exact", "packed": "exact", "dense": "exact"}
+    assert (finished / "model.sparse.onnx").read_bytes() == before
+
+
+def test_a_picked_entry_takes_them_too(finished: Path, capsys: pytest.CaptureFixture[str]):
+    assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
+    picked = finished / "pick-001"
+    wanted = {"packed": "int8", "deploy-packed": "int8"}
+    assert exported(capsys, picked, "--format", "packed", "--deploy", "--values", "int8") == wanted
+    wanted |= {"sparse": "exact", "deploy-sparse": "exact"}
+    assert exported(capsys, picked, "--format", "sparse") == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--format", "packed", "--values", "int4"), "export.values"),
+        (("--format", "zip", "--deploy"), "there is no format 'zip'"),
+    ],
+)
+def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFixture[str], options, said):
+    result = invoke(capsys, "export", finished, *options)
+    assert result.code == 3
+    assert said in result.err
