@@ -5,17 +5,18 @@ factor, chosen so that exactly the scheduled number of weights stays above. docs
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.functional import log_threshold_step, rectified_gate, rectified_prune
+from ltp_pipeline.stages.learn_thresholds.functional import log_threshold_step, rectified_gates, rectified_prune
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
 from ltp_pipeline.stages.training import Progress
 
 SOLVES = 200  # how often λ is solved over the whole phase
 LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
+TOGETHER = 2**18  # layers are pruned together up to this many weights, which a processor's cache holds
 
 
 class SolvedLambda:
@@ -27,6 +28,7 @@ class SolvedLambda:
         device = next(iter(live.values())).device
         self.log_tau = self.leaf = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
         self.lam = 0.0
+        self.groups = list(_groups({n: w.numel() for n, w in live.items()}))
         with torch.no_grad():
             self._solve(self.schedule(0.0))
 
@@ -46,8 +48,11 @@ class SolvedLambda:
 
     def weights(self) -> dict[str, Tensor]:
         """v of (R1)."""
-        taus = self.log_tau.exp().unbind()
-        return {n: rectified_prune(w, tau) for (n, w), tau in zip(self.live.items(), taus, strict=True)}
+        taus = torch.split(self.log_tau.exp(), [len(names) for names in self.groups])
+        pruned: dict[str, Tensor] = {}
+        for names, part in zip(self.groups, taus, strict=True):
+            pruned.update(zip(names, rectified_prune([self.live[n] for n in names], part), strict=True))
+        return pruned
 
     @torch.no_grad()
     def after_backward(self, progress: Progress) -> None:
@@ -68,8 +73,11 @@ class SolvedLambda:
         self._solve(count)
         tau = dict(zip(self.live, self.tau.unbind(), strict=True))
         masks = keep_exactly(self.live, tau, self.lowest, count)
-        gates = {n: rectified_gate(w, tau[n]).clamp_min_(LEAST_GATE) for n, w in self.live.items()}
-        return {n: (w * gates[n]).masked_fill_(~masks[n], 0.0) for n, w in self.live.items()}
+        gates = rectified_gates(list(self.live.values()), self.tau)
+        return {
+            n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
+            for (n, w), gate in zip(self.live.items(), gates, strict=True)
+        }
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds, and λ for the log."""
@@ -89,3 +97,14 @@ class SolvedLambda:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
         tau = dict(zip(self.live, self.tau.unbind(), strict=True))
         self.log_tau.copy_(torch.stack(thresholds_for(self.live, tau, self.lowest, count)).log())
+
+
+def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Neighbouring layers of at most TOGETHER weights; a larger one is by itself."""
+    names: list[str] = []
+    for name, size in sizes.items():
+        if names and sum(sizes[n] for n in names) + size > TOGETHER:
+            yield names
+            names = []
+        names.append(name)
+    yield names

@@ -103,28 +103,39 @@ def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(tau: float, temper
 def test_r1_is_the_rectified_sigmoid_with_a_temperature_as_wide_as_the_threshold():
     w = weights()
     expected = (2 * torch.sigmoid((w**2 - TAU) / TAU) - 1).clamp(min=0)
-    assert torch.allclose(F.rectified_gate(w, TAU), expected, atol=1e-12)
+    assert torch.allclose(F.rectified_gates([w], TAU[None])[0], expected, atol=1e-12)
 
 
 def test_r1_is_exactly_zero_below_the_threshold_and_nowhere_above():
     w = weights()
-    v = F.rectified_prune(w, TAU)
+    v = F.rectified_prune([w], TAU[None])[0]
     assert torch.equal(v != 0, w**2 > TAU)
 
 
 def test_r2_passes_the_gradient_to_kept_weights_only():
     w = weights().requires_grad_()
     grad_v = weights(1)
-    (F.rectified_prune(w, TAU) * grad_v).sum().backward()
+    (F.rectified_prune([w], TAU[None])[0] * grad_v).sum().backward()
     assert torch.equal(w.grad, grad_v * (w.detach() ** 2 > TAU))
 
 
 def test_r2_gives_the_exact_gradient_of_the_threshold():
     w, grad_v = weights(), weights(1)
     tau = TAU.clone().requires_grad_()
-    (F.rectified_prune(w, tau) * grad_v).sum().backward()
-    numeric = slope(lambda t: (w * F.rectified_gate(w, t) * grad_v).sum(), TAU, 1e-7)
+    (F.rectified_prune([w], tau[None])[0] * grad_v).sum().backward()
+    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None])[0] * grad_v).sum(), TAU, 1e-7)
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
+
+
+def test_layers_pruned_together_are_what_they_are_alone():
+    ws = [weights(seed).view(shape).requires_grad_() for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])]
+    taus = torch.stack([TAU, 2 * TAU, 3 * TAU]).requires_grad_()
+    sum((v**3).sum() for v in F.rectified_prune(ws, taus)).backward()
+    for i, w in enumerate(ws):
+        alone, tau = w.detach().clone().requires_grad_(), taus.detach()[i : i + 1].clone().requires_grad_()
+        (F.rectified_prune([alone], tau)[0] ** 3).sum().backward()
+        assert torch.allclose(w.grad, alone.grad)
+        assert torch.allclose(taus.grad[i], tau.grad[0])
 
 
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
@@ -149,5 +160,5 @@ def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
 def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
     """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
     w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)
-    F.rectified_prune(w, tau).square().sum().backward()
+    F.rectified_prune([w], tau[None])[0].square().sum().backward()
     assert tau.grad.item() == 0.0

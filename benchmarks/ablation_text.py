@@ -1,0 +1,179 @@
+"""The part of docs/results.md about the ablations: tables, figures and what they show."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ablations import plans
+from benchmarks.ablations.runs import BINS
+from benchmarks.plots import KINDS, REGULARISERS, Row, found, mean_std
+from benchmarks.tables import figure, table
+
+
+def sections(results: Mapping[str, Any]) -> Iterable[str]:
+    """Every ablation that has rows."""
+    about = results.get("ablations")
+    if about is None:
+        return
+    rows, starts = about["rows"], {start["network"]: start for start in about["starts"]}
+    yield "## Ablations\n"
+    yield f"{about['data']}; {about['settings']}. The networks to start from, trained for {about['dense']['epochs']} epochs"
+    yield "on the same images:\n"
+    yield from table(
+        ("network", "kernel elements", "training images", "batch", "validation top-1, %", "test top-1, %"),
+        (
+            [n, f"{s['elements']:,}", f"{s['train_samples']:,}", str(s["batch"]), percent(s["val"]), percent(s["test"])]
+            for n, s in starts.items()
+        ),
+    )
+    yield "\nThese are small runs, made for a processor core: the paper trains ResNet20 for a hundred epochs of CIFAR-100."
+    yield "λ is given times the number N of kernel elements, so that networks can be compared.\n"
+    for part in (regulariser, gradient, seeds, sensitivity, budget_sensitivity):
+        yield from part(rows)
+
+
+def regulariser(rows: Sequence[Row]) -> Iterable[str]:
+    """(a)."""
+    shown = found(rows, plans.regulariser())
+    if not shown:
+        return
+    yield "### Regulariser: none, L2, soft L0 (ResNet20)\n"
+    lines = []
+    for row in shown:
+        last = row["epochs_seen"][-1]
+        weight = {"l0": f"λ·N = {row['pull']:g}", "l2": f"λ = {row.get('l2', 0):g}", "none": "–"}[row["regulariser"]]
+        shrunk = last["mean_square"] / row["before"]["mean_square"]
+        accuracies = (percent(last["train"]), percent(last["val"]), percent(row["test"]))
+        lines.append([REGULARISERS[row["regulariser"]][0], weight, percent(last["kept"]), *accuracies, f"{shrunk:.2f}"])
+    head = ("regulariser", "weight", "kept, %", "training top-1, %", "validation top-1, hard-pruned, %")
+    yield from table((*head, "test top-1, hard-pruned, %", "mean w² / that of the start"), lines)
+    yield f"\n![Kept weights, training accuracy and mean squared weight over epochs]({figure('regulariser')})\n"
+    yield f"Settings: T0 = {plans.T0:g}, η_τ/η = {shown[0]['threshold_lr_ratio']:g}, {shown[0]['epochs']} epochs, seed 0;"
+    yield f"the weights on the right are those of `{plans.LAYERS['resnet20']}`.\n"
+
+
+def gradient(rows: Sequence[Row]) -> Iterable[str]:
+    """(b)."""
+    shown = found(rows, plans.gradient())
+    if not shown:
+        return
+    yield "### Gradient of the weights: (4) against (10) (ResNet20)\n"
+    lines = [
+        [
+            KINDS[row["weight_gradient"]],
+            percent(row["epochs_seen"][-1]["kept"]),
+            percent(row["layer"]["kept"]),
+            f"{row['layer']['tau']:.2g}",
+            f"{at_threshold(row['layer']['about_threshold']):.2f}",
+            percent(row["epochs_seen"][-1]["val"]),
+        ]
+        for row in shown
+    ]
+    head = ("gradient", "kept in the network, %", "kept in the layer, %", "τ of the layer")
+    yield from table((*head, "density at the threshold", "validation top-1, hard-pruned, %"), lines)
+    yield "\nDensity at the threshold: weights per length of |w| within ±10 % of √τ, divided by that from 10 % to 50 % away"
+    yield "on both sides; 1 means no gap.\n"
+    yield f"![Squared weights before and after, with the threshold]({figure('gradient-scatter')})\n"
+    yield f"![Weights about the threshold, and kept weights over epochs]({figure('gradient-gap')})\n"
+
+
+def at_threshold(counts: Sequence[int]) -> float:
+    """Density of weights at the threshold / around it; 1 where nothing is around."""
+    middle = np.abs((BINS[:-1] + BINS[1:]) / 2 - 1)
+    at, around = middle < 0.1, (middle > 0.1) & (middle < 0.5)
+    beside = np.asarray(counts)[around].mean()
+    return float(np.asarray(counts)[at].mean() / beside) if beside else 1.0
+
+
+def seeds(rows: Sequence[Row]) -> Iterable[str]:
+    """(c)."""
+    shown = found(rows, plans.seeds())
+    if not shown:
+        return
+    yield "### Error bars of the trail (small ResNet)\n"
+    for mode in ("budget", "paper"):
+        runs = [row for row in shown if row["mode"] == mode]
+        if not runs:
+            continue
+        trails = [row["epochs_seen"] for row in runs]
+        said = f"asked for {runs[0]['compression']:g}×" if mode == "budget" else f"λ·N = {runs[0]['pull']:g}"
+        yield f"{mode.capitalize()} mode, {said}, {len(runs)} seeds:\n"
+        yield from table(
+            ("epoch", *(str(seen["epoch"]) for seen in trails[0]), "fine-tuned, test"),
+            [
+                ["compression", *spreads(trails, lambda s: 1 / s["kept"]), spread([row["reached"] for row in runs])],
+                ["top-1, %", *spreads(trails, lambda s: 100 * s["val"]), spread([100 * row["test"] for row in runs])],
+            ],
+        )
+        yield ""
+    yield "Accuracy of the trail is on the validation split and without fine-tuning. A seed decides the order of batches; the"
+    yield "dense network is the same for all of them.\n"
+    yield f"![Accuracy against compression over seeds]({figure('seeds')})\n"
+
+
+def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
+    """(d), paper mode."""
+    shown = found(rows, plans.sensitivity())
+    if not shown:
+        return
+    yield "### Hyper-parameters, paper mode (small ResNet)\n"
+    lines = []
+    for key, values, name in plans.VARIED:
+        for value in values:
+            runs = found(shown, (plans.paper("resnet", seed, **{key: value}) for seed in plans.SENSITIVITY_SEEDS))
+            if runs:
+                lines.append([f"{name} = {value:g}", *outcome(runs)])
+    yield from table(
+        ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds"), lines
+    )
+    yield f"\nThe others stay at λ·N = {plans.PULL['resnet']:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}.\n"
+    yield f"![Trails for each value]({figure('sensitivity')})\n"
+
+
+def budget_sensitivity(rows: Sequence[Row]) -> Iterable[str]:
+    """(d), budget mode."""
+    shown = found(rows, plans.budget_sensitivity())
+    if not shown:
+        return
+    yield "### What is left to set in budget mode (small ResNet)\n"
+    yield "T0, λ and η_τ/η do not exist in it: T = τ, λ is solved for, and thresholds move at the learning rate. What a user"
+    yield "can set is the learning rate, and how epochs are divided between learning and fine-tuning.\n"
+    changes = [(f"learning rate {lr:.2g}", {"lr": lr}) for lr in plans.LRS]
+    changes += [(f"epochs {e} + {a}", {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS]
+    lines = []
+    for said, changed in changes:
+        runs = found(shown, (plans.budget("resnet", seed, **changed) for seed in plans.SENSITIVITY_SEEDS))
+        if runs:
+            lines.append([said, *outcome(runs)])
+    yield from table(
+        ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds"), lines
+    )
+    yield f"\nThe others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs.\n"
+    yield f"![Accuracy against learning rate and division of epochs]({figure('budget-sensitivity')})\n"
+
+
+def outcome(runs: Sequence[Row]) -> list[str]:
+    """Compression, accuracy before and after fine-tuning, and how many seeds."""
+    return [
+        f"{mean_std([row['reached'] for row in runs])[0]:.1f}×",
+        spread([100 * row["epochs_seen"][-1]["val"] for row in runs]),
+        spread([100 * row["test"] for row in runs]),
+        str(len(runs)),
+    ]
+
+
+def spreads(trails: Sequence[Sequence[Row]], value: Callable[[Row], float]) -> list[str]:
+    """Mean ± standard deviation of each epoch."""
+    return [spread([value(seen) for seen in epoch]) for epoch in zip(*trails, strict=True)]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean, and the standard deviation where there is one."""
+    mean, std = mean_std(values)
+    return f"{mean:.1f} ± {std:.1f}" if len(values) > 1 else f"{mean:.1f}"
+
+
+def percent(share: float) -> str:
+    """0.873 → 87.3."""
+    return f"{100 * share:.1f}"

@@ -1,0 +1,103 @@
+"""Which runs each ablation consists of.
+
+A run is a network, a seed and settings; ablations share runs, and a run that two of them ask for is measured once.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+Plan = dict[str, Any]
+
+LAYERS = {"resnet20": "blocks.8.conv2.conv.weight", "resnet": "block3.conv2.weight"}  # looked at more closely
+SAMPLES = {"resnet20": 3_000, "resnet": 5_000}
+BATCH = {"resnet20": 64, "resnet": 128}
+PULL = {"resnet20": 2.0, "resnet": 1.0}  # λ · N: the regulariser's weight, free of the number N of kernel elements
+RATIO, T0, LR = 1e-2, 1e-3, 0.03
+L2 = 0.05  # λ of the L2 penalty, in units of its own
+COMPRESSION = 20.0
+EPOCHS, FINETUNE_EPOCHS = 6, 2
+SEEDS = tuple(range(10))
+AROUND = (0.1, 0.316, 1.0, 3.16, 10.0)  # two decades around a value
+TEMPERATURES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # and four of T0
+SPLITS = ((2, 6), (4, 4), (6, 2), (8, 0))  # epochs of learning and of fine-tuning
+SENSITIVITY_SEEDS = (0, 1)
+VARIED = (
+    ("pull", tuple(PULL["resnet"] * f for f in AROUND), "λ·N"),
+    ("t0", TEMPERATURES, "T0"),
+    ("threshold_lr_ratio", tuple(RATIO * f for f in AROUND), "η_τ/η"),
+)
+LRS = tuple(LR * f for f in AROUND)
+
+
+def paper(network: str, seed: int = 0, **changed: Any) -> Plan:
+    """Paper mode, λ given."""
+    settings = {
+        "mode": "paper",
+        "pull": PULL[network],
+        "threshold_lr_ratio": RATIO,
+        "t0": T0,
+        "regulariser": "l0",
+        "weight_gradient": "4",
+        "epochs": EPOCHS,
+        "finetune_epochs": FINETUNE_EPOCHS if network == "resnet" else 0,
+        "lr": LR,
+    }
+    return {"network": network, "seed": seed, **settings, **changed}
+
+
+def budget(network: str, seed: int = 0, **changed: Any) -> Plan:
+    """Budget mode, compression given: T = τ, λ is solved, and thresholds move at the learning rate."""
+    settings = {
+        "mode": "budget",
+        "compression": COMPRESSION,
+        "epochs": EPOCHS,
+        "finetune_epochs": FINETUNE_EPOCHS,
+        "lr": LR,
+    }
+    return {"network": network, "seed": seed, **settings, **changed}
+
+
+def regulariser() -> Iterator[Plan]:
+    """None, L2 and soft L0."""
+    yield paper("resnet20")
+    yield paper("resnet20", regulariser="l2", l2=L2)
+    yield paper("resnet20", regulariser="none")
+
+
+def gradient() -> Iterator[Plan]:
+    """Weight gradient by (4), by (10), and by (20) clamped by (17)."""
+    for kind in ("4", "10", "20"):
+        yield paper("resnet20", weight_gradient=kind)
+
+
+def seeds() -> Iterator[Plan]:
+    """The trail over independent runs in both modes."""
+    for seed in SEEDS:
+        yield budget("resnet", seed)
+        yield paper("resnet", seed)
+
+
+def sensitivity() -> Iterator[Plan]:
+    """Paper mode: λ, T0 and the ratio of learning rates, one at a time."""
+    for seed in SENSITIVITY_SEEDS:
+        for key, values, _ in VARIED:
+            for value in values:
+                yield paper("resnet", seed, **{key: value})
+
+
+def budget_sensitivity() -> Iterator[Plan]:
+    """Budget mode: the learning rate, and how epochs are divided; λ, T0 and the ratio do not exist in it."""
+    for seed in SENSITIVITY_SEEDS:
+        for lr in LRS:
+            yield budget("resnet", seed, lr=lr)
+        for epochs, after in SPLITS:
+            yield budget("resnet", seed, epochs=epochs, finetune_epochs=after)
+
+
+ABLATIONS = {
+    "regulariser": regulariser,
+    "gradient": gradient,
+    "seeds": seeds,
+    "sensitivity": sensitivity,
+    "budget_sensitivity": budget_sensitivity,
+}

@@ -1,0 +1,184 @@
+"""One run of an ablation: from the dense network to a pruned one, watched epoch by epoch."""
+
+import copy
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from benchmarks.ablations.plans import BATCH, LAYERS, SAMPLES, Plan
+from benchmarks.networks import as_onnx, build
+from benchmarks.quality import DENSE, fashion_mnist, start
+from benchmarks.small_networks import resnet
+from ltp_pipeline import exporters, import_model
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data, Split
+from ltp_pipeline.records import ImportedModel, PrunedModel
+from ltp_pipeline.stages import choose, export, finetune
+from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.training import Progress, Training
+
+VALIDATION_SAMPLES, WATCHED_SAMPLES = 2_000, 500
+POINTS = 1_500  # of the scatter plot
+BINS = np.linspace(0, 3, 61)  # of |w| / √τ
+
+
+def untrained(network: str) -> onnx.ModelProto:
+    """The network before any training."""
+    if network == "resnet":
+        return resnet()
+    return as_onnx(build(network, classes=10, channels=1, size=28), (1, 28, 28))
+
+
+def open_images(network: str, folder: Path, cache: Path, samples: int | None = None) -> Data:
+    """Fashion-MNIST, as many samples as the network's runs have."""
+    data = fashion_mnist(folder, cache, samples or SAMPLES[network])
+    return dataclasses.replace(data, val=first(data.val, VALIDATION_SAMPLES))
+
+
+def first(split: Split, count: int) -> Split:
+    """The first samples of a split."""
+    part = copy.copy(split)
+    part.rows, part.labels = split.rows[:count], split.labels[:count]
+    return part
+
+
+def dense(network: str, data: Data, cache: Path) -> Path:
+    """The trained network to start from, the same for all runs."""
+    path = cache / f"ablations-{network}-{len(data.train)}.onnx"
+    if not path.is_file():
+        imported = import_model(untrained(network))
+        settings = Settings.model_validate({"train": {**DENSE, "batch_size": BATCH[network]}})
+        with tempfile.TemporaryDirectory() as scratch:
+            finetune.run(PrunedModel({}, {}, {}), start(imported, data, settings, Path(scratch)), DENSE["epochs"])
+        exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), path)
+    return path
+
+
+def settings_of(plan: Plan, elements: int) -> Settings:
+    """A plan as a user would write it."""
+    train = {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")}
+    train["batch_size"] = BATCH[plan["network"]]
+    if plan["mode"] == "budget":
+        return Settings.model_validate({"train": train, "budget": {"target_compression": plan["compression"]}})
+    method = {key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")}
+    method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
+    return Settings.model_validate({"train": train, "method": method})
+
+
+class Watched(Learning):
+    """Learning that keeps what the figures need of each epoch."""
+
+    def __init__(self, training: Training, method: Method, epochs: int, layer: str) -> None:
+        super().__init__(training, method, epochs)
+        self.layer, self.losses = layer, []
+        self.seen: list[dict[str, float]] = []
+
+    def after_backward(self, progress: Progress) -> None:
+        """Keep the loss."""
+        super().after_backward(progress)
+        self.losses.append(progress.loss)
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Keep what the network is like as it is trained, and hard-pruned."""
+        found = super().end_epoch(epoch)
+        with torch.no_grad():
+            soft = self.method.weights()
+        watched = first(self.training.data.train, WATCHED_SAMPLES)
+        self.seen.append(
+            {
+                "epoch": epoch + 1,
+                "kept": 1 / found["compression"],
+                "val": found["val_accuracy"],
+                "train": self.training.accuracy(watched, soft),
+                "loss": float(np.mean(self.losses)),
+                "mean_square": float(self.method.live[self.layer].detach().square().mean()),
+            }
+        )
+        self.losses.clear()
+        return found
+
+
+def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
+    """Prune once, and say what was seen on the way."""
+    imported = import_model(model)
+    elements = sum(k.elements for k in imported.kernels)
+    settings, layer = settings_of(plan, elements), LAYERS[plan["network"]]
+    before = imported.module.tensors()[layer].detach().clone()
+    begun, used = time.monotonic(), time.process_time()
+    with tempfile.TemporaryDirectory() as scratch:
+        training = start(imported, data, settings, Path(scratch))
+        method = make_method(imported, settings)
+        epochs, after = plan["epochs"], plan["finetune_epochs"]
+        learning = Watched(training, method, epochs, layer)
+        training.run(learning, epochs, after=after)
+        tau, temperature = (values.detach()[list(method.live).index(layer)].item() for values in (method.tau, method.T))
+        close = closely(before, method.live[layer].detach(), tau, temperature)
+        choose.finish(trail.read(training.workspace)[-1], training, after)
+        training.refresh_statistics()
+        results = judged(imported, training)
+    return {
+        **results,
+        "seconds": round(time.monotonic() - begun, 1),
+        "cpu_seconds": round(time.process_time() - used, 1),
+        "before": {"mean_square": float(before.square().mean())},
+        "epochs_seen": _rounded(learning.seen),
+        **({"layer": close} if plan["network"] == "resnet20" else {}),
+    }
+
+
+def judged(imported: ImportedModel, training: Training) -> dict[str, float]:
+    """Accuracies and compression of the network as it stands."""
+    tensors = imported.module.tensors()
+    nonzeros = sum(int(tensors[k.name].count_nonzero()) for k in imported.kernels)
+    return {
+        "test": training.accuracy(training.data.test),
+        "val": training.accuracy(training.data.val),
+        "reached": sum(k.elements for k in imported.kernels) / nonzeros,
+    }
+
+
+def closely(before: Tensor, after: Tensor, tau: float, temperature: float) -> dict[str, Any]:
+    """A layer's weights before and after: some of them for a scatter plot, and where all lie about the threshold."""
+    chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
+    ratio = after.abs().flatten() / max(tau, 1e-30) ** 0.5
+    return {
+        "tau": tau,
+        "T": temperature,
+        "kept": float((after.square() > tau).float().mean()),
+        "about_threshold": np.histogram(ratio.numpy(), BINS)[0].tolist(),
+        "before": _significant(before.flatten().numpy()[chosen]),
+        "after": _significant(after.flatten().numpy()[chosen]),
+    }
+
+
+def judge_start(network: str, model: Path, data: Data) -> dict[str, Any]:
+    """What the dense network is worth."""
+    imported = import_model(model)
+    with tempfile.TemporaryDirectory() as scratch:
+        training = start(imported, data, Settings(), Path(scratch))
+        found = judged(imported, training)
+    return {
+        "network": network,
+        "test": found["test"],
+        "val": found["val"],
+        "elements": sum(k.elements for k in imported.kernels),
+        "train_samples": len(data.train),
+        "batch": BATCH[network],
+    }
+
+
+def _significant(values: "np.ndarray[Any, Any]") -> list[float]:
+    return [float(f"{value:.3g}") for value in values]
+
+
+def _rounded(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{key: float(f"{value:.6g}") for key, value in row.items()} for row in rows]

@@ -1,0 +1,29 @@
+"""Write docs/results.md and docs/figures from the files in benchmarks/results, and from nothing else."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # benchmarks is no installed package
+
+from benchmarks import results_page  # noqa: E402
+
+RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+
+
+def main() -> None:
+    results = results_page.read(RESULTS)
+    figures = {name: d for name, d in results_page.drawings(results).items() if d is not None}
+    folder = DOCS / "figures"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        if old.stem not in figures:
+            old.unlink()
+    for name, drawing in figures.items():
+        (folder / f"{name}.svg").write_bytes(drawing.render())
+    (DOCS / "results.md").write_text(results_page.page(results), encoding="utf-8")
+    print(f"wrote docs/results.md and {len(figures)} figures")
+
+
+if __name__ == "__main__":
+    main()
