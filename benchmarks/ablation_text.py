@@ -8,7 +8,9 @@ import numpy as np
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS
 from benchmarks.plots import KINDS, REGULARISERS, Row, found, mean_std
-from benchmarks.tables import figure, table
+from benchmarks.tables import figure, table, text
+
+OUTCOME = ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds")
 
 
 def sections(results: Mapping[str, Any]) -> Iterable[str]:
@@ -16,25 +18,29 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     about = results.get("ablations")
     if about is None:
         return
-    rows, starts = about["rows"], {start["network"]: start for start in about["starts"]}
     yield "## Ablations\n"
-    yield f"{about['data']}; {about['settings']}. The networks to start from, trained for {about['dense']['epochs']} epochs"
-    yield "on the same images:\n"
+    yield text(
+        f"{about['data']}; {about['settings']}. The networks to start from, trained for {about['dense']['epochs']}",
+        "epochs on the same training images:",
+    )
     yield from table(
         ("network", "kernel elements", "training images", "batch", "validation top-1, %", "test top-1, %"),
         (
-            [n, f"{s['elements']:,}", f"{s['train_samples']:,}", str(s["batch"]), percent(s["val"]), percent(s["test"])]
-            for n, s in starts.items()
+            [n["network"], f"{n['elements']:,}", f"{n['train_samples']:,}", str(n["batch"]), *map(percent, tops)]
+            for n in about["starts"]
+            for tops in [(n["val"], n["test"])]
         ),
     )
-    yield "\nThese are small runs, made for a processor core: the paper trains ResNet20 for a hundred epochs of CIFAR-100."
-    yield "λ is given times the number N of kernel elements, so that networks can be compared.\n"
+    yield text(
+        "These are small runs, made for a processor core: a few hundred steps, where the paper prunes for tens of",
+        "epochs of far more images. λ is given times the number N of kernel elements, so that networks compare.",
+    )
     for part in (regulariser, gradient, seeds, sensitivity, budget_sensitivity):
-        yield from part(rows)
+        yield from part(about["rows"])
 
 
 def regulariser(rows: Sequence[Row]) -> Iterable[str]:
-    """(a)."""
+    """None, L2, soft L0."""
     shown = found(rows, plans.regulariser())
     if not shown:
         return
@@ -48,13 +54,16 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
         lines.append([REGULARISERS[row["regulariser"]][0], weight, percent(last["kept"]), *accuracies, f"{shrunk:.2f}"])
     head = ("regulariser", "weight", "kept, %", "training top-1, %", "validation top-1, hard-pruned, %")
     yield from table((*head, "test top-1, hard-pruned, %", "mean w² / that of the start"), lines)
-    yield f"\n![Kept weights, training accuracy and mean squared weight over epochs]({figure('regulariser')})\n"
-    yield f"Settings: T0 = {plans.T0:g}, η_τ/η = {shown[0]['threshold_lr_ratio']:g}, {shown[0]['epochs']} epochs, seed 0;"
-    yield f"the weights on the right are those of `{plans.LAYERS['resnet20']}`.\n"
+    yield figure("regulariser", "Kept weights, training accuracy and mean squared weight over epochs")
+    yield text(
+        f"T0 = {shown[0]['t0']:g}, η_τ/η = {shown[0]['threshold_lr_ratio']:g}, {shown[0]['epochs']} epochs, no",
+        f"fine-tuning, seed 0. Mean squared weights are those of `{plans.LAYERS['resnet20']}`, which is the paper's",
+        "layer3.2.conv2. Training accuracy is that of the soft-pruned network on the first training images.",
+    )
 
 
 def gradient(rows: Sequence[Row]) -> Iterable[str]:
-    """(b)."""
+    """Weight gradient by (4), (10) and (20)."""
     shown = found(rows, plans.gradient())
     if not shown:
         return
@@ -72,22 +81,24 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
     ]
     head = ("gradient", "kept in the network, %", "kept in the layer, %", "τ of the layer")
     yield from table((*head, "density at the threshold", "validation top-1, hard-pruned, %"), lines)
-    yield "\nDensity at the threshold: weights per length of |w| within ±10 % of √τ, divided by that from 10 % to 50 % away"
-    yield "on both sides; 1 means no gap.\n"
-    yield f"![Squared weights before and after, with the threshold]({figure('gradient-scatter')})\n"
-    yield f"![Weights about the threshold, and kept weights over epochs]({figure('gradient-gap')})\n"
+    yield text(
+        "The layer is the same as above. Density at the threshold: weights per length of |w| within 10 % of √τ,",
+        "divided by that from 10 % to 50 % away on both sides; 0 means a gap.",
+    )
+    yield figure("gradient-scatter", "Squared weights before and after, with the threshold")
+    yield figure("gradient-gap", "Weights about the threshold, and kept weights over epochs")
 
 
 def at_threshold(counts: Sequence[int]) -> float:
     """Density of weights at the threshold / around it; 1 where nothing is around."""
-    middle = np.abs((BINS[:-1] + BINS[1:]) / 2 - 1)
-    at, around = middle < 0.1, (middle > 0.1) & (middle < 0.5)
+    away = np.abs((BINS[:-1] + BINS[1:]) / 2 - 1)
+    at, around = away < 0.1, (away > 0.1) & (away < 0.5)
     beside = np.asarray(counts)[around].mean()
     return float(np.asarray(counts)[at].mean() / beside) if beside else 1.0
 
 
 def seeds(rows: Sequence[Row]) -> Iterable[str]:
-    """(c)."""
+    """The trail over independent runs."""
     shown = found(rows, plans.seeds())
     if not shown:
         return
@@ -98,22 +109,23 @@ def seeds(rows: Sequence[Row]) -> Iterable[str]:
             continue
         trails = [row["epochs_seen"] for row in runs]
         said = f"asked for {runs[0]['compression']:g}×" if mode == "budget" else f"λ·N = {runs[0]['pull']:g}"
-        yield f"{mode.capitalize()} mode, {said}, {len(runs)} seeds:\n"
+        yield text(f"{mode.capitalize()} mode, {said}, {len(runs)} seeds:")
         yield from table(
-            ("epoch", *(str(seen["epoch"]) for seen in trails[0]), "fine-tuned, test"),
+            ("epoch", *(f"{seen['epoch']:g}" for seen in trails[0]), "fine-tuned, test"),
             [
                 ["compression", *spreads(trails, lambda s: 1 / s["kept"]), spread([row["reached"] for row in runs])],
                 ["top-1, %", *spreads(trails, lambda s: 100 * s["val"]), spread([100 * row["test"] for row in runs])],
             ],
         )
-        yield ""
-    yield "Accuracy of the trail is on the validation split and without fine-tuning. A seed decides the order of batches; the"
-    yield "dense network is the same for all of them.\n"
-    yield f"![Accuracy against compression over seeds]({figure('seeds')})\n"
+    yield text(
+        "Accuracy along the trail is on the validation split and without fine-tuning. A seed decides the order of",
+        "batches; the dense network is the same for all of them.",
+    )
+    yield figure("seeds", "Accuracy against compression over seeds")
 
 
 def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
-    """(d), paper mode."""
+    """Paper mode: one hyper-parameter at a time."""
     shown = found(rows, plans.sensitivity())
     if not shown:
         return
@@ -123,34 +135,32 @@ def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
         for value in values:
             runs = found(shown, (plans.paper("resnet", seed, **{key: value}) for seed in plans.SENSITIVITY_SEEDS))
             if runs:
-                lines.append([f"{name} = {value:g}", *outcome(runs)])
-    yield from table(
-        ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds"), lines
-    )
-    yield f"\nThe others stay at λ·N = {plans.PULL['resnet']:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}.\n"
-    yield f"![Trails for each value]({figure('sensitivity')})\n"
+                lines.append([f"{name} = {value:.3g}", *outcome(runs)])
+    yield from table(OUTCOME, lines)
+    yield text(f"The others stay at λ·N = {plans.PULL['resnet']:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}.")
+    yield figure("sensitivity", "Trails for each value of each hyper-parameter")
 
 
 def budget_sensitivity(rows: Sequence[Row]) -> Iterable[str]:
-    """(d), budget mode."""
+    """Budget mode: what a user can still set."""
     shown = found(rows, plans.budget_sensitivity())
     if not shown:
         return
     yield "### What is left to set in budget mode (small ResNet)\n"
-    yield "T0, λ and η_τ/η do not exist in it: T = τ, λ is solved for, and thresholds move at the learning rate. What a user"
-    yield "can set is the learning rate, and how epochs are divided between learning and fine-tuning.\n"
-    changes = [(f"learning rate {lr:.2g}", {"lr": lr}) for lr in plans.LRS]
+    yield text(
+        "T0, λ and η_τ/η do not exist in it: T = τ, λ is solved for, and thresholds move at the learning rate. What a",
+        "user can set is the learning rate, and how epochs are divided between learning and fine-tuning.",
+    )
+    changes: list[tuple[str, Row]] = [(f"learning rate {lr:.2g}", {"lr": lr}) for lr in plans.LRS]
     changes += [(f"epochs {e} + {a}", {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS]
     lines = []
     for said, changed in changes:
         runs = found(shown, (plans.budget("resnet", seed, **changed) for seed in plans.SENSITIVITY_SEEDS))
         if runs:
             lines.append([said, *outcome(runs)])
-    yield from table(
-        ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds"), lines
-    )
-    yield f"\nThe others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs.\n"
-    yield f"![Accuracy against learning rate and division of epochs]({figure('budget-sensitivity')})\n"
+    yield from table(OUTCOME, lines)
+    yield text(f"The others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs.")
+    yield figure("budget-sensitivity", "Accuracy against learning rate and division of epochs")
 
 
 def outcome(runs: Sequence[Row]) -> list[str]:

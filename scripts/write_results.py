@@ -13,7 +13,7 @@ RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
 
 def main() -> None:
     results = results_page.read(RESULTS)
-    figures = {name: d for name, d in results_page.drawings(results).items() if d is not None}
+    figures = results_page.drawings(results)
     folder = DOCS / "figures"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):

@@ -123,7 +123,6 @@ def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
         tau, temperature = (values.detach()[list(method.live).index(layer)].item() for values in (method.tau, method.T))
         close = closely(before, method.live[layer].detach(), tau, temperature)
         choose.finish(trail.read(training.workspace)[-1], training, after)
-        training.refresh_statistics()
         results = judged(imported, training)
     return {
         **results,

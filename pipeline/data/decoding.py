@@ -10,7 +10,6 @@ import json
 import math
 import os
 import random
-import signal
 import struct
 import sys
 from pathlib import Path
@@ -184,7 +183,6 @@ def request(source: Source, form: Form, seed: str | None) -> bytes:
 
 def serve() -> None:
     """Answer requests until there are no more, which is also when the process that asks has gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     with contextlib.suppress(ImportError, AttributeError, OSError):  # Linux, where it is allowed
         import fcntl
 

@@ -29,6 +29,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ},
+                process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the process that asks
             )
         except OSError as error:
             raise InputError(f"cannot start a process for images: {error}", "set workers = 0 in [data]") from None

@@ -82,3 +82,22 @@ def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(e
     written = onnx.load(example / "run" / "model.sparse.onnx").graph
     shape = next(t for t in written.initializer if t.name == "flat.shape")
     assert numpy_helper.to_array(shape).tolist() == [1, 64]
+
+
+def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(example: Path, capsys, monkeypatch):
+    from ltp_pipeline.stages.learn_thresholds import solved_lambda
+
+    seen = set()
+    original = solved_lambda.rectified_prune
+
+    def spy(ws, taus):
+        pruned = original(ws, taus)
+        seen.update(str(t.dtype) for t in (*ws, taus, *pruned))
+        return pruned
+
+    monkeypatch.setattr(solved_lambda, "rectified_prune", spy)
+    options = (*SHORT, "--precision", "bf16")
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options, "--json")
+    assert result.code == 0, result.err
+    assert seen == {"torch.float32"}
+    assert json.loads(result.out)["pruned"]["accuracy"]["top1"] > 0.8

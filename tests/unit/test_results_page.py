@@ -1,0 +1,100 @@
+"""docs/results.md and its figures say what the results files say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from torch import tensor
+
+from benchmarks import ablation_text, plots, results_page, tables
+from benchmarks.ablations import plans
+from benchmarks.ablations.runs import BINS, closely, settings_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "docs" / "figures"
+
+
+@pytest.fixture(scope="module")
+def results():
+    return results_page.read(ROOT / "benchmarks" / "results")
+
+
+def test_page_is_up_to_date(results):
+    written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert written == results_page.page(results), "run python scripts/write_results.py"
+
+
+def test_figures_are_up_to_date(results):
+    drawings = results_page.drawings(results)
+    assert {path.stem for path in FIGURES.glob("*.svg")} == set(drawings)
+    for name, drawing in drawings.items():
+        assert f"rows {drawing.digest}" in (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), name
+
+
+def test_page_shows_every_figure_and_no_other(results):
+    shown = re.findall(r"\(figures/([\w-]+)\.svg\)", results_page.page(results))
+    assert sorted(shown) == sorted(results_page.drawings(results))
+
+
+def test_a_figure_is_the_same_bytes_every_time(results):
+    drawing = next(iter(results_page.drawings(results).values()))
+    assert drawing.render() == drawing.render()
+
+
+def test_page_of_few_rows():
+    row = {"network": "resnet", "method": "ltp-budget", "compression": 20.0, "seed": 0, "test": 0.9, "val": 0.9}
+    results = {
+        "quality": {
+            "command": "c",
+            "machine": "m",
+            "data": "d",
+            "settings": "s",
+            "epochs": {"prune": 6, "finetune": 3},
+            "rows": [{**row, "reached": 20.001, "seconds": 60.0}],
+        },
+        "paper": {"source": "p", "resnet20": "r", "rows": []},
+    }
+    made = results_page.page(results)
+    assert "| LTP, budget mode | 6 + 3 | 90.00 ± 0.00 (1) |" in made
+    assert set(results_page.drawings(results)) == {"quality-resnet"}
+
+
+def test_cell_says_the_compression_reached():
+    rows = [{"test": t, "reached": 4.1, "compression": 5.0} for t in (0.78, 0.80)]
+    assert results_page.cell(rows) == "79.00 ± 1.00 (2) @ 4.1×"
+    assert results_page.cell([]) == "–"
+
+
+@pytest.mark.parametrize(("filled", "density"), [(range(60), 1.0), ([*range(18), *range(22, 60)], 0.0)])
+def test_density_at_the_threshold(filled, density):
+    counts = [0] * (len(BINS) - 1)
+    for i in filled:
+        counts[i] = 5
+    assert ablation_text.at_threshold(counts) == pytest.approx(density)
+
+
+def test_layer_looked_at_closely():
+    seen = closely(tensor([[0.1, -0.2], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04, 1e-4)
+    assert seen["kept"] == 0.5
+    assert sum(seen["about_threshold"]) == 4
+    assert seen["before"] == [0.1, -0.2, 0.3, 0.4]
+
+
+def test_plans_are_settings_and_differ():
+    every = [plan for ablation in plans.ABLATIONS.values() for plan in ablation()]
+    for plan in every:
+        settings = settings_of(plan, 1000)
+        assert (settings.method.lambda_ is None) == (plan["mode"] == "budget")
+    assert len({json.dumps(plan, sort_keys=True) for plan in every}) < len(every)  # ablations share runs
+
+
+def test_rows_are_found_by_plan():
+    plan = plans.paper("resnet20", weight_gradient="10")
+    rows = [{**plans.paper("resnet20"), "test": 1}, {**plan, "test": 2}]
+    assert plots.find(rows, plan)["test"] == 2
+    assert plots.find(rows, plans.budget("resnet")) is None
+
+
+def test_table():
+    assert list(tables.table(("a", "b"), [("1", "2")])) == ["| a | b |", "|---|---|", "| 1 | 2 |", ""]
