@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 
 class GradualMagnitude:

@@ -32,7 +32,8 @@ from ltp_pipeline.files import write_json
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
-from ltp_pipeline.stages.training import Phase, Progress, Training
+from ltp_pipeline.stages.phase import Phase, Progress
+from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 
 STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ

@@ -80,13 +80,29 @@ def average(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def total(value: float, device: torch.device) -> float:
+    """The sum over all processes."""
+    if not together():
+        return value
+    from torch import distributed
+
+    told = _number(value, device)
+    distributed.all_reduce(told)
+    return float(told)
+
+
 def from_leader(value: float, device: torch.device) -> float:
     """The leader's number, on every rank."""
     if not together():
         return value
-    import torch
     from torch import distributed
 
-    told = torch.tensor([value], dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
+    told = _number(value, device)
     distributed.broadcast(told, 0)
     return float(told)
+
+
+def _number(value: float, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.tensor([value], dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)

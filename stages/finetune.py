@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.records import PrunedModel, TrailEntry
+from ltp_pipeline.stages.phase import Progress
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.training import Progress, Training
+from ltp_pipeline.stages.training import Training
 
 
 class Masked:

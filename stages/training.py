@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -28,50 +27,12 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.objective import Objective, from_softmax
+from ltp_pipeline.stages.phase import Phase, Progress
 from ltp_pipeline.stages.prune import load_tensors
 from ltp_pipeline.workspace import Workspace
 
 SAVE_EVERY_SECONDS = 120.0
 BN_REFRESH_SAMPLES = 4096
-
-
-class Phase(Protocol):
-    """What one kind of training does beyond the plain loop."""
-
-    name: str  # what people and the log call it
-    key: str  # of its checkpoint; two phases of one run never share one
-
-    def weights(self) -> Mapping[str, Tensor] | None:
-        """Tensors to use in the forward pass instead of the module's own."""
-
-    def after_backward(self, progress: "Progress") -> None:
-        """Look at, or change, the gradients before the optimizer steps."""
-
-    def after_step(self, optimizer: torch.optim.SGD) -> None:
-        """Look at, or change, what the optimizer did."""
-
-    def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Judge the network as it stands; what is returned is shown and logged."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Whatever else must survive an interruption."""
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
-
-    def log(self) -> dict[str, object]:
-        """Values for the log line of this step."""
-
-
-@dataclass
-class Progress:
-    """Where training is."""
-
-    epoch: int
-    step: int  # of the whole phase
-    steps: int
-    lr: float = math.nan
-    loss: float = math.nan
 
 
 def pick_device(name: str) -> torch.device:
@@ -264,8 +225,7 @@ class Training:
         if len(rows):
             found, _ = self.judge(lambda x: self._outputs(x, weights), split, rows)
             total = found.top1 * len(rows)
-        mean = ranks.average(torch.tensor(total / len(split), device=self.device))
-        return float(mean) * ranks.world()
+        return ranks.total(total, self.device) / len(split)
 
     def _outputs(self, x: Array, weights: Mapping[str, Tensor] | None) -> list[Array]:
         module = self.imported.module.eval()

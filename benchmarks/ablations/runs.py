@@ -24,7 +24,8 @@ from ltp_pipeline.stages import choose, export, finetune
 from ltp_pipeline.stages.learn_thresholds import make_method, trail
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.training import Progress, Training
+from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.training import Training
 
 VALIDATION_SAMPLES, WATCHED_SAMPLES = 2_000, 500
 POINTS = 1_500  # of the scatter plot

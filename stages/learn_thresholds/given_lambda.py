@@ -15,7 +15,7 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     threshold_step,
 )
 from ltp_pipeline.stages.learn_thresholds.masks import keep_above
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 
 class GivenLambda:

@@ -9,7 +9,8 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.training import Progress, Training
+from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.training import Training
 
 FAR_BELOW = 0.02  # fine-tuning commonly wins back less
 

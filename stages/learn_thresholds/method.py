@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 
 class Method(Protocol):

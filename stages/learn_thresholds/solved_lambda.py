@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.functional import log_threshold_step, rectified_gates, rectified_prune
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 SOLVES = 200  # how often λ is solved over the whole phase
 LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold

@@ -5,7 +5,7 @@ import torch
 
 from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 STEPS = 200
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
-from ltp_pipeline.stages.training import Progress
+from ltp_pipeline.stages.phase import Progress
 
 
 def make(count: int = 60, scales: tuple[float, ...] = (1.0, 0.1)) -> SolvedLambda:

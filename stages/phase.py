@@ -1,0 +1,48 @@
+"""What one kind of training does beyond the one loop, and where it is in it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Progress:
+    """Where training is."""
+
+    epoch: int
+    step: int  # of the whole phase
+    steps: int
+    lr: float = math.nan
+    loss: float = math.nan
+
+
+class Phase(Protocol):
+    """What one kind of training does beyond the plain loop."""
+
+    name: str  # what people and the log call it
+    key: str  # of its checkpoint; two phases of one run never share one
+
+    def weights(self) -> Mapping[str, Tensor] | None:
+        """Tensors to use in the forward pass instead of the module's own."""
+
+    def after_backward(self, progress: Progress) -> None:
+        """Look at, or change, the gradients before the optimizer steps."""
+
+    def after_step(self, optimizer: torch.optim.SGD) -> None:
+        """Look at, or change, what the optimizer did."""
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Judge the network as it stands; what is returned is shown and logged."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Whatever else must survive an interruption."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+    def log(self) -> dict[str, object]:
+        """Values for the log line of this step."""
