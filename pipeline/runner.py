@@ -268,6 +268,9 @@ def _warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
     notes = [*training.imported.notes, *training.data.notes]
     labels = training.data.val.labels
+    if labels is None:
+        read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
+        notes.append(f"without labels, the original is learned from and accuracy means agreement with it: {read}")
     chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         notes.append(

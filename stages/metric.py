@@ -27,6 +27,7 @@ Imitate = Literal["auto", "scores", "values"]
 BATCH = 64
 # An output of these nodes is no score among others, whatever its shape
 _SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")
+_SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ def is_score(shape: Sequence[int], samples: int) -> bool:
     return len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
 
 
+def makers(graph: GraphProto) -> list[str]:
+    """For each output, the kind of node that computes it; nodes that only move values are looked through."""
+    nodes = {name: node for node in graph.node for name in node.output}
+    found = []
+    for output in graph.output:
+        node = nodes.get(output.name)
+        while node is not None and node.op_type in _SAME_VALUES:
+            node = nodes.get(node.input[0])
+        found.append(node.op_type if node is not None else "")
+    return found
+
+
 def top1(graph: GraphProto, shapes: Sequence[tuple[int, ...] | None], samples: int) -> tuple[Metric, int]:
     """For labelled data: the first output must score classes; also how many."""
     shape, name = shapes[0], graph.output[0].name
@@ -72,13 +85,13 @@ def agreement(
     graph: GraphProto, shapes: Sequence[tuple[int, ...] | None], samples: int, imitate: Imitate = "auto"
 ) -> Metric:
     """For data without labels: every output of floating point (others have no shape here) with a row per sample."""
-    makers = {name: node.op_type for node in graph.node for name in node.output}
+    made = makers(graph)
     found = []
     for position, shape in enumerate(shapes):
         name = graph.output[position].name
         if shape is None or not shape or shape[0] != samples:
             continue
-        kind: Kind = "scores" if is_score(shape, samples) and makers.get(name) not in _SQUASHED else "values"
+        kind: Kind = "scores" if is_score(shape, samples) and made[position] not in _SQUASHED else "values"
         if imitate == "scores" and not is_score(shape, samples):
             raise InputError(f"output {name!r} of shape {shape} is no class score", 'set train.imitate to "auto"')
         found.append(Output(position, name, kind if imitate == "auto" else imitate))

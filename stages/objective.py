@@ -10,12 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.metric import Metric
+from ltp_pipeline.stages.metric import Metric, makers
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
 SOFTNESS = 4.0  # temperature of distillation
+LONGEST = 1.0  # norm to which a steep objective's gradient is shortened
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Objective:
     def taught(self) -> bool:
         """Whether the original's outputs are needed."""
         return self.metric.name == "agreement" or self.share > 0
+
+    @property
+    def steep(self) -> bool:
+        """Whether the gradient may be of any size: that of an error in values has their inverse unit."""
+        return any(output.kind == "values" for output in self.metric.outputs)
 
     def __call__(self, outputs: Sequence[Tensor], labels: Tensor | None, taught: Sequence[Tensor] | None) -> Tensor:
         """Loss of the outputs of `metric.positions`, beside the original's on the same batch."""
@@ -70,5 +76,4 @@ def relative_error(values: Tensor, taught: Tensor) -> Tensor:
 
 def from_softmax(graph: GraphProto) -> frozenset[int]:
     """Outputs of the graph that a Softmax makes."""
-    made = {name for node in graph.node if node.op_type == "Softmax" for name in node.output}
-    return frozenset(i for i, output in enumerate(graph.output) if output.name in made)
+    return frozenset(i for i, maker in enumerate(makers(graph)) if maker == "Softmax")

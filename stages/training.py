@@ -26,7 +26,7 @@ from ltp_pipeline.stages import metric, statistics
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
-from ltp_pipeline.stages.objective import Objective, from_softmax
+from ltp_pipeline.stages.objective import LONGEST, Objective, from_softmax
 from ltp_pipeline.stages.phase import Phase, Progress
 from ltp_pipeline.stages.prune import load_tensors
 from ltp_pipeline.workspace import Workspace
@@ -186,6 +186,8 @@ class Training:
         if not math.isfinite(progress.loss):
             raise self._not_finite(phase.name, progress)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.objective.steep:
+            torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], LONGEST)
         phase.after_backward(progress)
         optimizer.step()
         phase.after_step(optimizer)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.ablations.plans import ABLATIONS, Plan
+from benchmarks.ablations.plans import ABLATIONS, SIZE, Plan
 from benchmarks.ablations.runs import VALIDATION_SAMPLES, dense, judge_start, measure, open_images
 from benchmarks.quality import DENSE, FASHION_MNIST
 from ltp_pipeline.files import write_json
@@ -82,7 +82,7 @@ def about() -> dict[str, Any]:
     """What the rows were measured on."""
     return {
         "command": "python -m benchmarks.ablations --out benchmarks/results/ablations.json",
-        "data": f"Fashion-MNIST, {VALIDATION_SAMPLES} validation, 10000 test samples",
+        "data": f"Fashion-MNIST, {SIZE}×{SIZE} pixels, {VALIDATION_SAMPLES} validation, 10000 test samples",
         "settings": "SGD momentum 0.9, one cosine over learning and fine-tuning",
         "dense": DENSE,
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",

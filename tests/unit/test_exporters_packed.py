@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError, UsageError
-from ltp_pipeline.exporters import packed, packed_codec
+from ltp_pipeline.exporters import packed, packed_codec, running
 
 LEVELS = [
     ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -335,3 +335,19 @@ def test_neutral_changes_by_converters_are_taken():
         if node.op_type == "Reshape":
             node.attribute.append(helper.make_attribute("allowzero", 0))
     exporters.verify(onnx.version_converter.convert_version(encoded, 14), kernels, "packed")
+
+
+def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
+    """onnxruntime keeps equal constants once; here the model reads the decoder's -1 from the start."""
+    model, kernels = model_and_kernels(density=0.5)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "all"))
+    model.graph.node.append(helper.make_node("Reshape", ["y", "all"], ["flat"], name="flatten"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
+    path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
+    onnx.save(model, plain)
+    encoded = packed.encode(model, kernels)
+    (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
+    reader.input[1] = "ltp/flat"
+    onnx.save(encoded, path)
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
+    running.check_running(path, feeds, running.outputs(plain, feeds))

@@ -66,6 +66,13 @@ def test_outputs_are_read_by_shape_and_by_the_node_that_makes_them():
     assert [(o.position, o.kind) for o in found.outputs] == [(0, "scores"), (1, "values"), (2, "values")]
 
 
+def test_a_sigmoid_is_seen_through_a_reshape():
+    model = graph("Sigmoid")
+    model.node.append(helper.make_node("Reshape", ["y0", "shape"], ["rows"]))
+    model.output[0].name = "rows"
+    assert metric.agreement(model, [(2, 10)], 2).outputs[0].kind == "values"
+
+
 def test_a_regressor_of_several_numbers_can_be_called_one():
     assert metric.agreement(graph("Gemm"), [(2, 4)], 2, "values").outputs[0].kind == "values"
 
