@@ -63,7 +63,7 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def gradient(rows: Sequence[Row]) -> Iterable[str]:
-    """Weight gradient by (4), (10) and (20)."""
+    """Weight gradient by (4) and by (10)."""
     shown = found(rows, plans.gradient())
     if not shown:
         return
@@ -75,15 +75,18 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
             percent(row["layer"]["kept"]),
             f"{row['layer']['tau']:.2g}",
             f"{at_threshold(row['layer']['about_threshold']):.2f}",
+            *map(percent, crossed(row["layer"])),
             percent(row["epochs_seen"][-1]["val"]),
         ]
         for row in shown
     ]
     head = ("gradient", "kept in the network, %", "kept in the layer, %", "τ of the layer")
-    yield from table((*head, "density at the threshold", "validation top-1, hard-pruned, %"), lines)
+    crossings = ("of the kept: below τ at first, %", "of the pruned: above τ at first, %")
+    yield from table((*head, "density at the threshold", *crossings, "validation top-1, hard-pruned, %"), lines)
     yield text(
         "The layer is the same as above. Density at the threshold: weights per length of |w| within 10 % of √τ,",
-        "divided by that from 10 % to 50 % away on both sides; 0 means a gap.",
+        "divided by that from 10 % to 50 % away on both sides; 0 means a gap. What was above or below τ at first is",
+        "counted among the weights of the scatter plot, a random part of the layer.",
     )
     yield figure("gradient-scatter", "Squared weights before and after, with the threshold")
     yield figure("gradient-gap", "Weights about the threshold, and kept weights over epochs")
@@ -95,6 +98,12 @@ def at_threshold(counts: Sequence[int]) -> float:
     at, around = away < 0.1, (away > 0.1) & (away < 0.5)
     beside = np.asarray(counts)[around].mean()
     return float(np.asarray(counts)[at].mean() / beside) if beside else 1.0
+
+
+def crossed(layer: Mapping[str, Any]) -> tuple[float, float]:
+    """Share of the kept weights that began below the threshold, and of the pruned ones that began above."""
+    before, after = (np.square(layer[key]) > layer["tau"] for key in ("before", "after"))
+    return float((~before[after]).mean()) if after.any() else 0.0, float(before[~after].mean())
 
 
 def seeds(rows: Sequence[Row]) -> Iterable[str]:

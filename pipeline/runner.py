@@ -228,7 +228,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         device=training.device.type,
         metric=training.metric.name,
         timings=workspace.timings,
-        notes=[*told, *met_broken(data)],
+        notes=[*_about_metric(training), *told, *met_broken(data)],
     )
     return build(findings)
 
@@ -268,9 +268,7 @@ def _warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
     notes = [*training.imported.notes, *training.data.notes]
     labels = training.data.val.labels
-    if labels is None:
-        read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
-        notes.append(f"without labels, the original is learned from and accuracy means agreement with it: {read}")
+    notes += _about_metric(training)
     chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         notes.append(
@@ -279,6 +277,13 @@ def _warn(training: Training, accuracy: float) -> None:
         )
     for note in notes:
         training.workspace.progress.say(f"Note: {note}")
+
+
+def _about_metric(training: Training) -> list[str]:
+    if training.metric.name == "top-1":
+        return []
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
+    return [f"without labels, the original is learned from and accuracy means agreement with it: {read}"]
 
 
 def _refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:

@@ -83,7 +83,7 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "baseline": text.times(get(baseline, "compression")),
         },
         {
-            "label": "Accuracy drop",
+            "label": "Drop in agreement" if text.metric(report) == "agreement" else "Accuracy drop",
             "value": text.points(get(pruned, "drop")),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
             "baseline": text.points(get(baseline, "drop")),

@@ -105,7 +105,8 @@ def headline(report: Mapping[str, Any]) -> str:
     if number(compression) is None or drop is None:
         return "The pruned network was not measured completely."
     change = "loses" if drop > 0 else "gains"
-    sentence = f"{times(compression)} fewer weights; top-1 accuracy {change} {points(abs(drop))}"
+    what = "agreement with the original" if metric(report) == "agreement" else "top-1 accuracy"
+    sentence = f"{times(compression)} fewer weights; {what} {change} {points(abs(drop))}"
     if spread := interval(get(report, "pruned", "drop_interval")):
         sentence += f" (95 % interval of the drop {spread})"
     difference = number(get(report, "difference", "value"))
