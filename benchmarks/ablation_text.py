@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from benchmarks import findings
 from benchmarks.ablations import plans
-from benchmarks.ablations.runs import BINS
+from benchmarks.findings import at_threshold, crossed
 from benchmarks.plots import KINDS, REGULARISERS, Row, found, mean_std
-from benchmarks.tables import figure, table, text
+from benchmarks.tables import figure, percent, spread, table, text
 
 OUTCOME = ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds")
 
@@ -50,16 +49,20 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
         last = row["epochs_seen"][-1]
         weight = {"l0": f"λ·N = {row['pull']:g}", "l2": f"λ = {row.get('l2', 0):g}", "none": "–"}[row["regulariser"]]
         shrunk = last["mean_square"] / row["before"]["mean_square"]
-        accuracies = (percent(last["train"]), percent(last["val"]), percent(row["test"]))
+        accuracies = (f"{last['loss']:.3f}", *map(percent, (last["train"], last["val"], row["test"])))
         lines.append([REGULARISERS[row["regulariser"]][0], weight, percent(last["kept"]), *accuracies, f"{shrunk:.2f}"])
-    head = ("regulariser", "weight", "kept, %", "training top-1, %", "validation top-1, hard-pruned, %")
-    yield from table((*head, "test top-1, hard-pruned, %", "mean w² / that of the start"), lines)
-    yield figure("regulariser", "Kept weights, training accuracy and mean squared weight over epochs")
+    head = ("regulariser", "weight", "kept, %", "training loss", "training top-1, %")
+    hard = ("validation top-1, hard-pruned, %", "test top-1, hard-pruned, %")
+    yield from table((*head, *hard, "mean w² / that of the start"), lines)
+    yield figure("regulariser", "Kept weights, training loss and mean squared weight over epochs")
     yield text(
         f"T0 = {shown[0]['t0']:g}, η_τ/η = {shown[0]['threshold_lr_ratio']:g}, {shown[0]['epochs']} epochs, no",
         f"fine-tuning, seed 0. Mean squared weights are those of `{plans.LAYERS['resnet20']}`, which is the paper's",
         "layer3.2.conv2. Training accuracy is that of the soft-pruned network on the first training images.",
     )
+    kinds = {row["regulariser"]: row for row in shown}
+    if set(kinds) == set(REGULARISERS):
+        yield from findings.regulariser(**kinds)
 
 
 def gradient(rows: Sequence[Row]) -> Iterable[str]:
@@ -84,26 +87,15 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
     crossings = ("of the kept: below τ at first, %", "of the pruned: above τ at first, %")
     yield from table((*head, "density at the threshold", *crossings, "validation top-1, hard-pruned, %"), lines)
     yield text(
-        "The layer is the same as above. Density at the threshold: weights per length of |w| within 10 % of √τ,",
-        "divided by that from 10 % to 50 % away on both sides; 0 means a gap. What was above or below τ at first is",
+        "The layer is the same as above. Density at the threshold: weights per length of |w| within 5 % of √τ,",
+        "divided by that from 15 % to 50 % away on both sides; 0 means a gap. What was above or below τ at first is",
         "counted among the weights of the scatter plot, a random part of the layer.",
     )
     yield figure("gradient-scatter", "Squared weights before and after, with the threshold")
     yield figure("gradient-gap", "Weights about the threshold, and kept weights over epochs")
-
-
-def at_threshold(counts: Sequence[int]) -> float:
-    """Density of weights at the threshold / around it; 1 where nothing is around."""
-    away = np.abs((BINS[:-1] + BINS[1:]) / 2 - 1)
-    at, around = away < 0.1, (away > 0.1) & (away < 0.5)
-    beside = np.asarray(counts)[around].mean()
-    return float(np.asarray(counts)[at].mean() / beside) if beside else 1.0
-
-
-def crossed(layer: Mapping[str, Any]) -> tuple[float, float]:
-    """Share of the kept weights that began below the threshold, and of the pruned ones that began above."""
-    before, after = (np.square(layer[key]) > layer["tau"] for key in ("before", "after"))
-    return float((~before[after]).mean()) if after.any() else 0.0, float(before[~after].mean())
+    kinds = {row["weight_gradient"]: row for row in shown}
+    if {"4", "10"} <= set(kinds):
+        yield from findings.gradient(kinds["4"], kinds["10"])
 
 
 def seeds(rows: Sequence[Row]) -> Iterable[str]:
@@ -185,14 +177,3 @@ def outcome(runs: Sequence[Row]) -> list[str]:
 def spreads(trails: Sequence[Sequence[Row]], value: Callable[[Row], float]) -> list[str]:
     """Mean ± standard deviation of each epoch."""
     return [spread([value(seen) for seen in epoch]) for epoch in zip(*trails, strict=True)]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean, and the standard deviation where there is one."""
-    mean, std = mean_std(values)
-    return f"{mean:.1f} ± {std:.1f}" if len(values) > 1 else f"{mean:.1f}"
-
-
-def percent(share: float) -> str:
-    """0.873 → 87.3."""
-    return f"{100 * share:.1f}"

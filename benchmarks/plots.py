@@ -35,6 +35,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
+SHOWN = (1e-6, 0.5)  # squared weights of the scatter plot; smaller ones lie on its edge
 KINDS = {"4": "∂v/∂w by (4)", "10": "∂v/∂w by (10)"}
 REGULARISERS = {"l0": ("soft L0", BLUE, "o"), "l2": ("L2", ORANGE, "s"), "none": ("none", GREEN, "^")}
 METHODS = {
@@ -92,13 +93,13 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
 
 
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
-    """Kept weights, training accuracy and mean squared weight over epochs."""
+    """Kept weights, training loss and mean squared weight over epochs."""
     shown = found(rows, plans.regulariser())
     if not shown:
         return None
     panels = (
         ("kept", 100.0, "weights kept, %"),
-        ("train", 100.0, "training top-1, %"),
+        ("loss", 1.0, "training loss"),
         ("mean_square", 1.0, "mean w² / that of the start"),
     )
 
@@ -107,15 +108,15 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
         for ax, (key, factor, label) in zip(axes, panels, strict=True):
             for row in shown:
                 name, color, marker = REGULARISERS[row["regulariser"]]
-                scale = 1 / row["before"]["mean_square"] if key == "mean_square" else factor
+                scale = factor / row["before"]["mean_square"] if key == "mean_square" else factor
                 x, y = [s["epoch"] for s in row["epochs_seen"]], [scale * s[key] for s in row["epochs_seen"]]
-                if key != "train":
+                if key != "loss":
                     x, y = [0, *x], [1.0 if key == "mean_square" else 100.0, *y]
                 ax.plot(x, y, marker=marker, ms=4.5, color=color, label=name)
             ax.set(xlabel="epoch", ylabel=label)
-            if key != "train":
-                ax.set_yscale("log")
-                log_axis(ax.yaxis)
+            ax.set_ylim(bottom=0)
+        axes[2].set_yscale("log")
+        log_axis(axes[2].yaxis)
         _legend(figure, axes[0])
 
     return Drawing(9, 3.2, shown, draw)
@@ -131,14 +132,14 @@ def scatter(rows: Sequence[Row]) -> Drawing | None:
         axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
         for ax, row in zip(axes, shown, strict=True):
             layer = row["layer"]
-            before, after = (np.maximum(np.square(layer[key]), 1e-9) for key in ("before", "after"))
-            ax.plot(before, after, ".", ms=2, color=BLUE, alpha=0.5, rasterized=True)
+            before, after = (np.maximum(np.square(layer[key]), SHOWN[0]) for key in ("before", "after"))
+            ax.plot(before, after, ".", ms=2.5, color=BLUE, alpha=0.5, rasterized=True)
             for line in (ax.axhline, ax.axvline):
-                line(max(layer["tau"], 1e-9), color=RED, lw=1)
-            ax.set(xscale="log", yscale="log", xlabel="w² before", xlim=(8e-10, 1), ylim=(8e-10, 1))
+                line(max(layer["tau"], SHOWN[0]), color=RED, lw=1)
+            ax.set(xscale="log", yscale="log", xlabel="w² before", xlim=SHOWN, ylim=SHOWN)
             ax.set_title(f"{KINDS[row['weight_gradient']]}: {100 * layer['kept']:.1f} % kept")
-            ax.set_xticks([1e-8, 1e-6, 1e-4, 1e-2, 1])
             for axis in (ax.xaxis, ax.yaxis):
+                axis.set_ticks([1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1])
                 log_axis(axis)
         axes[0].set_ylabel("w² after learning")
 
@@ -159,10 +160,9 @@ def gap(rows: Sequence[Row]) -> Drawing | None:
             kept = [100.0, *(100 * s["kept"] for s in row["epochs_seen"])]
             right.plot(range(len(kept)), kept, color=color, ls=style, marker="o", ms=4)
         left.axvline(1, color="#404040", lw=0.8)
-        left.set(xlabel="|w| / √τ after learning", ylabel="weights of the layer per bin", yscale="symlog", xlim=(0, 3))
-        right.set(xlabel="epoch", ylabel="weights kept in the network, %", yscale="log")
-        log_axis(left.yaxis)
-        log_axis(right.yaxis)
+        left.set(xlabel="|w| / √τ after learning", ylabel="weights of the layer per bin", xlim=(0.3, 2))
+        right.set(xlabel="epoch", ylabel="weights kept in the network, %")
+        right.set_ylim(bottom=0)
         _legend(figure, left)
 
     return Drawing(8, 3.4, shown, draw)
@@ -207,7 +207,8 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
                     ax.plot(x, y, "-", lw=1, color=color, marker="o", ms=3, label=None if i else f"{value:g}")
             ax.set(xscale="log", xlabel="compression", title=name)
             _compressions(ax)
-            ax.legend(loc="lower left")
+            if ax.lines:
+                ax.legend(loc="lower left")
         axes[0].set_ylabel("validation top-1 without fine-tuning, %")
 
     return Drawing(10, 3.8, shown, draw)

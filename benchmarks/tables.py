@@ -3,12 +3,15 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from benchmarks.plots import mean_std
+
 WIDTH = 120
 
 
 def text(*sentences: str) -> str:
-    """A paragraph, wrapped, and an empty line."""
-    return textwrap.fill(" ".join(sentences), WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
+    """A paragraph, wrapped anew, and an empty line."""
+    words = " ".join(" ".join(sentences).split())
+    return textwrap.fill(words, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
@@ -23,6 +26,17 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
 def figure(name: str, said: str) -> str:
     """A picture of docs/figures."""
     return f"![{said}](figures/{name}.svg)\n"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean, and the standard deviation where there is one."""
+    mean, std = mean_std(values)
+    return f"{mean:.1f} ± {std:.1f}" if len(values) > 1 else f"{mean:.1f}"
+
+
+def percent(share: float) -> str:
+    """0.873 → 87.3."""
+    return f"{100 * share:.1f}"
 
 
 def sentence(note: str) -> str:

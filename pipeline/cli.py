@@ -12,7 +12,7 @@ import typer
 
 from ltp_pipeline import __version__, cli_files, ranks
 from ltp_pipeline import cli_options as opt
-from ltp_pipeline.errors import GateFailed, InputError, LtpError, UnsupportedModel, UsageError
+from ltp_pipeline.errors import GateFailed, InputError, LtpError, TrainingFailed, UnsupportedModel, UsageError
 
 INTERRUPTED = 130
 
@@ -164,9 +164,10 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def _fail(error: LtpError) -> NoReturn:
-    if not ranks.leads():
-        sys.exit(error.exit_code)
-    typer.echo(error.what if isinstance(error, GateFailed) else f"error: {error.what}", err=True)
+    if not ranks.leads() and not ranks.joined():
+        sys.exit(error.exit_code)  # up to there all ranks fail alike
+    rank = "" if ranks.leads() else f"rank {ranks.rank()}: "
+    typer.echo(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}", err=True)
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:
             typer.echo(f"  {reason}", err=True)
@@ -194,6 +195,8 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
+        if ranks.lost_another(error):
+            _fail(TrainingFailed("another process of this run has ended", "its message stands above or below"))
         show: Callable[[], None] | None = getattr(error, "show", None)  # errors of usage know how to print themselves
         if show is None:
             raise

@@ -51,7 +51,8 @@ def validate(
     from ltp_pipeline.stages.validate import validate as measure
 
     settings = load_settings(model, config, options={"data": {"path": data}})
-    found = measure(model, settings.data, against=against, seed=settings.train.seed, provider=provider)
+    train = settings.train
+    found = measure(model, settings.data, against=against, seed=train.seed, provider=provider, imitate=train.imitate)
     if as_json:
         print_json(found)
     elif not quiet:
@@ -96,7 +97,7 @@ def pick(
 
 def export(
     folder: opt.RunArgument,
-    formats: Annotated[list[str], typer.Option("--format", help="sparse, packed or dense; repeatable.")],
+    formats: Annotated[list[str] | None, typer.Option("--format", help="sparse, packed or dense; repeatable.")] = None,
     deploy: Annotated[
         bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
     ] = None,
@@ -108,7 +109,7 @@ def export(
     from ltp_pipeline.progress import make_reporter
     from ltp_pipeline.runner import export_again
 
-    finish(export_again(folder, formats, make_reporter(quiet), deploy, values), Path(), as_json)
+    finish(export_again(folder, formats or (), make_reporter(quiet), deploy, values), Path(), as_json)
 
 
 def handoff(

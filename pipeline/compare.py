@@ -53,6 +53,8 @@ def compare(
         "max_compression_loss": _loss(changes["compression"], relative=True),
         "max_growth": _growth(changes["smallest file, bytes"]),
     }
+    if old.get("metric", "top-1") != new.get("metric", "top-1"):
+        losses["max_drop"] = None  # right answers and agreement with an original are not comparable
     verdicts = [
         Verdict(name, limit, loss, loss is not None and loss <= limit + ROUNDING, "" if loss is not None else NOT_BOTH)
         for name, loss in losses.items()

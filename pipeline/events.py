@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ class Events:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._writers: dict[str, SummaryWriter] = {}  # one for each phase, whose steps count from zero
         try:
             import tensorboard  # type: ignore[import-untyped]  # noqa: F401 - found now, not in the middle of training
         except ImportError:
@@ -27,17 +27,16 @@ class Events:
                 "log.tensorboard is on and tensorboard is not installed", "pip install 'ltp-pipeline[tensorboard]'"
             ) from None
 
-    @cached_property
-    def _writer(self) -> SummaryWriter:
-        from torch.utils.tensorboard.writer import SummaryWriter
-
-        return SummaryWriter(str(self._folder))
-
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add the numbers of a log line at its step."""
+        """Add the numbers of a log line at its step; steps that an interruption undid are taken back."""
+        phase = line["key"]
+        if phase not in self._writers:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writers[phase] = SummaryWriter(str(self._folder / phase), purge_step=line["step"])
         for name, value in numbers(line):
-            self._writer.add_scalar(f"{line['key']}/{name}", value, line["step"])
-        self._writer.flush()
+            self._writers[phase].add_scalar(name, value, line["step"])
+        self._writers[phase].flush()
 
 
 def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

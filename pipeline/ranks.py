@@ -53,6 +53,21 @@ def join(device: torch.device) -> torch.device:
     return device
 
 
+def joined() -> bool:
+    """Whether this process has met the others."""
+    if not together():
+        return False
+    from torch import distributed
+
+    return distributed.is_initialized()
+
+
+def lost_another(error: Exception) -> bool:
+    """Whether an error only says that another process has gone."""
+    told = str(error)
+    return joined() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+
+
 def leave() -> None:
     """Part from the others at the end."""
     if together():

@@ -19,13 +19,15 @@ from ltp_pipeline import exporters, ranks
 from ltp_pipeline.config import GateSettings, Settings, check_reachable, load_settings
 from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.data.stand_ins import met_broken
-from ltp_pipeline.errors import InputError
+from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
+from ltp_pipeline.records import ImportedModel, LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.stages.import_model.kernels import behind
+from ltp_pipeline.stages.metric import Metric
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
@@ -130,10 +132,15 @@ def export_again(
     workspace = Workspace(folder)
     model, settings = workspace.inputs()
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
-    settings = with_formats(settings, known, deploy, values)
-    if workspace.entry is not None:
-        return pick(folder.parent, workspace.entry, progress, known, settings.export.deploy, settings.export.values)
-    return run(model, settings, folder, progress)
+    asked = with_formats(settings, known, deploy, values)
+    try:
+        if workspace.entry is not None:
+            return pick(folder.parent, workspace.entry, progress, known, asked.export.deploy, asked.export.values)
+        return run(model, asked, folder, progress)
+    except LtpError:
+        workspace.inputs()
+        workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
+        raise
 
 
 def with_formats(
@@ -163,7 +170,7 @@ def pick(
     model, settings = parent.inputs()
     if formats:
         settings = with_formats(settings, formats, deploy, values)
-    workspace = Workspace(parent.picked_folder(number), progress, parent)
+    workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
     entries = learn_thresholds.recall(parent).trail
     learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
     entry = choose.find(learned, number)
@@ -253,7 +260,8 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
-    training.metric  # noqa: B018 - refuses labels and outputs that do not belong together
+    imported = _judged_only(imported, training.metric)
+    training = replace(training, imported=imported)
     learn_thresholds.make_method(imported, settings)
     if settings.model.restore_bn:
         imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
@@ -262,6 +270,21 @@ def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Train
         teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
         training = replace(training, teacher=teacher)
     return training
+
+
+def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
+    """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
+    graph = imported.proto.graph
+    left_out = [o.name for i, o in enumerate(graph.output) if i not in metric.positions]
+    needed = behind(graph, [output.name for output in metric.outputs])
+    reason = "no judged output depends on it"
+    kernels = tuple(k if k.name in needed or not k.prunable else replace(k, reason=reason) for k in imported.kernels)
+    if not left_out or kernels == imported.kernels:
+        return imported
+    note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
+    imported = replace(imported, kernels=kernels, notes=(*imported.notes, note))
+    import_model.require_prunable(imported)
+    return imported
 
 
 def _warn(training: Training, accuracy: float) -> None:

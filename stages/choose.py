@@ -14,6 +14,7 @@ from ltp_pipeline.stages import finetune, prune
 if TYPE_CHECKING:
     from ltp_pipeline.stages.training import Training
 
+ROUNDING = 1e-9  # what is exactly at the limit is within it
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
 
@@ -21,6 +22,8 @@ def run(
     learned: LearnedThresholds, training: Training, epochs: int, least: float | None
 ) -> tuple[TrailEntry, PrunedModel, list[str]]:
     """Prune and fine-tune; `least` is the lowest accuracy that will do. Also says what was tried."""
+    if least is not None:
+        least -= ROUNDING
     if least is None:
         return learned.trail[-1], finish(learned.trail[-1], training, epochs), []
     entries = sorted(learned.trail, key=lambda e: e.compression)

@@ -167,7 +167,7 @@ def _agreements(
     for y, original, output, spread in zip(found, wanted, outputs, spreads, strict=True):
         flat, goal = (a.reshape(len(a), -1) for a in (y, original))
         if output.kind == "scores":
-            parts.append(flat.argmax(1) == goal.argmax(1))
+            parts.append((flat.argmax(1) == goal.argmax(1)) & ~np.isnan(flat).any(1))
             continue
         missed = np.square(flat.astype(np.float64) - goal).sum(1) / max(spread, 1e-30)
         parts.append(np.where(np.isfinite(missed), np.clip(1 - missed, 0, 1), 0.0))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ltp_pipeline import ranks
 from ltp_pipeline.stages.metric import Metric, makers
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ def divergence(scores: Tensor, taught: Tensor) -> Tensor:
 
 
 def relative_error(values: Tensor, taught: Tensor) -> Tensor:
-    """Mean squared error in units of the teacher's own variance in the batch, so that no scale has to be tuned."""
-    spread = taught.var(0, correction=0).mean()
-    return F.mse_loss(values, taught) / spread.clamp_min(1e-6 * taught.square().mean() + 1e-30)
+    """Mean squared error in units of the teacher's own variance in the whole batch: no scale has to be tuned."""
+    centred = taught - ranks.average(taught.mean(0))
+    spread, energy = ranks.average(torch.stack([centred.square().mean(), taught.square().mean()])).unbind()
+    return F.mse_loss(values, taught) / spread.clamp_min(1e-6 * energy + 1e-30)
 
 
 def from_softmax(graph: GraphProto) -> frozenset[int]:

@@ -7,6 +7,7 @@ one that was never interrupted.
 import hashlib
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,8 +68,8 @@ class Training:
         self._batch()
         if len(self.data.train) < 2:
             raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
-        count = min(2, len(self.data.test))
-        x = self.tensor(self.data.test.read(np.arange(count)))
+        count = 2
+        x = self.tensor(self.data.train.read(np.arange(count)))
         module = self.imported.module.to(self.device).eval()
         try:
             with torch.inference_mode():
@@ -201,8 +202,14 @@ class Training:
             if self.objective.taught:
                 with torch.no_grad():
                     taught = self._judged(self.imported.module.eval()(x, weights=self.teacher))
-            outputs = self._judged(network.train()(x, weights=weights))
+            try:
+                outputs = self._judged(network.train()(x, weights=weights))
+            except NodeError as error:
+                raise TrainingFailed(f"the model does not run in training: {error}", self._other_precision()) from None
         return self.objective(outputs, y, taught)
+
+    def _other_precision(self) -> str:
+        return "use --precision fp32" if self.settings.precision != "fp32" else "please report this as a bug"
 
     def _judged(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         return [outputs[position] for position in self.metric.positions]
@@ -237,6 +244,7 @@ class Training:
     def refresh_statistics(self, weights: Mapping[str, Tensor] | None = None) -> None:
         """Measure BatchNormalization's mean and variance anew for the weights as they are now."""
         rng = np.random.default_rng(_seed(self.settings.seed, "statistics"))  # stored samples may be sorted by class
+        torch.manual_seed(_seed(self.settings.seed, "statistics", ranks.rank()))  # for Dropout
         sample = rng.permutation(len(self.data.train))[: max(BN_REFRESH_SAMPLES, self._batch())]
         statistics.refresh(self.imported, (x for x, _ in self._share(self.data.train, self._batch(), sample)), weights)
 
@@ -270,6 +278,8 @@ class Training:
 
 def _together(module: torch.nn.Module) -> torch.nn.Module:
     """The module as all ranks train it; what a phase replaces, or the graph does not use, gets no gradient itself."""
+    for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
+        warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
     return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 

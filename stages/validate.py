@@ -36,6 +36,7 @@ PARITY_LIMIT = 1e-3  # relative
 # whether that is good enough, accuracy tells.
 ROUNDED_LIMITS = {"fp16": 2e-2, "int8": 0.5}
 PROVIDER = "CPUExecutionProvider"
+TWO = 2  # samples by which an output is told to have a row for each
 
 
 class Session:
@@ -66,19 +67,16 @@ class Session:
         self.fixed_batch = size if isinstance(size, int) else None
 
     def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
-        """Shape of each output for one sample; None where it is no floating-point tensor."""
-        x = split.read(np.arange(1))
+        """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""
+        given = self.fixed_batch or TWO
+        x = split.read(np.arange(given) % len(split))
         try:
-            found = self._run(np.repeat(x, self.fixed_batch or 1, axis=0))
+            found = self._run(x)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise InputError(f"onnxruntime does not run {self.path} on this data: {line}", "check the data") from None
-        floating = [isinstance(y, np.ndarray) and y.dtype.kind == "f" for y in found]
-        given = self.fixed_batch or 1
-        return [
-            (y.shape[0] // given, *y.shape[1:]) if f and y.ndim and y.shape[0] % given == 0 else None
-            for y, f in zip(found, floating, strict=True)
-        ]
+        rows = [isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,) for y in found]
+        return [(TWO, *y.shape[1:]) if r else None for y, r in zip(found, rows, strict=True)]
 
     def outputs(self, x: Array) -> list[Array]:
         """The judged outputs for a batch of any size, one row per sample."""
@@ -91,6 +89,9 @@ class Session:
                 part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
             found = self._run(part)
             for kept, position in zip(rows, self.positions, strict=True):
+                if len(found[position]) != step:
+                    what = f"output {position} of {self.path} has {len(found[position])} rows for {step} samples"
+                    raise InputError(what, "give a model whose outputs have one row per sample")
                 kept.append(found[position][: step - missing])
         return [np.concatenate(kept).astype(np.float32, copy=False) for kept in rows]
 
@@ -198,6 +199,7 @@ def validate(
     against: Path | str | None = None,
     seed: int = 0,
     provider: str = PROVIDER,
+    imitate: metric.Imitate = "auto",
 ) -> dict[str, Any]:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
@@ -209,7 +211,7 @@ def validate(
     opened = open_data(data, file.inputs[0], seed)
     session = Session(Path(model), provider)
     other = None if against is None else Session(Path(against), provider)
-    judge = _judge(opened, file.proto.graph, session, other)
+    judge = _judge(opened, file.proto.graph, session, other, imitate)
     accuracy, correct = judge(session.outputs, opened.test)
     counted = _count(file.proto, kernels)[0] if kernels else None
     result: dict[str, Any] = {
@@ -231,8 +233,10 @@ def validate(
         (mine,) = latency([session], x)
         return {**result, "latency_ms": mine.ms, "latency_quartiles_ms": list(mine.quartiles)}
     other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
-    scores = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
-    agreed = scores(session.outputs, opened.test)[0].top1
+    agreed = accuracy.top1
+    if judge.metric.name != "agreement":
+        same = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
+        agreed = same(session.outputs, opened.test)[0].top1
     mine, theirs = latency([session, other], x)
     return {
         **result,
@@ -252,18 +256,18 @@ def validate(
     }
 
 
-def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None) -> Judge:
+def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: metric.Imitate) -> Judge:
     """Who judges a file that was given without its run."""
     shapes = session.shapes(data.test)
     if data.classes is not None:
-        wanted, classes = metric.top1(graph, shapes, 1)
+        wanted, classes = metric.top1(graph, shapes, TWO)
         check_labels(data, classes)
         if other is not None:
-            check_labels(data, metric.top1(graph, other.shapes(data.test), 1)[1])
+            check_labels(data, metric.top1(graph, other.shapes(data.test), TWO)[1])
         return Judge(wanted)
     if other is None:
         raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
-    wanted = metric.agreement(graph, shapes, 1)
+    wanted = metric.agreement(graph, shapes, TWO, imitate)
     if other.shapes(data.test) != shapes:
         raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
     session.positions = other.positions = wanted.positions

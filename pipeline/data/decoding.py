@@ -170,6 +170,8 @@ def _content(source: Source) -> Path | io.BytesIO:
 
 
 def _broken(error: Exception) -> BrokenImageError:
+    if isinstance(error, MemoryError):
+        return BrokenImageError("does not fit in memory", "free some memory, or set fewer workers in [data]", False)
     if isinstance(error, OSError) and error.errno is not None:  # a disk that fails today may not fail tomorrow
         return BrokenImageError(f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False)
     detail = " ".join(str(error).split()) or type(error).__name__

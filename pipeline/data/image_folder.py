@@ -31,6 +31,11 @@ def read(path: Path, wanted: Wanted) -> Stored:
     """List the images, and open them."""
     found, notes = _find(path)
     names = sorted(set(found["train" if "train" in found else "all"].classes or ()))
+    if len(names) == 1:
+        raise InputError(
+            f"all training images in {path} are of one class, {names[0]}",
+            "give a folder for each class; for data without labels, put the images into one folder",
+        )
     number = {name: i for i, name in enumerate(names)}
     for part in found.values():
         unknown = sorted(set(part.classes or ()) - number.keys())
@@ -76,7 +81,7 @@ def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
     if not folders:
         return {"all": Found(path, _images(path), None)}, ()
     # A class may itself be called "train": only a folder of folders is a split, or one among nothing but splits.
-    only = "train" in folders and len(folders) > 1 and all(any(f in s for s in SPLITS.values()) for f in folders)
+    only = "train" in folders and all(any(f in s for s in SPLITS.values()) for f in folders)
     splits, notes = find_splits(path, lambda folder: bool(_folders(folder)) or only)
     if not splits:
         return {"all": _classes(path)}, ()
@@ -91,6 +96,12 @@ def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
 def _classes(folder: Path) -> Found:
     files: list[str] = []
     classes: list[str] = []
+    loose = _images(folder)
+    if loose and _folders(folder):
+        raise InputError(
+            f"{folder} has images ({loose[0]}) beside folders of images",
+            "put every image into the folder of its class, or, for data without labels, all into one folder",
+        )
     for class_folder in _folders(folder):
         if not class_folder.resolve().is_relative_to(folder.resolve()):
             raise InputError(

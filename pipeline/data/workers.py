@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import weakref
@@ -99,7 +100,7 @@ class Workers:
                 row = asked.popleft()
                 if problem is not None:
                     problems[row] = problem
-        except (OSError, EOFError):
+        except (OSError, EOFError, struct.error):
             raise InputError(
                 f"the process that decodes images ended while reading image {sources[asked[0]].name}",
                 "look at that image; if memory ran out, set fewer workers in [data]",

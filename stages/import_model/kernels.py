@@ -33,6 +33,17 @@ def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
     return kernels
 
 
+def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
+    """Every name that one of these outputs depends on."""
+    needed = set(outputs)
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            for inner in subgraphs(node):
+                needed |= behind(inner, [output.name for output in inner.output])
+    return needed
+
+
 def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Read]]:
     """For each tensor the nodes that read it, looking through views and into subgraphs; ordered by first use."""
     readers: dict[str, list[Read]] = defaultdict(list)

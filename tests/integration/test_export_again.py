@@ -65,3 +65,20 @@ def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFi
     result = invoke(capsys, "export", finished, *options)
     assert result.code == 3
     assert said in result.err
+
+
+def test_what_could_not_be_written_is_not_asked_for_again(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from ltp_pipeline.stages import export
+
+    with monkeypatch.context() as patched:
+        patched.setattr(export, "DEPLOY_LIMIT", -1.0)
+        failed = invoke(capsys, "export", finished, "--format", "dense", "--deploy", "--quiet")
+    assert failed.code == 6
+    assert not any(name.startswith("deploy") for name in exported(capsys, finished, "--format", "dense"))
+
+
+def test_the_deploy_graph_can_be_added_to_the_formats_there_are(finished: Path, capsys: pytest.CaptureFixture[str]):
+    assert "deploy-sparse" in exported(capsys, finished, "--deploy")
+    exported(capsys, finished, "--no-deploy")

@@ -101,3 +101,22 @@ def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(e
     assert result.code == 0, result.err
     assert seen == {"torch.float32"}
     assert json.loads(result.out)["pruned"]["accuracy"]["top1"] > 0.8
+
+
+def with_second_head(example: Path) -> onnx.ModelProto:
+    model = onnx.load(example / "model.onnx")
+    pooled = next(n for n in model.graph.node if n.op_type == "Flatten").output[0]
+    channels = next(t for t in model.graph.initializer if t.name == "classifier.weight").dims[1]
+    head = np.random.default_rng(0).normal(0, 0.1, (channels, 30)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(head, "head.weight"))
+    model.graph.node.append(helper.make_node("MatMul", [pooled, "head.weight"], ["more"], name="head"))
+    model.graph.output.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, ["batch", 30]))
+    return model
+
+
+def test_a_head_that_labels_say_nothing_about_is_not_pruned(example: Path, capsys):
+    report = prune(capsys, example, with_second_head(example))
+    (head,) = (layer for layer in report["layers"] if layer["name"] == "head.weight")
+    assert head["nonzeros"] == head["elements"]
+    assert head["reason"] == "no judged output depends on it"
+    assert any("'more' is not judged" in note for note in report["notes"])

@@ -94,3 +94,33 @@ def test_splits_with_and_without_labels_do_not_mix(example: Path, capsys):
     found = invoke(capsys, "run", example / "model.onnx", "--out", example / "run")
     assert found.code == 3
     assert "y_test" in found.err
+
+
+def test_validate_reads_outputs_as_the_settings_say(example: Path, capsys):
+    """As values, scores that keep their order but not their size do not agree."""
+    without_labels(example)
+    model = onnx.load(example / "model.onnx")
+    (bias,) = (t for t in model.graph.initializer if t.name == "classifier.bias")
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(100), bias.name))
+    onnx.save(model, example / "shifted.onnx")
+    found = {}
+    for kind in ("scores", "values"):
+        settings = (example / "ltp.toml").read_text()
+        (example / f"{kind}.toml").write_text(settings.replace("[train]", f'[train]\nimitate = "{kind}"'))
+        against = ("--against", example / "model.onnx", "--config", example / f"{kind}.toml", "--json")
+        result = invoke(capsys, "validate", example / "shifted.onnx", "--data", example / "digits.npz", *against)
+        assert result.code == 0, result.err
+        found[kind] = json.loads(result.out)["accuracy"]["top1"]
+    assert found == {"scores": 1.0, "values": 0.0}
+
+
+def test_an_output_without_a_row_per_sample_is_left_out_of_run_and_validation(example: Path, capsys):
+    model = onnx.load(example / "model.onnx")
+    model.graph.node.append(helper.make_node("ReduceMean", ["scores"], ["mean"], axes=[0], keepdims=1))
+    model.graph.output.append(helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, 10]))
+    onnx.save(model, example / "model.onnx")
+    without_labels(example)
+    report = prune(capsys, example, "--no-baseline")
+    arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
+    found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
+    assert json.loads(found.out)["accuracy"]["top1"] == report["pruned"]["accuracy"]["top1"]

@@ -240,8 +240,26 @@ def test_val_and_valid_together_are_refused(tmp_path: Path) -> None:
     assert "both val and valid" in refusal(tmp_path).what
 
 
+def test_images_of_one_class_only_are_refused(folder: Path) -> None:
+    error = refusal(folder / "..")
+    assert "one class, pets" in error.what
+    assert "without labels" in error.remedy
+
+
+def test_loose_images_beside_class_folders_are_refused(folder: Path) -> None:
+    save(folder / "0.png", picture(0))
+    assert "beside folders of images" in refusal(folder).what
+
+
+def test_a_folder_train_of_images_alone_has_no_labels(tmp_path: Path) -> None:
+    for i in range(8):
+        save(tmp_path / "train" / f"{i}.png", picture(i))
+    assert opened(tmp_path).classes is None
+
+
 def test_a_split_without_classes_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "train" / "a" / "0.png", picture(0))
+    save(tmp_path / "train" / "b" / "0.png", picture(0))
     save(tmp_path / "test" / "0.png", picture(0))
     assert "has no class folders" in refusal(tmp_path).what
 

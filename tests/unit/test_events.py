@@ -21,10 +21,21 @@ def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
 
     workspace = Workspace(tmp_path, events=True)
     workspace.log(LINE)
-    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert sorted(found.Tags()["scalars"]) == ["learn/loss", "learn/thresholds/conv"]
-    event = found.Scalars("learn/loss")[0]
+    found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
+    assert sorted(found.Tags()["scalars"]) == ["loss", "thresholds/conv"]
+    event = found.Scalars("loss")[0]
     assert (event.step, event.value) == (7, 0.5)
+
+
+def test_steps_that_are_done_again_are_shown_once(tmp_path: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in (range(5), range(3, 6)):  # interrupted after step 4, gone on from a checkpoint before step 3
+        workspace = Workspace(tmp_path, events=True)
+        for step in steps:
+            workspace.log({**LINE, "step": step})
+    found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
+    assert [e.step for e in found.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
 
 
 def test_without_tensorboard_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -56,3 +56,10 @@ def test_other_conditions_are_noted() -> None:
 def test_percent_instead_of_fraction_is_refused() -> None:
     with pytest.raises(InputError, match="no fraction"):
         compare(sample()[0], worse(), max_drop=5)
+
+
+def test_right_answers_and_agreement_are_not_compared() -> None:
+    plain, agreeing = ({**sample()[0], "metric": name} for name in ("top-1", "agreement"))
+    result = compare(plain, agreeing, max_drop=0.5)
+    assert not result.verdicts[0].passed
+    assert "another metric: top-1 before, agreement now" in result.notes

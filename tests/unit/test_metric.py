@@ -85,3 +85,9 @@ def test_a_model_without_rows_of_numbers_is_refused():
 def test_labels_ask_for_class_scores():
     with pytest.raises(InputError, match="no class score"):
         metric.top1(graph("Gemm"), [(2, 1)], 2)
+
+
+def test_a_network_that_gives_nan_agrees_with_nothing():
+    scores = np.array([[1, 0], [1, 0]], np.float32)
+    found, _ = Judge(Metric("agreement", (SCORES,)), lambda x: [x])(lambda x: [x * np.nan], split_of(scores))
+    assert found.top1 == 0.0

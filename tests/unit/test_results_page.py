@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import tensor
 
-from benchmarks import ablation_text, plots, results_page, tables
+from benchmarks import findings, plots, results_page, tables
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS, closely, settings_of
 
@@ -66,12 +66,12 @@ def test_cell_says_the_compression_reached():
     assert results_page.cell([]) == "–"
 
 
-@pytest.mark.parametrize(("filled", "density"), [(range(60), 1.0), ([*range(18), *range(22, 60)], 0.0)])
+@pytest.mark.parametrize(("filled", "density"), [(range(60), 1.0), ([*range(19), *range(21, 60)], 0.0)])
 def test_density_at_the_threshold(filled, density):
     counts = [0] * (len(BINS) - 1)
     for i in filled:
         counts[i] = 5
-    assert ablation_text.at_threshold(counts) == pytest.approx(density)
+    assert findings.at_threshold(counts) == pytest.approx(density)
 
 
 def test_layer_looked_at_closely():

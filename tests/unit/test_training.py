@@ -67,3 +67,13 @@ def test_judging_does_not_move_weights_or_statistics(training: loop.Training):
     before = {n: t.clone() for n, t in training.imported.module.tensors().items()}
     assert training.accuracy(training.data.val) > 0.9
     assert all(torch.equal(before[n], t) for n, t in training.imported.module.tensors().items())
+
+
+def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(training: loop.Training, monkeypatch):
+    """So that a run that goes on measures what an uninterrupted one measures."""
+    seen = []
+    monkeypatch.setattr(loop.statistics, "refresh", lambda *_: seen.append(torch.rand(3)))
+    for drawn in (1, 7):
+        torch.rand(drawn)
+        training.refresh_statistics()
+    assert torch.equal(*seen)

@@ -79,7 +79,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     for i in range(depth):
         linear = linear * x.shape[i] + wrapped(indices[..., i], x.shape[i])
     linear = linear.reshape(-1)
-    values = updates.reshape(linear.shape[0], rows.shape[1])
+    values = updates.reshape(linear.shape[0], rows.shape[1]).to(x.dtype)  # autocast may have made them differ
     if reduction == "none":
         return rows.index_put((linear,), values).reshape(x.shape)
     where = linear.unsqueeze(1).expand_as(values)
