@@ -164,8 +164,8 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def _fail(error: LtpError) -> NoReturn:
-    if not ranks.leads() and not ranks.joined():
-        sys.exit(error.exit_code)  # up to there all ranks fail alike
+    if not ranks.speaks():
+        sys.exit(error.exit_code)
     rank = "" if ranks.leads() else f"rank {ranks.rank()}: "
     typer.echo(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}", err=True)
     if isinstance(error, UnsupportedModel):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The leader validates large models for hours while the others wait to train the baseline.
 PATIENCE = timedelta(days=2)
+_started = False
 
 
 def together() -> bool:
@@ -53,19 +54,21 @@ def join(device: torch.device) -> torch.device:
     return device
 
 
-def joined() -> bool:
-    """Whether this process has met the others."""
-    if not together():
-        return False
-    from torch import distributed
+def start() -> None:
+    """From here on ranks read different samples, and one may fail where the others do not."""
+    global _started
+    _started = True
 
-    return distributed.is_initialized()
+
+def speaks() -> bool:
+    """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
+    return leads() or _started
 
 
 def lost_another(error: Exception) -> bool:
     """Whether an error only says that another process has gone."""
     told = str(error)
-    return joined() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+    return together() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
 
 
 def leave() -> None:

@@ -60,6 +60,7 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
     file = import_model.read(model)
     training = _prepare(file, settings, workspace)
+    ranks.start()
     if not ranks.leads():
         _help(training, settings)
         ranks.wait()

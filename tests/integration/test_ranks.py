@@ -89,3 +89,33 @@ def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     assert found.returncode != 0
     assert found.stderr.count("error: a batch of 127 samples cannot be split evenly among 2 processes") == 1
     assert not (example / "run").exists()
+
+
+def test_an_error_of_one_rank_is_told_by_it(example: Path):
+    """The second process loses its data in the middle of training."""
+    code = """
+import sys
+from ltp_pipeline import cli, ranks
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.stages.training import Training
+step = Training._step
+def hurt(self, network, phase, optimizer, progress, x, y):
+    if ranks.rank() == 1 and progress.step == 3:
+        raise InputError("image 7 cannot be read", "look at it")
+    return step(self, network, phase, optimizer, progress, x, y)
+Training._step = hurt
+sys.argv = ["ltp-pipeline", "run", "model.onnx", "--out", "run"]
+cli.main()
+"""
+    (example / "hurt.py").write_text(code)
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "hurt.py")
+    found = subprocess.run(
+        [sys.executable, *launch],
+        cwd=example,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
+    )
+    assert "rank 1: error: image 7 cannot be read" in found.stderr
+    assert "RuntimeError" not in found.stderr
