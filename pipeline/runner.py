@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import exporters, ranks
+from ltp_pipeline import exporters, preparation, ranks
 from ltp_pipeline.config import GateSettings, Settings, check_reachable, load_settings
-from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import ImportedModel, LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
+from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
-from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.import_model.kernels import behind
-from ltp_pipeline.stages.metric import Metric
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
-from ltp_pipeline.stages.training import Training, pick_device
+from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
 
 if TYPE_CHECKING:
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
 
 BASELINE_FOLDER = "baseline"
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
-# What may change between two calls of the same run: nothing that was trained depends on it.
-_FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
 
 @dataclass(frozen=True)
@@ -56,10 +50,10 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
     """Prune, prove and report one model."""
     check_writable(out)
     check_reachable(settings)
-    _refuse_inputs_inside(out, model, settings)
+    preparation.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
     file = import_model.read(model)
-    training = _prepare(file, settings, workspace)
+    training = preparation.prepare(file, settings, workspace)
     ranks.start()
     if not ranks.leads():
         _help(training, settings)
@@ -75,7 +69,7 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
 def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool) -> Outcome:
     workspace = training.workspace
     progress = workspace.progress
-    going_on = workspace.open(_identity(file, training.data, settings), fresh)
+    going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
     workspace.remember_inputs(model, settings)
     finished = going_on and workspace.done("report") == _asked(settings) and _is_whole(workspace)
     ranks.from_leader(float(finished), training.device)
@@ -86,7 +80,7 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
-        _warn(training, accuracy)
+        preparation.warn(training, accuracy)
     return _concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
 
 
@@ -176,8 +170,8 @@ def pick(
     learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
     entry = choose.find(learned, number)
     file = import_model.read(model)
-    training = _prepare(file, settings, workspace)
-    identity = _identity(file, training.data, settings)
+    training = preparation.prepare(file, settings, workspace)
+    identity = preparation.identity(file, training.data, settings)
     parent.require_same(identity)
 
     def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
@@ -236,85 +230,9 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         device=training.device.type,
         metric=training.metric.name,
         timings=workspace.timings,
-        notes=[*_about_metric(training), *told, *met_broken(data)],
+        notes=[*preparation.about_metric(training), *told, *met_broken(data)],
     )
     return build(findings)
-
-
-def _open_data(settings: Settings, file: ModelFile) -> Data:
-    if settings.data.path is None:
-        raise InputError(
-            "there is no data to train and validate on",
-            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE; "
-            "to see it work first: ltp-pipeline demo",
-        )
-    if len(file.inputs) != 1:
-        names = ", ".join(repr(i.name) for i in file.inputs)
-        raise InputError(f"the model has {len(file.inputs)} inputs ({names}) and the data give one", "use one input")
-    return open_data(settings.data, file.inputs[0], settings.train.seed)
-
-
-def _prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
-    """Import the model, open the data, and check that they belong together, before anything is trained or written."""
-    data = _open_data(settings, file)
-    sample = tuple(data.test.read(_first(1, len(data.test))).shape[1:])
-    imported = import_model.run(file, settings.kernels, sample, settings.model)
-    import_model.require_prunable(imported)
-    training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
-    imported = _judged_only(imported, training.metric)
-    training = replace(training, imported=imported)
-    learn_thresholds.make_method(imported, settings)
-    if settings.model.restore_bn:
-        imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
-        training = replace(training, imported=imported)
-    if training.objective.taught:
-        teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
-        training = replace(training, teacher=teacher)
-    return training
-
-
-def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
-    """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
-    graph = imported.proto.graph
-    left_out = [o.name for i, o in enumerate(graph.output) if i not in metric.positions]
-    needed = behind(graph, [output.name for output in metric.outputs])
-    reason = "no judged output depends on it"
-    kernels = tuple(k if k.name in needed or not k.prunable else replace(k, reason=reason) for k in imported.kernels)
-    if not left_out or kernels == imported.kernels:
-        return imported
-    note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
-    imported = replace(imported, kernels=kernels, notes=(*imported.notes, note))
-    import_model.require_prunable(imported)
-    return imported
-
-
-def _warn(training: Training, accuracy: float) -> None:
-    """Say what a user should know before hours of training."""
-    notes = [*training.imported.notes, *training.data.notes]
-    labels = training.data.val.labels
-    notes += _about_metric(training)
-    chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
-    if labels is not None and accuracy < chance + 0.1 * (1 - chance):
-        notes.append(
-            f"the original is right on only {accuracy:.1%} of the validation split: "
-            "check scale, mean, std and layout in [data]"
-        )
-    for note in notes:
-        training.workspace.progress.say(f"Note: {note}")
-
-
-def _about_metric(training: Training) -> list[str]:
-    if training.metric.name == "top-1":
-        return []
-    read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
-    return [f"without labels, the original is learned from and accuracy means agreement with it: {read}"]
-
-
-def _refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
-    """A run may empty its directory; what it reads must not lie there."""
-    for path in (model, settings.data.path):
-        if path is not None and path.resolve().is_relative_to(out.resolve()):
-            raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
 
 
 def _is_whole(workspace: Workspace) -> bool:
@@ -325,14 +243,6 @@ def _is_whole(workspace: Workspace) -> bool:
     files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
     paths = [(workspace.path(f["path"]), f["sha256"]) for f in files]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
-
-
-def _identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
-    kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
-    plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
-        plain["data"].pop(free)
-    return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
 
 
 def _asked(settings: Settings) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def layer(name: str) -> int:
         "demo": 3,
         "presets": 3,
         "stages": 4,
+        "preparation": 5,
         "runner": 5,
         "display": 6,
         "api": 6,

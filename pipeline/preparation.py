@@ -1,0 +1,109 @@
+"""What is checked before anything is trained or written: that model, data and settings belong together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import ImportedModel, ModelFile
+from ltp_pipeline.stages import import_model, learn_thresholds
+from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.stages.import_model.kernels import behind
+from ltp_pipeline.stages.metric import Metric
+from ltp_pipeline.stages.training import Training, pick_device
+from ltp_pipeline.workspace import Workspace
+
+# What may change between two calls of the same run: nothing that was trained depends on it.
+_FREE_SETTINGS = ("gates", "export", "baseline", "log")
+
+
+def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
+    """Import the model, open the data, and check that they belong together, before anything is trained or written."""
+    data = _open_data(settings, file)
+    sample = tuple(data.test.read(np.arange(1)).shape[1:])
+    imported = import_model.run(file, settings.kernels, sample, settings.model)
+    import_model.require_prunable(imported)
+    training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
+    imported = _judged_only(imported, training.metric)
+    training = replace(training, imported=imported)
+    learn_thresholds.make_method(imported, settings)
+    if settings.model.restore_bn:
+        imported = restore_bn.run(imported, data.train, settings.train.batch_size, training.device)
+        training = replace(training, imported=imported)
+    if training.objective.taught:
+        teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
+        training = replace(training, teacher=teacher)
+    return training
+
+
+def _open_data(settings: Settings, file: ModelFile) -> Data:
+    if settings.data.path is None:
+        raise InputError(
+            "there is no data to train and validate on",
+            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE; "
+            "to see it work first: ltp-pipeline demo",
+        )
+    if len(file.inputs) != 1:
+        names = ", ".join(repr(i.name) for i in file.inputs)
+        raise InputError(f"the model has {len(file.inputs)} inputs ({names}) and the data give one", "use one input")
+    return open_data(settings.data, file.inputs[0], settings.train.seed)
+
+
+def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
+    """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
+    graph = imported.proto.graph
+    left_out = [o.name for i, o in enumerate(graph.output) if i not in metric.positions]
+    needed = behind(graph, [output.name for output in metric.outputs])
+    reason = "no judged output depends on it"
+    kernels = tuple(k if k.name in needed or not k.prunable else replace(k, reason=reason) for k in imported.kernels)
+    if not left_out or kernels == imported.kernels:
+        return imported
+    note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
+    imported = replace(imported, kernels=kernels, notes=(*imported.notes, note))
+    import_model.require_prunable(imported)
+    return imported
+
+
+def warn(training: Training, accuracy: float) -> None:
+    """Say what a user should know before hours of training."""
+    notes = [*training.imported.notes, *training.data.notes]
+    labels = training.data.val.labels
+    notes += about_metric(training)
+    chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
+    if labels is not None and accuracy < chance + 0.1 * (1 - chance):
+        notes.append(
+            f"the original is right on only {accuracy:.1%} of the validation split: "
+            "check scale, mean, std and layout in [data]"
+        )
+    for note in notes:
+        training.workspace.progress.say(f"Note: {note}")
+
+
+def about_metric(training: Training) -> list[str]:
+    """What accuracy means where it is not the share of right answers."""
+    if training.metric.name == "top-1":
+        return []
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
+    return [f"without labels, the original is learned from and accuracy means agreement with it: {read}"]
+
+
+def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
+    """A run may empty its directory; what it reads must not lie there."""
+    for path in (model, settings.data.path):
+        if path is not None and path.resolve().is_relative_to(out.resolve()):
+            raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
+
+
+def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
+    """What must be the same for a run to go on."""
+    kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
+    plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
+    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+        plain["data"].pop(free)
+    return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
