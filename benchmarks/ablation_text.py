@@ -32,7 +32,9 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     )
     yield text(
         "These are small runs, made for a processor core: a few hundred steps, where the paper prunes for tens of",
-        "epochs of far more images. λ is given times the number N of kernel elements, so that networks compare.",
+        "epochs of far more images. λ is given times the number N of kernel elements, so that networks compare. λ and",
+        "η_τ/η around which the paper mode was measured come from a few trial runs: large enough to prune within the",
+        "epochs, small enough not to prune a layer away in the first steps.",
     )
     for part in (regulariser, gradient, seeds, sensitivity, budget_sensitivity):
         yield from part(about["rows"])
@@ -120,9 +122,13 @@ def seeds(rows: Sequence[Row]) -> Iterable[str]:
         )
     yield text(
         "Accuracy along the trail is on the validation split and without fine-tuning. A seed decides the order of",
-        "batches; the dense network is the same for all of them.",
+        "batches; the dense network is the same for all of them. The trails do not compare the modes: budget mode",
+        "is on its way to the compression asked for there, and paper mode ends far from that.",
     )
     yield figure("seeds", "Accuracy against compression over seeds")
+    budget, paper = ([row for row in shown if row["mode"] == mode] for mode in ("budget", "paper"))
+    if budget and paper:
+        yield from findings.seeds(budget, paper)
 
 
 def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
@@ -140,6 +146,11 @@ def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
     yield from table(OUTCOME, lines)
     yield text(f"The others stay at λ·N = {plans.PULL['resnet']:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}.")
     yield figure("sensitivity", "Trails for each value of each hyper-parameter")
+    changed = {
+        k: found(shown, (plans.paper("resnet", **{k: value}) for value in values)) for k, values, _ in plans.VARIED
+    }
+    if all(len(changed[key]) == len(values) for key, values, _ in plans.VARIED):
+        yield from findings.sensitivity(changed)
 
 
 def budget_sensitivity(rows: Sequence[Row]) -> Iterable[str]:
@@ -162,6 +173,10 @@ def budget_sensitivity(rows: Sequence[Row]) -> Iterable[str]:
     yield from table(OUTCOME, lines)
     yield text(f"The others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs.")
     yield figure("budget-sensitivity", "Accuracy against learning rate and division of epochs")
+    rates = found(shown, (plans.budget("resnet", lr=lr) for lr in plans.LRS))
+    splits = found(shown, (plans.budget("resnet", epochs=e, finetune_epochs=a) for e, a in plans.SPLITS))
+    if (len(rates), len(splits)) == (len(plans.LRS), len(plans.SPLITS)):
+        yield from findings.budget_sensitivity(rates, splits)
 
 
 def outcome(runs: Sequence[Row]) -> list[str]:

@@ -21,7 +21,8 @@ from ltp_pipeline.stages.report.svg import log_axis
 Row = dict[str, Any]
 # Okabe and Ito's colours, which every eye can tell apart; black and the yellow are left out
 BLUE, ORANGE, GREEN, RED, SKY, PINK = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7"
-SHADES = ["#c6dbef", "#6baed6", "#3182bd", "#08519c", "#08204d"]  # light to dark: small to large values
+SHADES = ["#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08204d"]  # light to dark: small to large values
+MARKERS = "osD^v"
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 9.5,
@@ -92,6 +93,11 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values))
 
 
+def numbers(line: str) -> "np.ndarray[Any, Any]":
+    """The weights of a layer, which are kept as one line."""
+    return np.array(line.split(), float)
+
+
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
     """Kept weights, training loss and mean squared weight over epochs."""
     shown = found(rows, plans.regulariser())
@@ -114,6 +120,7 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
                     x, y = [0, *x], [1.0 if key == "mean_square" else 100.0, *y]
                 ax.plot(x, y, marker=marker, ms=4.5, color=color, label=name)
             ax.set(xlabel="epoch", ylabel=label)
+        for ax in axes[:2]:
             ax.set_ylim(bottom=0)
         axes[2].set_yscale("log")
         log_axis(axes[2].yaxis)
@@ -132,7 +139,7 @@ def scatter(rows: Sequence[Row]) -> Drawing | None:
         axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
         for ax, row in zip(axes, shown, strict=True):
             layer = row["layer"]
-            before, after = (np.maximum(np.square(layer[key]), SHOWN[0]) for key in ("before", "after"))
+            before, after = (np.maximum(np.square(numbers(layer[key])), SHOWN[0]) for key in ("before", "after"))
             ax.plot(before, after, ".", ms=2.5, color=BLUE, alpha=0.5, rasterized=True)
             for line in (ax.axhline, ax.axvline):
                 line(max(layer["tau"], SHOWN[0]), color=RED, lw=1)
@@ -201,10 +208,10 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
     def draw(figure: Figure) -> None:
         axes = figure.subplots(1, 3, sharey=True, sharex=True)
         for ax, (key, values, name) in zip(axes, plans.VARIED, strict=True):
-            for value, color in zip(values, SHADES, strict=True):
+            for value, color, marker in zip(values, SHADES, MARKERS, strict=True):
                 for i, row in enumerate(found(shown, [plans.paper("resnet", s, **{key: value}) for s in plans.SEEDS])):
                     x, y = [1 / s["kept"] for s in row["epochs_seen"]], [100 * s["val"] for s in row["epochs_seen"]]
-                    ax.plot(x, y, "-", lw=1, color=color, marker="o", ms=3, label=None if i else f"{value:g}")
+                    ax.plot(x, y, lw=1, color=color, marker=marker, ms=3.5, label=None if i else f"{value:g}")
             ax.set(xscale="log", xlabel="compression", title=name)
             _compressions(ax)
             if ax.lines:
@@ -277,7 +284,9 @@ def _spread(ax: Axes, x: Sequence[float], groups: Sequence[Sequence[float]]) -> 
 def _compressions(ax: Axes) -> None:
     """Ticks that are read as compressions."""
     low, high = ax.get_xlim()
-    values = (1, 2, 5, 10, 20, 50, 100, 200, 500) if high / low > 8 else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
+    values = (
+        (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500) if high / low > 8 else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
+    )
     ax.set_xticks([v for v in values if low <= v <= high])
     log_axis(ax.xaxis, "×")
     ax.minorticks_off()

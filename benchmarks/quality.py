@@ -177,8 +177,8 @@ def finish(training: Training, epochs: int, after: int) -> None:
 
 
 def paper_settings(settings: Settings, elements: int, compression: float) -> Settings:
-    """Paper mode: λ in natural units (λ · N) grows with the wish; the outcome is what it is."""
-    method = {"lambda": 0.05 * compression / elements, "threshold_lr_ratio": 1e-2}
+    """Paper mode: λ in natural units (λ · N) grows with the wish, fitted by eye; the outcome is what it is."""
+    method = {"lambda": 0.2 * (compression / 3) ** 2.7 / elements, "threshold_lr_ratio": 1e-4, "t0": 1e-2}
     plain = settings.model_dump(by_alias=True)
     return Settings.model_validate({**plain, "budget": {}, "method": {**plain["method"], **method}})
 

@@ -94,7 +94,8 @@ def cell(rows: Sequence[Row]) -> str:
     mean, std = mean_std([100 * row["test"] for row in rows])
     reached, _ = mean_std([row["reached"] for row in rows])
     note = "" if abs(reached / rows[0]["compression"] - 1) < 0.01 else f" @ {reached:.1f}×"
-    return f"{mean:.2f} ± {std:.2f} ({len(rows)}){note}"
+    spread = f" ± {std:.2f}" if len(rows) > 1 else ""
+    return f"{mean:.2f}{spread} ({len(rows)}){note}"
 
 
 def paper(results: Mapping[str, Any]) -> Iterable[str]:

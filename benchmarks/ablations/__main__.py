@@ -59,8 +59,8 @@ def main() -> None:
             write_json(options.out, {**about(), "starts": starts, "rows": rows})
     if options.json:
         print(json.dumps({**about(), "starts": starts, "rows": rows}, indent=2))
-    elif known:
-        print("\n".join(line(row) for row in rows))
+    else:
+        print("\n".join(["", *map(line, rows)]))
 
 
 def wanted(names: list[str], quick: bool) -> list[Plan]:

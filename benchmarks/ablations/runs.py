@@ -169,8 +169,8 @@ def closely(before: Tensor, after: Tensor, tau: float, temperature: float) -> di
         "T": temperature,
         "kept": float((after.square() > tau).float().mean()),
         "about_threshold": np.histogram(ratio.numpy(), BINS)[0].tolist(),
-        "before": _significant(before.flatten().numpy()[chosen]),
-        "after": _significant(after.flatten().numpy()[chosen]),
+        "before": _line(before.flatten().numpy()[chosen]),
+        "after": _line(after.flatten().numpy()[chosen]),
     }
 
 
@@ -190,8 +190,9 @@ def judge_start(network: str, model: Path, data: Data) -> dict[str, Any]:
     }
 
 
-def _significant(values: "np.ndarray[Any, Any]") -> list[float]:
-    return [float(f"{value:.3g}") for value in values]
+def _line(values: "np.ndarray[Any, Any]") -> str:
+    """Many numbers as one line of the results file."""
+    return " ".join(f"{value:.3g}" for value in values)
 
 
 def _rounded(rows: list[dict[str, float]]) -> list[dict[str, float]]:

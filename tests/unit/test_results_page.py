@@ -56,7 +56,7 @@ def test_page_of_few_rows():
         "paper": {"source": "p", "resnet20": "r", "rows": []},
     }
     made = results_page.page(results)
-    assert "| LTP, budget mode | 6 + 3 | 90.00 ± 0.00 (1) |" in made
+    assert "| LTP, budget mode | 6 + 3 | 90.00 (1) |" in made
     assert set(results_page.drawings(results)) == {"quality-resnet"}
 
 
@@ -78,7 +78,7 @@ def test_layer_looked_at_closely():
     seen = closely(tensor([[0.1, -0.2], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04, 1e-4)
     assert seen["kept"] == 0.5
     assert sum(seen["about_threshold"]) == 4
-    assert seen["before"] == [0.1, -0.2, 0.3, 0.4]
+    assert seen["before"] == "0.1 -0.2 0.3 0.4"
 
 
 def test_plans_are_settings_and_differ():
@@ -94,6 +94,26 @@ def test_rows_are_found_by_plan():
     rows = [{**plans.paper("resnet20"), "test": 1}, {**plan, "test": 2}]
     assert plots.find(rows, plan)["test"] == 2
     assert plots.find(rows, plans.budget("resnet")) is None
+
+
+def test_words_hold(results):
+    """What findings.py says in words, beyond the numbers it fills in."""
+    rows = results["ablations"]["rows"]
+    l0, l2, none = plots.found(rows, plans.regulariser())
+    kept = [row["epochs_seen"][-1]["kept"] for row in (l0, l2, none)]
+    assert max(kept[:2]) < 0.5 < kept[2]
+    assert l2["epochs_seen"][-1]["mean_square"] < l2["before"]["mean_square"] / 10
+    assert abs(l0["epochs_seen"][-1]["val"] - l2["epochs_seen"][-1]["val"]) < 0.02  # 1,000 images
+    plain, exact = plots.found(rows, plans.gradient())
+    density = [findings.at_threshold(row["layer"]["about_threshold"]) for row in (plain, exact)]
+    assert density[1] < 0.7 < density[0]
+    assert plain["epochs_seen"][-1]["kept"] < exact["epochs_seen"][-1]["kept"]
+    for key, values, _ in (plans.VARIED[0], plans.VARIED[2]):
+        reached = [r["reached"] for r in plots.found(rows, [plans.paper("resnet", **{key: v}) for v in values])]
+        assert reached == sorted(reached)
+        assert len(reached) == len(values)
+    tests = [r["test"] for r in plots.found(rows, [plans.budget("resnet", lr=lr) for lr in plans.LRS])]
+    assert tests == sorted(tests)
 
 
 def test_table():
