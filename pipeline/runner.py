@@ -103,6 +103,8 @@ def _least(settings: Settings, original: float, training: Training) -> float | N
 
 
 def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+    for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
+        workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())])
     outcome = judged(content, settings.gates, workspace)
     workspace.mark_done("report", _asked(settings))
     return outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,24 +39,10 @@ _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
+_MODELS = tuple(f"model.{n}.onnx{data}" for n in ("sparse", "packed", "dense", "deploy.*") for data in ("", ".data"))
+_REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
-_OURS = (
-    *(
-        MANIFEST,
-        REPORT_JSON,
-        REPORT_MD,
-        REPORT_HTML,
-        SUMS,
-        LOG,
-        EVENTS,
-        _STATE,
-        _TRAIL,
-        "baseline",
-        "handoff",
-        "pick-???",
-    ),
-    *(f"model.{name}.onnx{data}" for name in ("sparse", "packed", "dense", "deploy.*") for data in ("", ".data")),
-)
+_OURS = (MANIFEST, *_REPORTS, _STATE, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
 
 
 class Workspace:
@@ -218,6 +204,13 @@ class Workspace:
             lines.pop(key, None)
             lines[key] = line
         return list(lines.values())
+
+    def keep_models(self, folder: str, names: Collection[str]) -> None:
+        """Remove models in a folder that an earlier call wrote and this one was not asked for: nothing proves them."""
+        for pattern in _MODELS:
+            for file in (self.root / folder).glob(pattern):
+                if self.relative(file).removesuffix(".data") not in names:
+                    file.unlink()
 
     def path(self, name: str) -> Path:
         """Where a file of the run lies."""

@@ -42,6 +42,9 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
     assert with_dense == {**wanted, "dense": "exact", "deploy-dense": "exact"}
     plain = exported(capsys, finished, "--format", "packed", "--no-deploy", "--values", "exact")
     assert plain == {"sparse": "exact", "packed": "exact", "dense": "exact"}
+    assert sorted(f.name for f in finished.glob("model.*")) == [
+        f"model.{f}.onnx" for f in ("dense", "packed", "sparse")
+    ]
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
