@@ -125,7 +125,10 @@ class _RectifiedPrune(torch.autograd.Function):
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
         # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
-        slopes = torch._foreach_addcmul([w.new_ones(()) for w in ws], gates, gates, -1.0)
+        slopes = gates  # in place: a new tensor of that size costs more than what is computed with it
+        torch._foreach_mul_(slopes, gates)
+        torch._foreach_neg_(slopes)
+        torch._foreach_add_(slopes, 1.0)
         for _ in range(3):
             torch._foreach_mul_(slopes, ws)
         sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])

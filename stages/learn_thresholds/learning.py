@@ -52,7 +52,7 @@ class Learning:
         for w in self.method.live.values():
             buffer = optimizer.state[w].get("momentum_buffer")
             if w.grad is not None and buffer is not None:
-                buffer.mul_(w.grad.abs().sign_())  # several times faster than a comparison
+                buffer.mul_(w.grad.abs_().sign_())  # the gradient has served; its sign is faster than a comparison
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy and judge it."""
