@@ -287,7 +287,12 @@ except KeyboardInterrupt:
     sys.exit(7)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", code, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", code, folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A shell's background job ignores it and hands that on; a terminal does not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"read\n"
