@@ -15,6 +15,7 @@ from ltp_pipeline.errors import InputError
 
 CONFIG_NAME = "ltp.toml"
 Format = Literal["sparse", "packed", "dense"]
+Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -72,7 +73,7 @@ class TrainSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     distill: Fraction = 0.0
-    imitate: Literal["auto", "scores", "values"] = "auto"
+    imitate: Imitate = "auto"
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"

@@ -22,10 +22,9 @@ def run(
     learned: LearnedThresholds, training: Training, epochs: int, least: float | None
 ) -> tuple[TrailEntry, PrunedModel, list[str]]:
     """Prune and fine-tune; `least` is the lowest accuracy that will do. Also says what was tried."""
-    if least is not None:
-        least -= ROUNDING
     if least is None:
         return learned.trail[-1], finish(learned.trail[-1], training, epochs), []
+    least -= ROUNDING
     entries = sorted(learned.trail, key=lambda e: e.compression)
     tried = _search(entries, training, epochs, least)
     held = [e for e, accuracy in tried.items() if accuracy >= least]

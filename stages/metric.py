@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ltp_pipeline.config import Imitate
 from ltp_pipeline.data import Split, batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Accuracy
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     Run = Callable[[Array], Sequence[Array]]
 
 Kind = Literal["scores", "values"]
-Imitate = Literal["auto", "scores", "values"]
 BATCH = 64
 # An output of these nodes is no score among others, whatever its shape
 _SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ltp_pipeline import exporters
-from ltp_pipeline.config import DataSettings, KernelSettings
+from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
@@ -199,7 +199,7 @@ def validate(
     against: Path | str | None = None,
     seed: int = 0,
     provider: str = PROVIDER,
-    imitate: metric.Imitate = "auto",
+    imitate: Imitate = "auto",
 ) -> dict[str, Any]:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
@@ -256,7 +256,7 @@ def validate(
     }
 
 
-def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: metric.Imitate) -> Judge:
+def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: Imitate) -> Judge:
     """Who judges a file that was given without its run."""
     shapes = session.shapes(data.test)
     if data.classes is not None:
