@@ -52,9 +52,9 @@ class GradualMagnitude:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Not resumed."""
 
-    def used_lambda(self) -> float:
-        """There is none."""
-        return 0.0
+    def log(self, progress: Progress) -> dict[str, float]:  # noqa: ARG002 - nothing to say
+        """There is no λ."""
+        return {}
 
 
 class SoftThreshold(GradualMagnitude):

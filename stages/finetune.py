@@ -46,7 +46,7 @@ class Masked:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take back."""
 
-    def log(self) -> dict[str, object]:
+    def log(self, progress: Progress) -> dict[str, object]:  # noqa: ARG002 - nothing to say
         """Nothing beyond the loss."""
         return {}
 

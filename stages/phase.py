@@ -44,5 +44,5 @@ class Phase(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def log(self) -> dict[str, object]:
+    def log(self, progress: Progress) -> dict[str, object]:
         """Values for the log line of this step."""

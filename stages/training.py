@@ -23,7 +23,7 @@ from ltp_pipeline.data import Data, Split, batches, check_labels
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel
-from ltp_pipeline.stages import metric, statistics
+from ltp_pipeline.stages import allocation, metric, statistics
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
@@ -103,6 +103,8 @@ class Training:
 
         The learning rate is one cosine over `before` + `epochs` + `after`, the phases that belong together.
         """
+        if self.device.type == "cpu":
+            allocation.keep_freed_memory()
         module = self.imported.module.to(self.device)
         tensors = module.tensors()
         parameters = {n: tensors[n] for n, role in module.roles.items() if role is Role.WEIGHT}
@@ -125,7 +127,7 @@ class Training:
                 progress.lr = cosine(passed, whole, self.settings.lr)
                 self._step(network, phase, optimizer, progress, x, y)
                 if progress.step % max(per_epoch // 10, 1) == 0:
-                    self._log(phase, progress, phase.log())
+                    self._log(phase, progress, phase.log(progress))
                 shown: dict[str, float] = {"loss": progress.loss}
                 done = progress.step + 1
                 if done % per_epoch == 0:

@@ -9,6 +9,7 @@ from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.functional import (
     WeightGradient,
     clamped_weight_gradient,
+    soft_l0,
     soft_l0_slope,
     soft_prune,
     temperature,
@@ -40,7 +41,7 @@ class GivenLambda:
     def after_backward(self, progress: Progress) -> None:
         """Move the thresholds by eq. (8), and finish the gradients of the weights."""
         assert self.tau.grad is not None  # noqa: S101 - called after backward
-        lam = self.lam if self.settings.regulariser == "l0" else 0.0
+        lam = self._l0_lambda()
         for name, w, tau, T in self._layers():
             if w.grad is None:
                 continue
@@ -51,7 +52,7 @@ class GivenLambda:
             if self.settings.regulariser == "l2":
                 w.grad.add_(w, alpha=2 * self.lam)
         slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._layers()])
-        step = threshold_step(self.tau.grad, slopes, lam, self.settings.threshold_lr_ratio * progress.lr)
+        step = threshold_step(self.tau.grad, slopes, lam, self._rate(progress))
         self.tau.add_(step).clamp_(min=0)
         self.tau.grad = None
         if self.settings.t0_end is not None:
@@ -74,9 +75,17 @@ class GivenLambda:
         self.T.copy_(state["T"])
         self.unit.copy_(state["unit"])
 
-    def used_lambda(self) -> float:
-        """λ as it was given."""
-        return self.lam
+    @torch.no_grad()
+    def log(self, progress: Progress) -> dict[str, float]:
+        """λ as it was given, what it adds to the loss, and the thresholds' own rate."""
+        l0 = sum(float(soft_l0(w, tau, T)) for _, w, tau, T in self._layers())
+        return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(progress)}
+
+    def _rate(self, progress: Progress) -> float:
+        return self.settings.threshold_lr_ratio * progress.lr
+
+    def _l0_lambda(self) -> float:
+        return self.lam if self.settings.regulariser == "l0" else 0.0
 
     def _layers(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
         for (name, w), tau, T in zip(self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True):

@@ -73,10 +73,10 @@ class Learning:
         """Take them back."""
         self.method.restore(state)
 
-    def log(self) -> dict[str, object]:
-        """λ, kept fraction and thresholds."""
+    def log(self, progress: Progress) -> dict[str, object]:
+        """λ, the thresholds' learning rate, kept fraction and thresholds."""
         taus = dict(zip(self.method.live, self.method.tau.tolist(), strict=True))
-        return {"lambda": self.method.used_lambda(), "kept": self._kept(), "thresholds": taus}
+        return {**self.method.log(progress), "kept": self._kept(), "thresholds": taus}
 
     def _kept(self) -> float:
         taus = self.method.tau.detach().unbind()

@@ -37,5 +37,5 @@ class Method(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def used_lambda(self) -> float:
-        """λ of the last step."""
+    def log(self, progress: Progress) -> dict[str, float]:
+        """λ and the thresholds' learning rate in this step."""

@@ -89,9 +89,9 @@ class SolvedLambda:
         self.log_tau.copy_(state["log_tau"])
         self.lam = float(state["lambda"])
 
-    def used_lambda(self) -> float:
-        """λ as it was last solved."""
-        return self.lam
+    def log(self, progress: Progress) -> dict[str, float]:
+        """λ as it was last solved; thresholds move at the weights' own rate."""
+        return {"lambda": self.lam, "threshold_lr": progress.lr}
 
     def _solve(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
