@@ -130,8 +130,8 @@ def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: in
 
     def by_us() -> None:
         scan = exporters.Scan(model, kernels, kernels)
-        for format_ in exporters.FORMATS.values():
-            exporters.save(format_.draft(model, scan), folder / f"written.{format_.file_name}")
+        formats = [exporters.FORMATS[name] for name in ("dense", "sparse", "packed")]
+        exporters.save_all((format_.draft(model, scan), folder / f"written.{format_.file_name}") for format_ in formats)
 
     actions: dict[str, Callable[[], object]] = {
         "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),

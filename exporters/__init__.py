@@ -14,7 +14,7 @@ from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.metadata import labels, stamp
 from ltp_pipeline.exporters.proof import check_labels, verify
 from ltp_pipeline.exporters.scan import Scan
-from ltp_pipeline.exporters.storage import load, save
+from ltp_pipeline.exporters.storage import load, save, save_all
 from ltp_pipeline.exporters.tensors import with_tensors
 
 
@@ -53,6 +53,7 @@ __all__ = [
     "load",
     "read_tensors",
     "save",
+    "save_all",
     "stamp",
     "to_dense",
     "verify",

@@ -1,6 +1,7 @@
 """ONNX files on disk: parsing with clear errors, writing in one move, external data kept inside the model's folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -106,6 +107,13 @@ def save(model: ModelProto | Draft, path: Path) -> None:
     path.unlink(missing_ok=True)
     _write(beside, data)
     _write(path, pieces(draft))
+
+
+def save_all(drafts: Iterable[tuple[Draft, Path]]) -> None:
+    """Save each as it comes, in the background while the next one is made."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for saving in [pool.submit(save, draft, path) for draft, path in drafts]:
+            saving.result()
 
 
 def _goes_outside(model: ModelProto) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,19 +66,27 @@ def run(
     files = []
     for source in sources:
         expected: dict[str, list[Array]] = {}  # outputs by the kind of values
-        for name in settings.formats:
-            path = workspace.path(folder) / exporters.FORMATS[name].file_name
-            if source.graph:
-                path = path.with_name(path.name.replace("model.", f"model.{source.graph}.", 1))
-            with _removed_unless_proven(path):
-                said, values = _write(imported, source, name, path, settings.values if name == "packed" else EXACT)
+        paths: dict[str, Path] = {
+            name: workspace.path(folder) / _file_name(name, source.graph) for name in settings.formats
+        }
+        with _removed_unless_proven(paths.values()) as unproven:
+            promised = _save(imported, source, paths, settings.values)
+            for name, path in paths.items():
+                said, values = promised[name]
+                exporters.verify(path, said, name)
                 if values not in expected:
                     expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
                 running.check_running(path, feeds, expected[values])
-            label = f"{source.graph}-{name}" if source.graph else name
-            facts = (sha256_of(path), sum(p.stat().st_size for p in _parts(path)), values, source.notes)
-            files.append(ExportedFile(path, workspace.relative(path), label, *facts))
+                unproven.remove(path)
+                label = f"{source.graph}-{name}" if source.graph else name
+                facts = (sha256_of(path), sum(p.stat().st_size for p in _parts(path)), values, source.notes)
+                files.append(ExportedFile(path, workspace.relative(path), label, *facts))
     return files
+
+
+def _file_name(format_name: str, graph: str) -> str:
+    plain = exporters.FORMATS[format_name].file_name
+    return plain.replace("model.", f"model.{graph}.", 1) if graph else plain
 
 
 def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
@@ -90,8 +98,10 @@ def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None =
 
 def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: str, path: Path) -> None:
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
-    with _removed_unless_proven(path):
-        _write(imported, _source(imported, exporters.with_tensors(imported.proto, tensors), tensors), format_name, path)
+    source = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
+    with _removed_unless_proven([path]):
+        said, _ = _save(imported, source, {format_name: path})[format_name]
+        exporters.verify(path, said, format_name)
 
 
 def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
@@ -100,10 +110,25 @@ def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
     return Sparsity(sum(k.elements for k in imported.kernels), nonzeros)
 
 
-def _write(
-    imported: ImportedModel, source: Source, format_name: str, path: Path, values: str = EXACT
-) -> tuple[Mapping[str, Array], str]:
-    """Write and verify a file; what its tensors hold, and the kind of values it came to have."""
+def _save(
+    imported: ImportedModel, source: Source, paths: Mapping[str, Path], packed_values: str = EXACT
+) -> dict[str, tuple[Mapping[str, Array], str]]:
+    """Write a file for each format; what its tensors must hold, and the kind of values it came to have."""
+    promised: dict[str, tuple[Mapping[str, Array], str]] = {}
+
+    def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
+        for name in sorted(paths, key=lambda name: name != "dense"):  # the largest file first
+            draft, said, values = _draft(imported, source, name, packed_values if name == "packed" else EXACT)
+            promised[name] = said, values
+            yield draft, paths[name]
+
+    exporters.save_all(drafts())
+    return promised
+
+
+def _draft(
+    imported: ImportedModel, source: Source, format_name: str, values: str
+) -> tuple[exporters.Draft, Mapping[str, Array], str]:
     how: dict[str, Any] = {} if values == EXACT else {"values": values}
     draft = exporters.FORMATS[format_name].draft(source.model, source.kernels, **how)
     model = draft.model
@@ -121,9 +146,7 @@ def _write(
         values=values,
         **({"graph": source.graph} if source.graph else {}),
     )
-    exporters.save(draft, path)
-    exporters.verify(path, said, format_name)
-    return said, values
+    return draft, said, values
 
 
 def _rounded(model: ModelProto, source: Source, values: str) -> dict[str, Array]:
@@ -171,11 +194,13 @@ def _feeds(imported: ImportedModel, samples: Array) -> dict[str, Array]:
 
 
 @contextmanager
-def _removed_unless_proven(path: Path) -> Iterator[None]:
+def _removed_unless_proven(paths: Collection[Path]) -> Iterator[list[Path]]:
+    """Files about to be written; those that are still in the list when an error comes are removed."""
+    unproven = list(paths)
     try:
-        yield
+        yield unproven
     except LtpError:
-        for part in _parts(path):
+        for part in (part for path in unproven for part in _parts(path)):
             part.unlink()
         raise
 

@@ -103,8 +103,7 @@ class Training:
 
         The learning rate is one cosine over `before` + `epochs` + `after`, the phases that belong together.
         """
-        if self.device.type == "cpu":
-            allocation.keep_freed_memory()
+        allocation.keep_freed_memory()
         module = self.imported.module.to(self.device)
         tensors = module.tensors()
         parameters = {n: tensors[n] for n, role in module.roles.items() if role is Role.WEIGHT}

@@ -59,3 +59,15 @@ def test_temperature_anneals_to_its_end():
 
 def test_every_layer_keeps_its_floor():
     assert int(learn(1e6).hard(1.0)["layer"].count_nonzero()) >= 4
+
+
+def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
+    method = learn(0.5)
+    logged = method.log(Progress(0, 0, STEPS, lr=0.01))
+    assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
+    assert logged["lambda"] == 0.5
+    assert logged["l0_loss"] == pytest.approx(0.5 * 2000 * kept(method), rel=0.1)  # soft and hard count nearly agree
+
+
+def test_another_regulariser_adds_no_count_to_the_loss():
+    assert learn(0.5, regulariser="l2").log(Progress(0, 0, STEPS, lr=0.01))["l0_loss"] == 0

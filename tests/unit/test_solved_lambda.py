@@ -61,3 +61,11 @@ def test_state_brings_back_the_same_thresholds():
     learn(method, (1.0, 2.0), steps=20)
     other.restore(method.state())
     assert torch.equal(method.tau, other.tau)
+
+
+def test_the_log_has_the_solved_lambda_and_the_learning_rate():
+    method = make()
+    learn(method, (1.0, 1.0))
+    logged = method.log(Progress(0, 0, 300, lr=0.01))
+    assert logged == {"lambda": method.lam, "threshold_lr": 0.01}
+    assert logged["lambda"] != 0
