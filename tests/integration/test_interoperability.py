@@ -1,10 +1,15 @@
 """Which tool reads which format: measured here, compared with the table that scripts/write_formats.py wrote.
 
-Tools that are not installed are skipped; the extra `interop` has them.
+Tools that are not installed are skipped; the extra `interop` has them. An old onnxruntime gets its own environment.
 """
 
+import atexit
+import functools
 import importlib.metadata
 import importlib.util
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +29,7 @@ FORMATS = ("packed", "sparse", "dense")
 KERNELS = {"a": ((32, 8, 3, 3), 0.2), "b": ((64, 32, 3, 3), 0.1), "c": ((64, 64, 1, 1), 0.02), "d": ((96, 64), 0.6)}
 OPSET, NEWER_OPSET = 13, 18
 LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
+OLD = "onnxruntime==1.17.3"
 
 
 def network() -> tuple[ModelProto, list[str]]:
@@ -85,6 +91,45 @@ def by_onnxruntime(model: ModelProto, levels: tuple[str, ...] = LEVELS) -> str:
 
 def by_onnxruntime_unoptimised(model: ModelProto) -> str:
     return by_onnxruntime(model, ("ORT_DISABLE_ALL",))
+
+
+@functools.cache
+def old_onnxruntime() -> Path | None:
+    """A Python with an onnxruntime of two years before the pinned one; None where it cannot be had."""
+    folder = tempfile.TemporaryDirectory(prefix="ltp-old-")
+    atexit.register(folder.cleanup)
+    python = Path(folder.name, "bin", "python")
+    try:
+        subprocess.run([sys.executable, "-m", "venv", folder.name], check=True, capture_output=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", OLD, "numpy<2"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return python
+
+
+def by_old_onnxruntime(model: ModelProto) -> str:
+    program = f"""
+import sys
+import numpy as np, onnxruntime as ort
+x = np.random.default_rng(1).standard_normal((1, 8, 12, 12)).astype(np.float32)
+for level in {LEVELS}:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    found, wanted = (
+        ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, {{"x": x}})[0].tobytes()
+        for path in sys.argv[1:]
+    )
+    if found != wanted:
+        sys.exit("other outputs")
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in ("encoded.onnx", "original.onnx")]
+        for path, content in zip(paths, (model, network()[0]), strict=True):
+            path.write_bytes(content.SerializeToString())
+        done = subprocess.run([old_onnxruntime(), "-c", program, *paths], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return "bit-equal"
 
 
 def by_checker(model: ModelProto) -> str:
@@ -153,6 +198,7 @@ def by_openvino(model: ModelProto) -> str:
 TOOLS: dict[str, tuple[str, Callable[[ModelProto], str]]] = {
     "onnxruntime, optimisation basic, extended, all": ("onnxruntime", by_onnxruntime),
     "onnxruntime, optimisation off": ("onnxruntime", by_onnxruntime_unoptimised),
+    "onnxruntime of 2024, optimisation basic, extended, all": (OLD, by_old_onnxruntime),
     "onnx.checker": ("onnx", by_checker),
     "onnx.checker with `full_check`": ("onnx", by_full_check),
     "onnx.shape_inference, strict": ("onnx", by_shape_inference),
@@ -168,6 +214,8 @@ TOOLS: dict[str, tuple[str, Callable[[ModelProto], str]]] = {
 
 def version(package: str) -> str | None:
     """The version of a package, None if it is not there."""
+    if package == OLD:
+        return OLD.split("==")[1] if old_onnxruntime() else None
     if importlib.util.find_spec(package.replace("-", "_")) is None:
         return None
     return importlib.metadata.version(package)
@@ -211,6 +259,9 @@ def test_the_table_has_every_tool():
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_table_says_what_the_tools_do(tool, format_):
     if version(TOOLS[tool][0]) is None:
-        pytest.skip(f"{TOOLS[tool][0]} is not installed: pip install 'ltp-pipeline[interop]'")
+        how = (
+            "cannot be installed" if TOOLS[tool][0] == OLD else "is not installed: pip install 'ltp-pipeline[interop]'"
+        )
+        pytest.skip(f"{TOOLS[tool][0]} {how}")
     # How a tool fails differs between its versions; that it fails does not.
     assert measure(tool, format_).split(":")[0] == rows()[tool][format_].split(":")[0]
