@@ -39,7 +39,7 @@ def augmented(part: Part, samples: Samples, layout: Layout) -> Callable[[Array, 
 def shifted(x: Array, rows: Array, seed: int, axis: int) -> Array:
     """Shift each image at random within a border of zeros, and mirror every other; height and width from `axis` on."""
     height, width = x.shape[axis : axis + 2]
-    draws = np.array([np.random.default_rng([seed, int(row)]).random(3) for row in rows]).reshape(-1, 3)
+    draws = uniform(seed, rows, 3)
     down, right = ((2 * (n // PAD) + 1, n // PAD) for n in (height, width))
     tops = (draws[:, 0] * down[0]).astype(np.int64) - down[1]
     lefts = (draws[:, 1] * right[0]).astype(np.int64) - right[1]
@@ -51,6 +51,23 @@ def shifted(x: Array, rows: Array, seed: int, axis: int) -> Array:
     out = moved[np.arange(len(x))[:, None, None], ys.clip(0, height - 1)[:, :, None], xs.clip(0, width - 1)[:, None, :]]
     out[~inside] = 0
     return np.moveaxis(out, (1, 2), (axis, axis + 1))
+
+
+def uniform(seed: int, rows: Array, count: int) -> Array:
+    """Draw `count` numbers from [0, 1) for each row, which depend on the seed and its own number alone.
+
+    They are those of SplitMix64 (Steele, Lea, Flood 2014), from a state that the seed is mixed into.
+    """
+    places = rows.astype(np.uint64)[:, None] * np.uint64(count) + np.arange(1, count + 1, dtype=np.uint64)
+    start = _mixed(np.array([seed], np.uint64))
+    return (_mixed(start + places * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(z: Array) -> Array:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Array = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def _within(places: Array, size: int) -> Array:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, batches, decoding, images, open_data, shards
-from ltp_pipeline.data.augmentation import shifted
+from ltp_pipeline.data.augmentation import shifted, uniform
 from ltp_pipeline.data.decoding import Form, Source, pixels, random_box
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.data.workers import Worker, Workers
@@ -166,6 +166,17 @@ def test_only_a_training_split_that_asks_for_it_is_augmented(folder: Path) -> No
     np.testing.assert_array_equal(data.val.read(np.arange(1), 1), data.val.read(np.arange(1)))
     plain = opened(folder)
     np.testing.assert_array_equal(everything(plain, 1), everything(plain))
+
+
+def test_draws_are_those_of_splitmix64() -> None:
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # its first with state 0
+    np.testing.assert_array_equal(uniform(0, np.array([0]), 3), [[(z >> 11) / 2**53 for z in known]])
+
+
+def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None:
+    rows = np.array([4, 9, 2])
+    np.testing.assert_array_equal(uniform(5, rows, 3)[1:], uniform(5, rows[1:], 3))
+    assert not np.isin(uniform(6, rows, 3), uniform(5, rows, 3)).any()
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
