@@ -276,15 +276,23 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     monkeypatch.setitem(exporters.FORMATS, "packed", exporters.Format("packed", "model.packed.onnx", wrong))
 
 
-def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def another_activation(model: ModelProto) -> None:
-        next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
+def another_activation(model: ModelProto) -> None:
+    next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
 
+
+def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     changed(monkeypatch, another_activation)
     with pytest.raises(ExportFailed, match="other outputs") as caught:
         exported(tmp_path, ExportSettings(formats=("packed",)))
     assert caught.value.exit_code == 6
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_fails_takes_those_after_it_along_which_are_not_proven(tmp_path: Path, monkeypatch):
+    changed(monkeypatch, another_activation)
+    with pytest.raises(ExportFailed, match="other outputs"):
+        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.sparse.onnx"]
 
 
 def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
