@@ -131,7 +131,9 @@ def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: in
     def by_us() -> None:
         scan = exporters.Scan(model, kernels, kernels)
         formats = [exporters.FORMATS[name] for name in ("dense", "sparse", "packed")]
-        exporters.save_all((format_.draft(model, scan), folder / f"written.{format_.file_name}") for format_ in formats)
+        drafts = ((format_.draft(model, scan), folder / f"written.{format_.file_name}") for format_ in formats)
+        for saving in exporters.save_all(drafts, written=[]).values():
+            saving.result()
 
     actions: dict[str, Callable[[], object]] = {
         "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),

@@ -131,7 +131,7 @@ def _print_alone(kind: str, name: str) -> None:
         allocation.keep_freed_memory()
     with tempfile.TemporaryDirectory() as scratch:
         steps = Steps(CASES[name], Path(scratch))
-        taken = [steps.take("ltp" if kind == "ltp" else "plain", i) for i in range(CASES[name].rounds // 2)]
+        taken = [steps.take("ltp" if kind == "ltp" else "plain", i) for i in range(CASES[name].rounds)]
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, np.median(taken[2:]))
 
 

@@ -1,7 +1,7 @@
 """ONNX files on disk: parsing with clear errors, writing in one move, external data kept inside the model's folder."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -109,11 +109,23 @@ def save(model: ModelProto | Draft, path: Path) -> None:
     _write(path, pieces(draft))
 
 
-def save_all(drafts: Iterable[tuple[Draft, Path]]) -> None:
-    """Save each as it comes, in the background while the next one is made."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for saving in [pool.submit(save, draft, path) for draft, path in drafts]:
-            saving.result()
+def save_all(drafts: Iterable[tuple[Draft, Path]], written: list[Path]) -> dict[Path, Future[None]]:
+    """Save each as it comes, in the background while the next one is made.
+
+    Paths join `written` when their files are there; the `result()` of the others tells why they are not.
+    """
+
+    def save_one(draft: Draft, path: Path) -> None:
+        save(draft, path)
+        written.append(path)
+
+    pool = ThreadPoolExecutor(max_workers=2)
+    try:
+        saving = {path: pool.submit(save_one, draft, path) for draft, path in drafts}
+        wait(saving.values())
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return saving
 
 
 def _goes_outside(model: ModelProto) -> bool:

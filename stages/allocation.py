@@ -4,8 +4,8 @@ import ctypes
 import os
 import sys
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
-_NEVER = 2**31 - 1
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
+_NEVER, _NONE = -1, 0
 _GROWTH = 64 * 2**20
 
 
@@ -20,5 +20,5 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):
         return False
-    settings = ((_MMAP_THRESHOLD, _NEVER), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _GROWTH))
+    settings = ((_MMAP_MAX, _NONE), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _GROWTH))
     return all(libc.mallopt(setting, value) for setting, value in settings)

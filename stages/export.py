@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline import __version__, exporters
 from ltp_pipeline.config import ExportSettings
-from ltp_pipeline.errors import ExportFailed, LtpError
+from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters import lossy, packed_reader, running
 from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
@@ -69,9 +70,10 @@ def run(
         paths: dict[str, Path] = {
             name: workspace.path(folder) / _file_name(name, source.graph) for name in settings.formats
         }
-        with _removed_unless_proven(paths.values()) as unproven:
-            promised = _save(imported, source, paths, settings.values)
+        with _removed_unless_proven() as unproven:
+            saving, promised = _save(imported, source, paths, unproven, settings.values)
             for name, path in paths.items():
+                saving[path].result()
                 said, values = promised[name]
                 exporters.verify(path, said, name)
                 if values not in expected:
@@ -99,9 +101,10 @@ def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None =
 def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: str, path: Path) -> None:
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
     source = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
-    with _removed_unless_proven([path]):
-        said, _ = _save(imported, source, {format_name: path})[format_name]
-        exporters.verify(path, said, format_name)
+    with _removed_unless_proven() as unproven:
+        saving, promised = _save(imported, source, {format_name: path}, unproven)
+        saving[path].result()
+        exporters.verify(path, promised[format_name][0], format_name)
 
 
 def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
@@ -111,9 +114,13 @@ def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
 
 
 def _save(
-    imported: ImportedModel, source: Source, paths: Mapping[str, Path], packed_values: str = EXACT
-) -> dict[str, tuple[Mapping[str, Array], str]]:
-    """Write a file for each format; what its tensors must hold, and the kind of values it came to have."""
+    imported: ImportedModel,
+    source: Source,
+    paths: Mapping[str, Path],
+    written: list[Path],
+    packed_values: str = EXACT,
+) -> tuple[Mapping[Path, Future[None]], Mapping[str, tuple[Mapping[str, Array], str]]]:
+    """Write a file for each format: how that went, and what its tensors must hold with which kind of values."""
     promised: dict[str, tuple[Mapping[str, Array], str]] = {}
 
     def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
@@ -122,8 +129,7 @@ def _save(
             promised[name] = said, values
             yield draft, paths[name]
 
-    exporters.save_all(drafts())
-    return promised
+    return exporters.save_all(drafts(), written), promised
 
 
 def _draft(
@@ -194,12 +200,12 @@ def _feeds(imported: ImportedModel, samples: Array) -> dict[str, Array]:
 
 
 @contextmanager
-def _removed_unless_proven(paths: Collection[Path]) -> Iterator[list[Path]]:
-    """Files about to be written; those that are still in the list when an error comes are removed."""
-    unproven = list(paths)
+def _removed_unless_proven() -> Iterator[list[Path]]:
+    """A list for files that were written and are to be proven; those in it when anything goes wrong are removed."""
+    unproven: list[Path] = []
     try:
         yield unproven
-    except LtpError:
+    except BaseException:
         for part in (part for path in unproven for part in _parts(path)):
             part.unlink()
         raise

@@ -77,7 +77,7 @@ class GivenLambda:
 
     @torch.no_grad()
     def log(self, progress: Progress) -> dict[str, float]:
-        """λ as it was given, what it adds to the loss, and the thresholds' own rate."""
+        """λ as it was given, what the soft L0 adds to the loss by it, and the thresholds' own rate."""
         l0 = sum(float(soft_l0(w, tau, T)) for _, w, tau, T in self._layers())
         return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(progress)}
 

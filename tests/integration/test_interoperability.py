@@ -128,7 +128,7 @@ for level in {LEVELS}:
             path.write_bytes(content.SerializeToString())
         done = subprocess.run([old_onnxruntime(), "-c", program, *paths], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        raise RuntimeError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
     return "bit-equal"
 
 

@@ -169,8 +169,8 @@ def test_only_a_training_split_that_asks_for_it_is_augmented(folder: Path) -> No
 
 
 def test_draws_are_those_of_splitmix64() -> None:
-    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]  # its first with state 0
-    np.testing.assert_array_equal(uniform(0, np.array([0]), 3), [[(z >> 11) / 2**53 for z in known]])
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]  # its first with state 0
+    np.testing.assert_array_equal(uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known])
 
 
 def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None:

@@ -10,8 +10,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import ExportSettings, Settings
-from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.exporters import running
+from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters import running, storage
 from ltp_pipeline.stages import deploy, export, import_model
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.validate import count_in_file
@@ -285,6 +285,30 @@ def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, mon
     with pytest.raises(ExportFailed, match="other outputs") as caught:
         exported(tmp_path, ExportSettings(formats=("packed",)))
     assert caught.value.exit_code == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save = storage.save
+
+    def full_disk(draft: exporters.Draft, path: Path) -> None:
+        if path.name == "model.dense.onnx":
+            raise InputError("no space left", "free some")
+        save(draft, path)
+
+    monkeypatch.setattr(storage, "save", full_disk)
+    with pytest.raises(InputError, match="no space left"):
+        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.packed.onnx", "model.sparse.onnx"]
+
+
+def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path: Path, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ltp_pipeline.exporters.running.check_running", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert list(tmp_path.iterdir()) == []
 
 
