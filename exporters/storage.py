@@ -11,7 +11,7 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, copy_model, every_tensor
 from ltp_pipeline.exporters.wire import Piece, content, pieces, size
-from ltp_pipeline.files import write_pieces
+from ltp_pipeline.files import data_beside, write_pieces
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
@@ -101,7 +101,7 @@ def save(model: ModelProto | Draft, path: Path) -> None:
     if not _goes_outside(draft.model):
         _write(path, pieces(draft))
         return
-    beside = path.with_name(f"{path.name}.data")
+    beside = data_beside(path)
     draft, data = _with_external_data(draft, beside.name)
     # An older model of this name must not meet the new data, should we be stopped between the two.
     path.unlink(missing_ok=True)

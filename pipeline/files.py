@@ -4,11 +4,13 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
+
+DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -44,6 +46,18 @@ def write_text(path: Path, content: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write readable JSON; NaN and infinity are refused, because JSON has none."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def data_beside(path: Path) -> Path:
+    """Where an ONNX file that we wrote keeps its weights, if it keeps them outside."""
+    return path.with_name(path.name + DATA)
+
+
+def hashes(file: Mapping[str, Any]) -> dict[str, str | None]:
+    """What a report says of an exported file: its path and hash, and those of the data beside it."""
+    path = str(file.get("path"))
+    beside = {path + DATA: file["data_sha256"]} if file.get("data_sha256") else {}
+    return {path: file.get("sha256"), **beside}
 
 
 def sha256_of(path: Path) -> str:

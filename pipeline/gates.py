@@ -18,7 +18,7 @@ from ltp_pipeline.ci import github_lines as github_lines
 from ltp_pipeline.ci import junit as junit
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import hashes, sha256_of
 from ltp_pipeline.report_schema import SCHEMA, problems
 
 REPORT_CONFIDENCE = 0.95  # of the intervals that stand in a report
@@ -253,8 +253,8 @@ def _files(report: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
 
 def _named_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for file in [_get(report, "model"), *_files(report, "pruned"), *_files(report, "baseline")]:
-        if isinstance(path := _get(file, "path"), str):
-            yield path, _get(file, "sha256")
+        if isinstance(_get(file, "path"), str):
+            yield from hashes(file).items()
     for entry in _get(report, "trail") or []:
         if isinstance(file := _get(entry, "file"), str) and "sha256" in entry:
             yield file, entry["sha256"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile
 from ltp_pipeline.stages import import_model, learn_thresholds
@@ -94,10 +94,13 @@ def about_metric(training: Training) -> list[str]:
 
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
-    """A run may empty its directory; what it reads must not lie there."""
-    for path in (model, settings.data.path):
+    """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
+    data = settings.data.path
+    for path in (model, data):
         if path is not None and path.resolve().is_relative_to(out.resolve()):
             raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
+    if data is not None and takes_in(data, out):
+        raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
 
 
 def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:

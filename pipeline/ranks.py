@@ -54,6 +54,19 @@ def join(device: torch.device) -> torch.device:
     return device
 
 
+def shared(module: torch.nn.Module) -> torch.nn.Module:
+    """The module as all ranks train it; what a phase replaces, or the graph does not use, gets no gradient itself."""
+    import warnings
+
+    from torch.nn.parallel import DistributedDataParallel
+
+    if not together():
+        return module
+    for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
+        warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
+    return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
+
+
 def start() -> None:
     """From here on ranks read different samples, and one may fail where the others do not."""
     global _started

@@ -146,6 +146,7 @@ class ExportedFile:
     format: str
     sha256: str
     bytes: int
+    data_sha256: str | None = None  # of the data beside it
     values: str = "exact"  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
 

@@ -81,6 +81,7 @@ class File(Part):
     format: str
     path: str
     sha256: str | None
+    data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
     bytes: Whole | None
     accuracy: AccuracyPart | Share | None
     parity_max_abs: Number | None

@@ -19,7 +19,7 @@ from ltp_pipeline import exporters, preparation, ranks
 from ltp_pipeline.config import GateSettings, Settings, check_reachable, load_settings
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import hashes, sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
@@ -132,7 +132,9 @@ def export_again(
     asked = with_formats(settings, known, deploy, values)
     try:
         if workspace.entry is not None:
-            return pick(folder.parent, workspace.entry, progress, known, asked.export.deploy, asked.export.values)
+            return pick(
+                folder.resolve().parent, workspace.entry, progress, known, asked.export.deploy, asked.export.values
+            )
         return run(model, asked, folder, progress)
     except LtpError:
         workspace.inputs()
@@ -243,7 +245,7 @@ def _is_whole(workspace: Workspace) -> bool:
         return False
     content = read_report(workspace.path(REPORT_JSON))
     files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
-    paths = [(workspace.path(f["path"]), f["sha256"]) for f in files]
+    paths = [(workspace.path(name), digest) for f in files for name, digest in hashes(f).items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 

@@ -3,6 +3,12 @@
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ltp_pipeline.errors import TrainingFailed
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
 _NEVER, _NONE = -1, 0
@@ -22,3 +28,16 @@ def keep_freed_memory() -> bool:
         return False
     settings = ((_MMAP_MAX, _NONE), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _GROWTH))
     return all(libc.mallopt(setting, value) for setting, value in settings)
+
+
+@contextmanager
+def enough_for(batch: int) -> Iterator[None]:
+    """Say what helps where the device's memory does not hold a batch; a node's own error has that as its cause."""
+    try:
+        yield
+    except Exception as error:
+        if not any(isinstance(e, torch.OutOfMemoryError) for e in (error, error.__cause__)):
+            raise
+        raise TrainingFailed(
+            f"the device's memory does not hold {batch} samples", f"set train.batch_size below {batch}"
+        ) from None

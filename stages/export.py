@@ -19,7 +19,7 @@ from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters import lossy, packed_reader, running
 from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import data_beside, sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
 from ltp_pipeline.stages import deploy
 from ltp_pipeline.stages.import_model.restore_bn import fold
@@ -80,9 +80,19 @@ def run(
                     expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
                 running.check_running(path, feeds, expected[values])
                 unproven.remove(path)
-                label = f"{source.graph}-{name}" if source.graph else name
-                facts = (sha256_of(path), sum(p.stat().st_size for p in _parts(path)), values, source.notes)
-                files.append(ExportedFile(path, workspace.relative(path), label, *facts))
+                parts = _parts(path)
+                files.append(
+                    ExportedFile(
+                        path,
+                        workspace.relative(path),
+                        format=f"{source.graph}-{name}" if source.graph else name,
+                        sha256=sha256_of(path),
+                        data_sha256=sha256_of(parts[1]) if parts[1:] else None,
+                        bytes=sum(part.stat().st_size for part in parts),
+                        values=values,
+                        notes=source.notes,
+                    )
+                )
     return files
 
 
@@ -213,4 +223,4 @@ def _removed_unless_proven() -> Iterator[list[Path]]:
 
 def _parts(path: Path) -> list[Path]:
     """A file and the external data beside it, as far as they are there."""
-    return [p for p in (path, path.with_name(f"{path.name}.data")) if p.is_file()]
+    return [p for p in (path, data_beside(path)) if p.is_file()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_of, write_text
+from ltp_pipeline.files import hashes, sha256_of, write_text
 from ltp_pipeline.stages import handoff_text
 from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
@@ -36,20 +36,16 @@ def run(report: Mapping[str, Any], source: Path, out: Path) -> Path:
 
 def _models(report: Mapping[str, Any], source: Path) -> list[str]:
     """The exported files of a run, which must still be those of the report, and data that belong to them."""
-    names = []
     files = get(report, "pruned", "files") or []
-    for path in (source / name for name in (REPORT_HTML, *(str(f.get("path")) for f in files))):
+    sums = {name: digest for file in files for name, digest in hashes(file).items()}
+    for path in (source / name for name in (REPORT_HTML, *sums)):
         if path.parent != source or not path.is_file():
             raise InputError(f"{path} is missing", "start the same run again; it writes what is missing")
-    for file in files:
-        path = source / file["path"]
-        if sha256_of(path) != file.get("sha256"):
-            raise InputError(f"{path} is not the file the report speaks of", "export it again: ltp-pipeline export")
-        names.append(path.name)
-        beside = path.with_name(f"{path.name}.data")
-        if beside.is_file():
-            names.append(beside.name)
-    return names
+    for name, digest in sums.items():
+        if sha256_of(source / name) != digest:
+            again = "export it again: ltp-pipeline export"
+            raise InputError(f"{source / name} is not the file the report speaks of", again)
+    return list(sums)
 
 
 def _refuse_foreign(out: Path) -> None:

@@ -47,7 +47,7 @@ def render(report: Mapping[str, Any]) -> str:
         f"{_summary(report)} {VERDICTS.get(str(report.get('verdict')), '')}",
         "## Files\n" + _files(report),
         "## Inputs and outputs\n" + _tensors(report),
-        "## Preprocessing\n" + _preprocessing(get(report, "settings", "data") or {}),
+        "## Preprocessing\n" + _preprocessing(report),
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         "## Accuracy\n" + _accuracy(report),
         "## Who reads which format\n" + _readers(report),
@@ -70,11 +70,14 @@ def settings_toml(report: Mapping[str, Any]) -> str:
     """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
     data = get(report, "settings", "data") or {}
     lines = ["# How samples become the model's input; give the data themselves by --data.", "[data]"]
-    for key in ("scale", "mean", "std", "layout", "resize", "validation_share"):
+    for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
         if data.get(key) not in (None, []):
             value = data[key]
             lines.append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
-    lines += ["", "[train]", f"seed = {get(report, 'settings', 'train', 'seed') or 0}"]
+    train = get(report, "settings", "train") or {}
+    lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
+    if train.get("imitate"):
+        lines.append(f'imitate = "{train["imitate"]}"')
     return "\n".join(lines) + "\n"
 
 
@@ -158,10 +161,18 @@ def _shape(shape: Sequence[int | str | None] | None) -> str:
     return "any shape" if shape is None else code(" × ".join("?" if d is None else str(d) for d in shape) or "scalar")
 
 
-def _preprocessing(data: Mapping[str, Any]) -> str:
+def _preprocessing(report: Mapping[str, Any]) -> str:
+    data = get(report, "settings", "data") or {}
     steps = []
-    if data.get("resize"):
-        steps.append(f"resize images to {data['resize'][0]} × {data['resize'][1]} (height × width, bilinear)")
+    size = data.get("resize") or (get(report, "data", "sample_shape") or [])[-2:]
+    if data.get("crop") and len(size) == 2:
+        tall, wide = (round(n / data["crop"]) for n in size)
+        steps.append(
+            f"resize images, as they are shaped, until they just cover {tall} × {wide} (height × width, bilinear), and "
+            f"cut {size[0]} × {size[1]} out of the middle"
+        )
+    elif data.get("resize"):
+        steps.append(f"resize images to {size[0]} × {size[1]} (height × width, bilinear)")
     if data.get("layout") == "NHWC":
         steps.append("the data are stored channels last (NHWC): bring the axes into the order of the input above")
     else:

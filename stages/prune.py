@@ -25,7 +25,7 @@ def run(entry: TrailEntry, imported: ImportedModel, workspace: Workspace) -> Pru
     _load_model(imported, exporters.load(workspace.trail_path(entry.entry)))
     masks = {k.name: tensors[k.name].detach() != 0 for k in imported.prunable}
     for name, mask in masks.items():
-        if not mask.any():
+        if not mask.any() and exporters.read_tensors(imported.proto, [name])[name].any():
             raise TrainingFailed(f"layer {name!r} lost all its weights", "raise method.floor, or ask for less")
     return PrunedModel(masks, count_nonzeros(imported), {"prune": entry.epoch, "finetune": 0})
 

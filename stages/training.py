@@ -7,7 +7,6 @@ one that was never interrupted.
 import hashlib
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from ltp_pipeline import ranks
 from ltp_pipeline.config import TrainSettings
@@ -98,6 +96,13 @@ class Training:
         """Judges the live module, beside the original where there are no labels."""
         return Judge(self.metric, lambda x: self._outputs(x, self.teacher))
 
+    @cached_property
+    def _kept_zeros(self) -> list[tuple[Tensor, Tensor]]:
+        """Kernels that are not pruned and have zeros, and where they have none: every budget counts on those."""
+        tensors = self.imported.module.tensors()
+        whole = [tensors[k.name] for k in self.imported.kernels if not k.prunable]
+        return [(w, w.detach() != 0) for w in whole if not bool(w.detach().all())]
+
     def run(self, phase: Phase, epochs: int, before: int = 0, after: int = 0) -> None:
         """Train for `epochs`, going on from the checkpoint of this phase if there is one.
 
@@ -118,9 +123,9 @@ class Training:
         per_epoch = max(len(self.data.train) // batch, 1)
         total = per_epoch * epochs
         start = self._resume(phase, optimizer, parameters)
-        network = _together(module) if ranks.together() else module
+        network = ranks.shared(module)
         saved = time.monotonic()
-        with self.workspace.progress.task(phase.name, total, start) as bar:
+        with allocation.enough_for(batch), self.workspace.progress.task(phase.name, total, start) as bar:
             for progress, x, y in self._steps(phase.key, start, per_epoch, total, batch):
                 passed, whole = before * per_epoch + progress.step, (before + epochs + after) * per_epoch
                 progress.lr = cosine(passed, whole, self.settings.lr)
@@ -130,6 +135,8 @@ class Training:
                 shown: dict[str, float] = {"loss": progress.loss}
                 done = progress.step + 1
                 if done % per_epoch == 0:
+                    if not all(bool(p.isfinite().all()) for p in parameters.values()):
+                        raise self._not_finite(phase.name, progress)
                     shown |= phase.end_epoch(progress.epoch)
                     self._log(phase, progress, shown)
                 if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
@@ -191,6 +198,9 @@ class Training:
         if self.objective.steep:
             torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], LONGEST)
         phase.after_backward(progress)
+        for w, mask in self._kept_zeros:
+            if w.grad is not None:
+                w.grad.mul_(mask)
         optimizer.step()
         phase.after_step(optimizer)
 
@@ -206,6 +216,8 @@ class Training:
             try:
                 outputs = self._judged(network.train()(x, weights=weights))
             except NodeError as error:
+                if isinstance(error.__cause__, torch.OutOfMemoryError):
+                    raise
                 raise TrainingFailed(f"the model does not run in training: {error}", self._other_precision()) from None
         return self.objective(outputs, y, taught)
 
@@ -218,8 +230,9 @@ class Training:
     def _not_finite(self, name: str, progress: Progress) -> TrainingFailed:
         where = next((n for n, t in self.imported.module.tensors().items() if not t.isfinite().all()), None)
         layer = f"tensor {where!r} is not finite" if where else "every weight is still finite: the activations overflow"
+        what = "training diverged" if math.isfinite(progress.loss) else "the loss is not finite"
         return TrainingFailed(
-            f"the loss is not finite in {name}, epoch {progress.epoch + 1}, step {progress.step}; {layer}",
+            f"{what} in {name}, epoch {progress.epoch + 1}, step {progress.step}; {layer}",
             f"lower the learning rate (now {self.settings.lr:g}) or check the scale of the data; what is done is kept",
         )
 
@@ -275,13 +288,6 @@ class Training:
     def _log(self, phase: Phase, at: Progress, values: Mapping[str, object]) -> None:
         line = {"stage": phase.name, "key": phase.key, "epoch": at.epoch, "step": at.step, "loss": at.loss, "lr": at.lr}
         self.workspace.log({**line, **values})
-
-
-def _together(module: torch.nn.Module) -> torch.nn.Module:
-    """The module as all ranks train it; what a phase replaces, or the graph does not use, gets no gradient itself."""
-    for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
-        warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
-    return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

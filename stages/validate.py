@@ -187,7 +187,7 @@ def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Ar
 
     module = imported.module.eval()
     device = next(module.parameters()).device
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):  # which would round to TF32
         outputs = module(torch.from_numpy(x).to(device))
     return [outputs[position].float().cpu().numpy() for position in metric.positions]
 

@@ -19,7 +19,7 @@ from ltp_pipeline.data.stand_ins import resilient
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
-__all__ = ["Data", "Split", "batches", "check_labels", "open_data"]
+__all__ = ["Data", "Split", "batches", "check_labels", "open_data", "takes_in"]
 
 
 class Format(NamedTuple):
@@ -36,6 +36,12 @@ FORMATS = (
     Format("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
     Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
 )
+
+
+def takes_in(path: Path, folder: Path) -> bool:
+    """Whether a folder made at that place would be taken for one of samples."""
+    found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
+    return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
 def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Data:

@@ -76,13 +76,24 @@ def find_splits(path: Path, is_split: Callable[[Path], bool]) -> tuple[dict[str,
     return found, tuple(f"folder {name} stands beside train and is left out" for name in folders)
 
 
-def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
+def takes_in(path: Path, folder: Path) -> bool:
+    """Whether a folder made at that place would be taken for one of images."""
+    splits, _ = _splits(path)
+    return any(folder.resolve().is_relative_to(root.resolve()) for root in splits.values() or [path])
+
+
+def _splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Tell splits from classes: a class may itself be called "train"."""
     folders = [folder.name for folder in _folders(path)]
-    if not folders:
-        return {"all": Found(path, _images(path), None)}, ()
-    # A class may itself be called "train": only a folder of folders is a split, or one among nothing but splits.
+    # Only a folder of folders is a split, or one among nothing but splits.
     only = "train" in folders and all(any(f in s for s in SPLITS.values()) for f in folders)
-    splits, notes = find_splits(path, lambda folder: bool(_folders(folder)) or only)
+    return find_splits(path, lambda folder: bool(_folders(folder)) or only)
+
+
+def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
+    if not _folders(path):
+        return {"all": Found(path, _images(path), None)}, ()
+    splits, notes = _splits(path)
     if not splits:
         return {"all": _classes(path)}, ()
     flat = not any(_folders(folder) for folder in splits.values())

@@ -22,13 +22,14 @@ def run(imported: ImportedModel, training: Training, settings: Settings, origina
     `original` is the validation accuracy to begin with, by which a budget that is out of reach is told early.
     """
     imported.module.to(training.device)
+    before = sum(k.elements for k in imported.kernels) / sum(count_nonzeros(imported).values())
     method = make_method(imported, settings)
     epochs, after = settings.train.epochs, settings.train.finetune_epochs
     budget = settings.budget.accuracy_budget
     least = None if budget is None else original - budget
     training.run(Learning(training, method, epochs, least), epochs, after=after)
     entries = trail.read(training.workspace)
-    if all(e.compression < 1.0005 for e in entries):
+    if all(e.compression <= before for e in entries):
         raise TrainingFailed(
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",

@@ -29,7 +29,7 @@ class GivenLambda:
         self.sparse = {n for n, w in live.items() if not bool(w.all())}  # pruned before: what is zero stays zero
         self.gradient = WeightGradient(settings.weight_gradient)
         with torch.no_grad():
-            self.unit = torch.stack([temperature(w, 1.0) for w in live.values()])
+            self.unit = torch.stack([_unit(w) for w in live.values()])
         self.T = settings.t0 * self.unit
         self.tau = self.leaf = torch.zeros_like(self.T, requires_grad=True)
 
@@ -90,3 +90,9 @@ class GivenLambda:
     def _layers(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
         for (name, w), tau, T in zip(self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True):
             yield name, w, tau, T
+
+
+def _unit(w: Tensor) -> Tensor:
+    """Temperature for T0 = 1; where all weights are of one size and (12) gives none, in the unit of that size."""
+    found = (scale for scale in (temperature(w, 1.0), w.square().mean()) if scale > 0)
+    return next(found, torch.ones_like(w.sum()))

@@ -85,7 +85,7 @@ def wanted_nonzeros(
     """
     elements = sum(k.elements for k in kernels)
     others = sum(nonzeros[k.name] for k in kernels if not k.prunable)
-    count = math.floor(elements / compression) - others
+    count = math.floor(elements / compression * (1 + 1e-12)) - others  # a quotient may have been rounded down before
     least = sum(lowest.values())
     if count < least:
         raise InputError(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ltp_pipeline.files import sha256_of, write_json, write_text
+from ltp_pipeline.files import hashes, sha256_of, write_json, write_text
 from ltp_pipeline.report_schema import check
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS, Workspace
 
@@ -13,10 +13,10 @@ def write(report: Mapping[str, Any], workspace: Workspace) -> None:
     check(report)
     write_json(workspace.path(REPORT_JSON), report)
     render(report, workspace)
-    files = [f for part in ("pruned", "baseline") for f in (report[part] or {}).get("files", ())]
-    hashes = {f["path"]: f["sha256"] for f in files}  # of the files that were proven, not of what lies there now
-    hashes |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}
-    lines = [f"{digest}  {name}\n" for name, digest in hashes.items()]
+    proven = [f for part in ("pruned", "baseline") for f in (report[part] or {}).get("files", ())]
+    sums = {name: digest for file in proven for name, digest in hashes(file).items()}
+    sums |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}
+    lines = [f"{digest}  {name}\n" for name, digest in sums.items()]
     write_text(workspace.path(SUMS), "".join(lines))
 
 

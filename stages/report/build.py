@@ -153,6 +153,7 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
                 "values": v.file.values,
                 "path": v.file.name,
                 "sha256": v.file.sha256,
+                "data_sha256": v.file.data_sha256,
                 "bytes": v.file.bytes,
                 "accuracy": asdict(v.accuracy),
                 "parity_max_abs": v.parity_max_abs,

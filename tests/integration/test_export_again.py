@@ -48,13 +48,16 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
-def test_a_picked_entry_takes_them_too(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_picked_entry_takes_them_too(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
     picked = finished / "pick-001"
     wanted = {"packed": "int8", "deploy-packed": "int8"}
     assert exported(capsys, picked, "--format", "packed", "--deploy", "--values", "int8") == wanted
     wanted |= {"sparse": "exact", "deploy-sparse": "exact"}
-    assert exported(capsys, picked, "--format", "sparse") == wanted
+    monkeypatch.chdir(picked)
+    assert exported(capsys, ".", "--format", "sparse") == wanted
 
 
 @pytest.mark.parametrize(

@@ -320,3 +320,25 @@ def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished,
 def test_thresholds_of_the_report_are_those_of_the_chosen_entry(finished: Path):
     trail = json.loads((finished / "run" / "trail" / "trail.json").read_text())
     assert {x["name"]: x["threshold"] for x in report_of(finished)["layers"]} == trail[-1]["thresholds"]
+
+
+def test_zeros_that_were_there_before_stay_wherever_they_are(example: Path, capsys):
+    """In a kernel that is all zero already, and in one that is excluded from pruning."""
+    model = onnx.load(example / "model.onnx")
+    tensors = {t.name: t for t in model.graph.initializer}
+    half = numpy_helper.to_array(tensors["stem.weight"]).copy()
+    half[::2] = 0
+    empty = np.zeros(tuple(tensors["block1.conv2.weight"].dims), np.float32)
+    for name, array in (("stem.weight", half), ("block1.conv2.weight", empty)):
+        tensors[name].CopyFrom(numpy_helper.from_array(array, name))
+    onnx.save(model, example / "model.onnx")
+    options = ("--epochs", 1, "--finetune-epochs", 1, "--exclude", "stem*", "--no-baseline", "--max-drop", 0.9)
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", "--target-compression", 8, "--quiet", *options
+    )
+    assert result.code == 0, result.err
+    report = json.loads((example / "run" / "report.json").read_text())
+    layers = {layer["name"]: layer["nonzeros"] for layer in report["layers"]}
+    assert layers["stem.weight"] == np.count_nonzero(half)
+    assert layers["block1.conv2.weight"] == 0
+    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 8

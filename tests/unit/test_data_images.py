@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, images, open_data
+from ltp_pipeline.data import Data, images, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
@@ -270,3 +270,17 @@ def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(folder: 
     save(tmp_path / "elsewhere" / "0.png", picture(0))
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
     assert "outside is a link to a place outside" in refusal(folder).what
+
+
+def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_splits(folder: Path, tmp_path: Path) -> None:
+    assert takes_in(folder, folder / "model-ltp")
+    assert not takes_in(folder, tmp_path / "model-ltp")
+    for name in ("train", "val"):
+        save(tmp_path / "data" / name / "cat" / "0.png", picture(0))
+    assert not takes_in(tmp_path / "data", tmp_path / "data" / "model-ltp")
+    assert takes_in(tmp_path / "data", tmp_path / "data" / "train" / "model-ltp")
+
+
+def test_a_folder_beside_idx_files_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(b"")
+    assert not takes_in(tmp_path, tmp_path / "model-ltp")

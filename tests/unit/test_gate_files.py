@@ -86,6 +86,17 @@ def test_a_changed_file_fails(run: tuple[dict[str, Any], Path]) -> None:
     assert "does not belong" in failed[0].line
 
 
+def test_changed_data_beside_a_file_fail(run: tuple[dict[str, Any], Path]) -> None:
+    report, folder = run
+    file = report["pruned"]["files"][0]
+    data = folder / f"{file['path']}.data"
+    data.write_bytes(b"weights")
+    file["data_sha256"] = sha256_of(data)
+    assert all(v.passed for v in check_files(report, folder))
+    data.write_bytes(b"others!")
+    assert [v.name for v in check_files(report, folder) if not v.passed] == [f"file {file['path']}.data"]
+
+
 def test_a_file_without_a_hash_fails(run: tuple[dict[str, Any], Path]) -> None:
     report, folder = run
     report["pruned"]["files"][0]["sha256"] = None

@@ -71,3 +71,16 @@ def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
 
 def test_another_regulariser_adds_no_count_to_the_loss():
     assert learn(0.5, regulariser="l2").log(Progress(0, 0, STEPS, lr=0.01))["l0_loss"] == 0
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3])
+def test_weights_of_one_size_have_a_temperature_too(size: float):
+    w = torch.full((50,), size).requires_grad_()
+    method = GivenLambda({"layer": w}, {"layer": 4}, 0.1, MethodSettings())
+    for step in range(3):
+        w.grad = None
+        (method.weights()["layer"] - 1).square().sum().backward()
+        method.after_backward(Progress(0, step, 3, lr=0.01))
+    assert method.T.item() > 0
+    assert method.tau.isfinite().all()
+    assert w.grad.isfinite().all()

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,14 @@ def test_a_file_that_changed_since_the_report_is_not_handed_off(tmp_path: Path):
 
 def test_external_data_go_along(tmp_path: Path):
     report = finished(tmp_path / "run")
-    (tmp_path / "run" / "model.packed.onnx.data").write_text("weights")
+    data = tmp_path / "run" / "model.packed.onnx.data"
+    data.write_text("weights")
+    next(f for f in report["pruned"]["files"] if f["format"] == "packed")["data_sha256"] = sha256_of(data)
     out = handoff.run(report, tmp_path / "run", tmp_path / "out")
     assert "  model.packed.onnx.data\n" in (out / "SHA256SUMS").read_text()
+    data.write_text("other weights")
+    with pytest.raises(InputError, match=r"model\.packed\.onnx\.data is not the file"):
+        handoff.run(report, tmp_path / "run", tmp_path / "out")
 
 
 def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
@@ -113,6 +119,16 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     ):
         assert words in page, words
     assert "| | packed | sparse |" in page
+
+
+def test_a_centre_crop_is_told_and_repeated():
+    report = finished_in_memory()
+    report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
+    report["settings"]["train"]["imitate"] = "values"
+    assert "until they just cover 256 × 256" in handoff_text.render(report)
+    assert "cut 224 × 224 out of the middle" in handoff_text.render(report)
+    made = tomllib.loads(handoff_text.settings_toml(report))
+    assert (made["data"]["crop"], made["train"]["imitate"]) == (0.875, "values")
 
 
 def test_the_example_names_the_input_its_shape_and_type():

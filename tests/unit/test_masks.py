@@ -65,6 +65,14 @@ def test_kernels_that_are_not_pruned_count_against_the_target():
     assert masks.wanted_nonzeros(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
 
 
+@given(st.integers(1000, 10_000_000), st.integers(1, 200_000), st.integers(4, 900))
+def test_the_most_that_floors_allow_can_be_asked_for(prunable: int, excluded: int, floor: int):
+    found = kernels(prunable, excluded, reasons=(None, "excluded"))
+    present = {"k0": prunable, "k1": excluded}
+    most = (prunable + excluded) / (excluded + floor)
+    assert masks.wanted_nonzeros(found, present, {"k0": floor}, most) == floor
+
+
 def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
     found = kernels(1000)
     lowest = masks.floors(found, {"k0": 1000}, MethodSettings(floor=0.1))

@@ -1,5 +1,6 @@
 """The training loop's own pieces: losses, learning rate, running statistics, distillation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages import training as loop
+from ltp_pipeline.stages.allocation import enough_for
+from ltp_pipeline.stages.finetune import Masked
+from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.workspace import Workspace
 
 
@@ -31,8 +36,6 @@ def test_learning_rate_falls_from_its_start_to_zero():
 
 
 def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(training: loop.Training):
-    from dataclasses import replace
-
     tensors = training.imported.module.tensors()
     teacher = {n: t.detach().clone() for n, t in tensors.items()}
     student = replace(training, teacher=teacher, settings=training.settings.model_copy(update={"distill": 1.0}))
@@ -77,3 +80,45 @@ def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(traini
         torch.rand(drawn)
         training.refresh_statistics()
     assert torch.equal(*seen)
+
+
+def plain(training: loop.Training) -> Masked:
+    return Masked(training, {}, "finetune", "finetune")
+
+
+def test_zeros_of_a_kernel_that_is_not_pruned_stay(training: loop.Training):
+    kernels = [k if k.name != "stem.weight" else replace(k, reason="excluded") for k in training.imported.kernels]
+    training = replace(training, imported=replace(training.imported, kernels=tuple(kernels)))
+    stem = training.imported.module.tensors()["stem.weight"]
+    with torch.no_grad():
+        stem[::2] = 0
+    before = stem.detach().clone()
+    training.run(plain(training), 1)
+    assert torch.equal(stem != 0, before != 0)
+    assert not torch.equal(stem, before)
+
+
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(training: loop.Training):
+    class Diverging(Masked):
+        def after_step(self, optimizer: torch.optim.SGD) -> None:  # noqa: ARG002 - the shape of a Phase
+            with torch.no_grad():
+                training.imported.module.tensors()["stem.weight"].fill_(torch.nan)
+
+    one_step = training.settings.model_copy(update={"batch_size": len(training.data.train)})
+    training = replace(training, settings=one_step)
+    with pytest.raises(TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"):
+        training.run(Diverging(training, {}, "finetune", "finetune"), 2)
+
+
+@pytest.mark.parametrize("where", ["in a node", "elsewhere"])
+def test_running_out_of_memory_says_what_helps(where: str):
+    def step() -> None:
+        try:
+            raise torch.OutOfMemoryError
+        except torch.OutOfMemoryError as error:
+            if where == "in a node":
+                raise NodeError("node 3") from error
+            raise
+
+    with pytest.raises(TrainingFailed, match="does not hold 128 samples"), enough_for(128):
+        step()
