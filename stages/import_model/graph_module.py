@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from onnx import GraphProto, ModelProto
+from onnx import ModelProto, NodeProto, shape_inference
 from torch import Tensor, nn
 
 from ltp_pipeline.stages.import_model import ops, registry
@@ -28,7 +28,7 @@ class GraphModule(nn.Module):
         super().__init__()
         graph = model.graph
         opset = standard_opset(model)
-        initial = any_batch(graph, read_tensors(model))
+        initial = any_batch(model, read_tensors(model))
         self.roles = assign_roles(graph, initial, opset)
         self.input_names = tuple(i.name for i in graph.input if i.name not in initial)
         self.output_names = tuple(o.name for o in graph.output)
@@ -85,21 +85,42 @@ def standard_opset(model: ModelProto) -> int:
     return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
 
 
-def any_batch(graph: GraphProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let Reshapes that spell out a fixed batch size infer it instead, so that training can use another.
+def any_batch(model: ModelProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
 
-    For the size the file fixes nothing changes: -1 then stands for the same number.
+    For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
     """
-    sizes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in tensors]
+    sizes = [i.type.tensor_type.shape.dim for i in model.graph.input if i.name not in tensors]
     batch = sizes[0][0].dim_value if sizes and sizes[0] else 0
-    uses: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for node, slot, name in reads(graph):
-        uses[name].add((node.op_type, slot))
-    found = {name: t for name, t in tensors.items() if batch > 0 and uses[name] == {("Reshape", 1)}}
-    for name, shape in found.items():
-        if shape.dim() == 1 and shape.numel() > 1 and int(shape[0]) == batch and bool((shape > 0).all()):
+    uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
+    for node, slot, name in reads(model.graph):
+        uses[name].append((node, slot))
+    first: dict[str, int] | None = None
+    for name, shape in tensors.items():
+        only = uses[name] and all((node.op_type, slot) == ("Reshape", 1) for node, slot in uses[name])
+        if batch <= 0 or not only or shape.dim() != 1 or shape.numel() < 2 or int(shape[0]) != batch:
+            continue
+        if bool((shape > 0).all()):
             tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
+        elif bool((shape != 0).all()):
+            first = _first_dims(model) if first is None else first
+            if all(first.get(node.input[0]) == batch and not _zero_is_zero(node) for node, _ in uses[name]):
+                tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
     return tensors
+
+
+def _zero_is_zero(reshape: NodeProto) -> bool:
+    return any(a.name == "allowzero" and a.i for a in reshape.attribute)
+
+
+def _first_dims(model: ModelProto) -> dict[str, int]:
+    """First dimensions of the graph's values, as far as they can be inferred."""
+    try:
+        graph = shape_inference.infer_shapes(model).graph
+    except Exception:  # noqa: BLE001 - it is over 2 GB, or the graph has a flaw that is told elsewhere
+        return {}
+    values = [*graph.input, *graph.value_info, *graph.output]
+    return {v.name: v.type.tensor_type.shape.dim[0].dim_value for v in values if v.type.tensor_type.shape.dim}
 
 
 def read_tensors(model: ModelProto) -> dict[str, Tensor]:

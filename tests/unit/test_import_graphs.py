@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline import exporters
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model import import_model
+from ltp_pipeline.stages.import_model.graph_module import GraphModule
 from ltp_pipeline.stages.import_model.roles import Role
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
 from tests.support.round_trip import check_round_trip, imported
@@ -348,3 +349,24 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
     assert [n.name for n in again.proto.graph.node] == [n.name for n in model.graph.node]
+
+
+@pytest.mark.parametrize("shape", [(1, 32), (1, -1), (-1, 32)])
+def test_a_file_with_a_fixed_batch_runs_on_others(shape: tuple[int, int]):
+    g = Graph()
+    h = g.add("Reshape", g.conv("x", "conv", 1, 2), g.tensor("shape", shape, np.int64))
+    model = g.model({"x": (1, 1, 4, 4)}, [g.add("Gemm", h, g.random("fc", 5, 32), outputs=("y",), transB=1)])
+    x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
+    one_by_one = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
+    with torch.no_grad():
+        (together,) = GraphModule(model).eval()(torch.from_numpy(x))
+    np.testing.assert_allclose(together.numpy(), one_by_one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_reshape_whose_first_dimension_only_looks_like_the_batch_is_left_alone():
+    g = Graph()
+    table = g.add("Reshape", g.random("table", 8, 4), g.tensor("shape", (1, -1), np.int64))
+    model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])
+    x = np.ones((2, 32), np.float32)
+    (y,) = GraphModule(model).eval()(torch.from_numpy(x))
+    np.testing.assert_allclose(y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1))
