@@ -66,6 +66,7 @@ def comparison(results: Mapping[str, Any]) -> Iterable[str]:
         f"{about['data']}; {about['settings']}. All methods start from the same dense network and train for the same",
         "number of epochs in all. Test top-1 in %, mean ± standard deviation over seeds, their number in brackets.",
         "Paper mode is given a λ and not a compression: the one it reached is given with @.",
+        sentence(about.get("note", "")),
     )
     for network in dict.fromkeys(row["network"] for row in rows):
         yield f"### {NAMES.get(network, network)}, Fashion-MNIST\n"

@@ -24,8 +24,8 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterable[str]:
 
 
 def figure(name: str, said: str) -> str:
-    """A picture of docs/figures."""
-    return f"![{said}](figures/{name}.svg)\n"
+    """A picture beside the results that it shows."""
+    return f"![{said}](../benchmarks/results/{name}.svg)\n"
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Write docs/results.md and docs/figures from the files in benchmarks/results, and from nothing else."""
+"""Write docs/results.md and its figures from the files in benchmarks/results, and from nothing else."""
 
 import sys
 from pathlib import Path
@@ -14,13 +14,11 @@ RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
 def main() -> None:
     results = results_page.read(RESULTS)
     figures = results_page.drawings(results)
-    folder = DOCS / "figures"
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
+    for old in RESULTS.glob("*.svg"):
         if old.stem not in figures:
             old.unlink()
     for name, drawing in figures.items():
-        (folder / f"{name}.svg").write_bytes(drawing.render())
+        (RESULTS / f"{name}.svg").write_bytes(drawing.render())
     (DOCS / "results.md").write_text(results_page.page(results), encoding="utf-8")
     print(f"wrote docs/results.md and {len(figures)} figures")
 

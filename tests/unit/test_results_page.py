@@ -12,7 +12,7 @@ from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS, closely, settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
-FIGURES = ROOT / "docs" / "figures"
+FIGURES = ROOT / "benchmarks" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_figures_are_up_to_date(results):
 
 
 def test_page_shows_every_figure_and_no_other(results):
-    shown = re.findall(r"\(figures/([\w-]+)\.svg\)", results_page.page(results))
+    shown = re.findall(r"\(\.\./benchmarks/results/([\w-]+)\.svg\)", results_page.page(results))
     assert sorted(shown) == sorted(results_page.drawings(results))
 
 
