@@ -1,5 +1,6 @@
 """The training loop's own pieces: losses, learning rate, running statistics, distillation."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages import training as loop
 from ltp_pipeline.stages.allocation import enough_for
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.import_model.program import NodeError
+from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.workspace import Workspace
 
 
@@ -122,3 +126,20 @@ def test_running_out_of_memory_says_what_helps(where: str):
 
     with pytest.raises(TrainingFailed, match="does not hold 128 samples"), enough_for(128):
         step()
+
+
+@pytest.mark.parametrize(("pruned", "fails"), [(1.0, True), (1.0004, False)])
+def test_nothing_was_pruned_is_said_only_where_nothing_was(
+    training: loop.Training, monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
+):
+    """A small share of a large network may be all that was to be pruned; zeros of the original do not count."""
+    with torch.no_grad():
+        training.imported.module.tensors()["stem.weight"][::2] = 0
+    nonzeros = sum(count_nonzeros(training.imported).values())
+    before = sum(k.elements for k in training.imported.kernels) / nonzeros
+    entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
+    monkeypatch.setattr(loop.Training, "run", lambda *_, **__: None)
+    monkeypatch.setattr(learn_thresholds.trail, "read", lambda _: [entry])
+    settings = Settings.model_validate({"method": {"lambda": 1e-9}})
+    with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
+        assert learn_thresholds.run(training.imported, training, settings, 0.9).trail == (entry,)
