@@ -19,7 +19,7 @@ from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.events import Events
-from ltp_pipeline.files import write_bytes, write_json
+from ltp_pipeline.files import DATA, write_bytes, write_json
 from ltp_pipeline.progress import Reporter, SilentReporter
 
 try:
@@ -39,7 +39,7 @@ _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
-_MODELS = tuple(f"model.{n}.onnx{data}" for n in ("sparse", "packed", "dense", "deploy.*") for data in ("", ".data"))
+_MODELS = tuple(f"model.{n}.onnx{data}" for n in ("sparse", "packed", "dense", "deploy.*") for data in ("", DATA))
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
 _OURS = (MANIFEST, *_REPORTS, _STATE, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
@@ -209,7 +209,7 @@ class Workspace:
         """Remove models in a folder that an earlier call wrote and this one was not asked for: nothing proves them."""
         for pattern in _MODELS:
             for file in (self.root / folder).glob(pattern):
-                if self.relative(file).removesuffix(".data") not in names:
+                if self.relative(file).removesuffix(DATA) not in names:
                     file.unlink()
 
     def path(self, name: str) -> Path:
