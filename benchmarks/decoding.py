@@ -10,6 +10,7 @@ once (of the bound), CPU seconds per sample, and the share of the time that the 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -178,9 +179,10 @@ def children() -> dict[str, tuple[float, float]]:
     """Seconds that each child process has run, and has waited for a core, by its number."""
     found = {}
     for listed in Path("/proc/self/task").glob("*/children"):
-        for child in listed.read_text().split():
-            run, wait, _ = Path(f"/proc/{child}/schedstat").read_text().split()
-            found[child] = (int(run) / 1e9, int(wait) / 1e9)
+        with contextlib.suppress(OSError):  # a thread that ends now, and has left its children to another
+            for child in listed.read_text().split():
+                run, wait, _ = Path(f"/proc/{child}/schedstat").read_text().split()
+                found[child] = (int(run) / 1e9, int(wait) / 1e9)
     return found
 
 

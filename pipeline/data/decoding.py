@@ -1,13 +1,14 @@
 """From the bytes of one image to the pixels of one sample, and the process that does it for others.
 
 Worker processes run this file by its path: it imports Pillow and the standard library, nothing of this package. They
-read a request per line as JSON and answer with a byte for how it went and the pixels, or the problem as JSON.
+read a request per line as JSON, put the pixels into memory that both processes see, one place after the other and from
+the first again, and answer with a byte for how it went, and the problem as JSON where there is one.
 """
 
-import contextlib
 import io
 import json
 import math
+import mmap
 import os
 import random
 import struct
@@ -24,7 +25,7 @@ AREA = (0.08, 1.0)  # share of the image that a random crop covers
 RATIO = (3 / 4, 4 / 3)  # its width / height
 TRIES = 10
 GOOD, BROKEN = b"\0", b"\1"
-PIPE_BYTES = 2**20  # room for some images, so that decoding goes on while the one who asked is busy
+PLACES = 2  # one image waits to be fetched while the process decodes another
 LENGTH = struct.Struct("<I")  # of a problem
 
 
@@ -114,9 +115,7 @@ def _random(image: Image.Image, form: Form, seed: str) -> Image.Image:
     # A JPEG is decoded at half, a quarter or an eighth of its size where the crop stays as large as what is wanted.
     rows, columns = form.size
     image.draft(None, (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))))
-    x, y = image.width / width, image.height / height
-    box = (left * x, top * y, min(right * x, image.width), min(bottom * y, image.height))  # rounding may go over
-    made = _in_mode(image, form.mode).resize((columns, rows), Image.Resampling.BILINEAR, box=box)
+    made = _part(_in_mode(image, form.mode), form, (left, top, right, bottom), (width, height))
     return made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made
 
 
@@ -132,12 +131,17 @@ def _whole(image: Image.Image, form: Form) -> Image.Image:
         wide = tall * width // height
     else:
         tall = wide * height // width
-    if tall * wide > MAX_PIXELS:
-        raise ValueError(f"{width}×{height} is too narrow to be cropped")
-    if (width, height) != (wide, tall):
-        image = image.resize((wide, tall), Image.Resampling.BILINEAR)
     left, top = round((wide - columns) / 2), round((tall - rows) / 2)
-    return image.crop((left, top, left + columns, top + rows))
+    # Resizing to wide × tall and cropping then, as others do, computes pixels that nobody looks at.
+    return _part(image, form, (left, top, left + columns, top + rows), (wide, tall))
+
+
+def _part(image: Image.Image, form: Form, box: tuple[int, int, int, int], of: tuple[int, int]) -> Image.Image:
+    """Resize the box alone, which was chosen on an image of another size."""
+    x, y = image.width / of[0], image.height / of[1]
+    left, top, right, bottom = box[0] * x, box[1] * y, box[2] * x, box[3] * y
+    inside = (left, top, min(right, image.width), min(bottom, image.height))  # rounding may go over
+    return image.resize(form.size[::-1], Image.Resampling.BILINEAR, box=inside)
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
@@ -178,31 +182,38 @@ def _broken(error: Exception) -> BrokenImageError:
     return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
 
 
-def request(source: Source, form: Form, seed: str | None) -> bytes:
+def request(source: Source, seed: str | None) -> bytes:
     """Write one line that asks for one image; what a shard calls it may be of any length and is not sent."""
-    return json.dumps([source[:3], form, seed]).encode() + b"\n"
+    return json.dumps([source[:3], seed]).encode() + b"\n"
 
 
-def serve() -> None:
+def places(memory: str, form: Form) -> mmap.mmap:
+    """Map the memory of this name (of this descriptor, but on Windows)."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, PLACES * form.bytes, tagname=memory)
+    return mmap.mmap(int(memory), PLACES * form.bytes)
+
+
+def serve(memory: str, form: Form) -> None:
     """Answer requests until there are no more, which is also when the process that asks has gone."""
-    with contextlib.suppress(ImportError, AttributeError, OSError):  # Linux, where it is allowed
-        import fcntl
-
-        fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a decoder prints must not stand among the answers
+    shared, start = places(memory, form), 0
     for line in sys.stdin.buffer:
-        source, (mode, size, crop), seed = json.loads(line)
+        source, seed = json.loads(line)
         try:
-            answers.write(GOOD + pixels(Source(*source), Form(mode, tuple(size), crop), seed))
+            shared[start : start + form.bytes] = pixels(Source(*source), form, seed)
+            answers.write(GOOD)
         except BrokenImageError as error:
             problem = json.dumps(error.problem).encode()
             answers.write(BROKEN + LENGTH.pack(len(problem)) + problem)
         answers.flush()
+        start = (start + form.bytes) % len(shared)
 
 
 if __name__ == "__main__":
+    mode, size, crop = json.loads(sys.argv[2])
     try:
-        serve()
+        serve(sys.argv[1], Form(mode, tuple(size), crop))
     except BrokenPipeError:
         os._exit(0)

@@ -101,7 +101,7 @@ class ImageSamples:
         out = np.empty((len(indices), *self.shape), np.uint8)
         sources = [self._sources[row] for row in indices]
         if self._workers is not None:
-            return out, self._workers.decode(sources, self._form, seeds, out)
+            return out, self._workers.decode(sources, seeds, out)
         problems = {}
 
         def fill(place: int) -> None:
@@ -158,7 +158,7 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
         notes.append(f"images are resized and cropped to {said}")
     elif any(h.size != form.size for h in headers):
         notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
-    workers = Workers(wanted.workers) if wanted.workers else None
+    workers = Workers(wanted.workers, form) if wanted.workers else None
     keep = len(everything) * form.bytes <= KEEP_BYTES
     parts = {}
     for name, part in listed.items():

@@ -24,6 +24,9 @@ _DTYPES: dict[str, type[np.generic]] = {
 }
 
 
+CACHED_BYTES = 2**20
+
+
 @dataclass(frozen=True)
 class Preparation:
     """The steps for one data set, decided once and applied to every batch."""
@@ -48,13 +51,19 @@ class Preparation:
             x = resize_planes(x, self.resize)
             if self.dtype.kind != "f":
                 x = np.rint(x)
-        x = x.astype(self.dtype, order="C", copy=False)
-        if self.scale is not None:
-            x *= self.dtype.type(self.scale)
-        if self.mean is not None:
-            x -= self.mean
-        if self.std is not None:
-            x /= self.std
+        out = x if x.dtype == self.dtype and x.flags.c_contiguous else np.empty(x.shape, self.dtype)
+        rows = max(1, CACHED_BYTES * len(x) // max(1, out.nbytes))
+        for i in range(0, len(x), rows):  # all steps for a few samples while these are in the processor's cache
+            part = out[i : i + rows]
+            if out is not x:
+                part[...] = x[i : i + rows]
+            if self.scale is not None:
+                part *= self.dtype.type(self.scale)
+            if self.mean is not None:
+                part -= self.mean
+            if self.std is not None:
+                part /= self.std
+        x = out
         if self.channels_to_back:
             x = np.moveaxis(x, 1, -1)
         if self.flatten:

@@ -1,39 +1,45 @@
 """Processes that decode images, started when the first is asked for and gone with whoever asked."""
 
+import contextlib
 import json
 import os
 import struct
 import subprocess
 import sys
+import tempfile
+import uuid
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from ltp_pipeline.data import decoding
-from ltp_pipeline.data.decoding import BROKEN, LENGTH, Form, Problem, Source
+from ltp_pipeline.data.decoding import BROKEN, LENGTH, PLACES, Form, Problem, Source
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 
 KEPT_BLOCKS = "4"  # of Pillow's memory: giving it back after each image costs a sixth of the time
-AHEAD = 2  # one image waits at a process while it decodes another
 
 
 class Worker:
     """One process; it ends when its pipe closes, so none outlives this one however it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-W", "ignore", decoding.__file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ},
-                process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the process that asks
-            )
+            with _memory(PLACES * form.bytes) as (memory, descriptors):
+                self._places = memoryview(decoding.places(memory, form))
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-W", "ignore", decoding.__file__, memory, json.dumps(form)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ},
+                    pass_fds=descriptors,
+                    process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the process that asks
+                )
         except OSError as error:
             raise InputError(f"cannot start a process for images: {error}", "set workers = 0 in [data]") from None
+        self._next = 0
         self._stop = weakref.finalize(self, _stop, self._process)
 
     def ask(self, request: bytes) -> None:
@@ -46,11 +52,13 @@ class Worker:
         """Wait for the oldest one asked for."""
         assert self._process.stdout  # noqa: S101 - for mypy
         answers = self._process.stdout
-        status = answers.read(1)
+        status, place = answers.read(1), self._next
+        self._next = (place + len(into)) % len(self._places)
         if status == BROKEN:
             return Problem(*json.loads(answers.read(LENGTH.unpack(answers.read(LENGTH.size))[0])))
-        if not status or answers.readinto(into) < len(into):  # type: ignore[attr-defined]  # of BufferedReader
+        if not status:
             raise EOFError
+        into[:] = self._places[place : place + len(into)]
         return None
 
     def stop(self) -> None:
@@ -61,15 +69,14 @@ class Worker:
 class Workers:
     """As many processes as were asked for; calls from several threads share them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, form: Form) -> None:
         self.count = count
+        self._form = form
         self._idle: SimpleQueue[Worker | None] = SimpleQueue()
         for _ in range(count):
             self._idle.put(None)  # to be started by the first who takes it
 
-    def decode(
-        self, sources: Sequence[Source], form: Form, seeds: Sequence[str | None], out: Array
-    ) -> dict[int, Problem]:
+    def decode(self, sources: Sequence[Source], seeds: Sequence[str | None], out: Array) -> dict[int, Problem]:
         """Fill `out`, one image per row; what could not be decoded is returned by row."""
         problems: dict[int, Problem] = {}
         todo = deque(range(len(sources)))
@@ -77,23 +84,23 @@ class Workers:
         if not count:
             return problems
         with ThreadPoolExecutor(count, thread_name_prefix="images") as lanes:
-            for lane in [lanes.submit(self._lane, todo, sources, form, seeds, out) for _ in range(count)]:
+            for lane in [lanes.submit(self._lane, todo, sources, seeds, out) for _ in range(count)]:
                 problems.update(lane.result())
         return problems
 
     def _lane(
-        self, todo: deque[int], sources: Sequence[Source], form: Form, seeds: Sequence[str | None], out: Array
+        self, todo: deque[int], sources: Sequence[Source], seeds: Sequence[str | None], out: Array
     ) -> dict[int, Problem]:
         """Have one process decode whatever is next until nothing is left."""
         problems: dict[int, Problem] = {}
         asked: deque[int] = deque()
         worker = self._idle.get()
         try:
-            worker = worker or Worker()
+            worker = worker or Worker(self._form)
             while True:
-                while len(asked) < AHEAD and (row := _next(todo)) is not None:
+                while len(asked) < PLACES and (row := _next(todo)) is not None:
                     asked.append(row)
-                    worker.ask(decoding.request(sources[row], form, seeds[row]))
+                    worker.ask(decoding.request(sources[row], seeds[row]))
                 if not asked:
                     return problems
                 problem = worker.answer(memoryview(out[asked[0]]).cast("B"))
@@ -111,6 +118,18 @@ class Workers:
                 worker.stop()
                 worker = None
             self._idle.put(worker)
+
+
+@contextlib.contextmanager
+def _memory(size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Make memory that a child process can map too: its name, and the descriptors to hand down."""
+    if sys.platform == "win32":
+        yield f"ltp-pipeline-{uuid.uuid4()}", ()
+    else:
+        linux = sys.platform == "linux"  # elsewhere a file that has no name any more
+        with os.fdopen(os.memfd_create("images"), "wb") if linux else tempfile.TemporaryFile() as file:
+            file.truncate(size)
+            yield str(file.fileno()), (file.fileno(),)
 
 
 def _next(todo: deque[int]) -> int | None:
