@@ -210,6 +210,7 @@ def validate(
     kernels = [k.name for k in find_kernels(file.proto.graph, KernelSettings())]
     opened = open_data(data, file.inputs[0], seed)
     session = Session(Path(model), provider)
+    other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
     judge = _judge(opened, file.proto.graph, session, other, imitate)
     accuracy, correct = judge(session.outputs, opened.test)
@@ -251,7 +252,7 @@ def validate(
             "latency_ms": theirs.ms,
             "latency_quartiles_ms": list(theirs.quartiles),
             "latency_ratio": mine.ms / theirs.ms,
-            "bytes": other.path.stat().st_size,
+            "bytes": other_bytes,
         },
     }
 

@@ -183,6 +183,15 @@ def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.Cap
     assert found["against"]["drop"] == pytest.approx(report["pruned"]["drop"])
 
 
+def test_validate_counts_external_data_of_both_files(finished: Path, capsys: pytest.CaptureFixture[str]):
+    outside = finished / "outside.onnx"
+    model = onnx.load(finished / "model.onnx")
+    onnx.save(model, outside, save_as_external_data=True, location="outside.data", size_threshold=0)
+    result = invoke(capsys, "validate", outside, "--config", finished / "ltp.toml", "--against", outside, "--json")
+    found = json.loads(result.out)
+    assert found["bytes"] == found["against"]["bytes"] > (finished / "outside.data").stat().st_size
+
+
 def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path, capsys: pytest.CaptureFixture[str]):
     (example / "ltp.toml").write_text('[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n')
     arguments = ("--epochs", 3, "--finetune-epochs", 1, "--no-baseline", "--export", "sparse", "--json")
