@@ -10,7 +10,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only th
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX model.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")]
-DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, a folder of IDX files, or class folders.")]
+DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help="Formats: sparse, packed, dense.")]

@@ -87,7 +87,12 @@ def _splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
     folders = [folder.name for folder in _folders(path)]
     # Only a folder of folders is a split, or one among nothing but splits.
     only = "train" in folders and all(any(f in s for s in SPLITS.values()) for f in folders)
-    return find_splits(path, lambda folder: bool(_folders(folder)) or only)
+    splits, notes = find_splits(path, lambda folder: bool(_folders(folder)) or only)
+    test = splits.get("test")
+    if test and _images(test) and not _folders(test) and _folders(splits["train"]):  # as ImageNet comes
+        del splits["test"]
+        notes = (*notes, f"{test} has no class folders, so no labels, and is left out")
+    return splits, notes
 
 
 def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:

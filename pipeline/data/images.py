@@ -55,7 +55,7 @@ class Broken:
         self.found: dict[Source, Problem] = {}
         self.met: list[str] = []  # those met while reading, in words
 
-    def add(self, more: Iterable[tuple[Source, Problem]]) -> list[str]:
+    def add(self, more: Iterable[tuple[Source, Problem]], then: str = "it is left out") -> list[str]:
         """Remember these, and return a line for each that is new; too many are an error."""
         new = {source: problem for source, problem in more if source not in self.found}
         for source, problem in new.items():
@@ -71,7 +71,7 @@ class Broken:
                 f"the first: image {first.name} {what}",
                 "repair or remove them, or raise max_broken in [data]",
             )
-        return [f"image {source.name} {what}; it is left out" for source, (what, *_) in new.items()]
+        return [f"image {source.name} {what}; {then}" for source, (what, *_) in new.items()]
 
 
 class ImageSamples:
@@ -122,7 +122,8 @@ class ImageSamples:
         if problems:
             places = sorted(problems)
             sources = [self._sources[indices[place]] for place in places]
-            for line in self.broken.add(zip(sources, (problems[p] for p in places), strict=True)):
+            met = zip(sources, (problems[p] for p in places), strict=True)
+            for line in self.broken.add(met, "another stands in for it"):
                 self.broken.met.append(line)
                 warnings.warn(line, stacklevel=2)
             what, remedy, _ = problems[places[0]]

@@ -5,6 +5,7 @@ Nothing but images and class numbers is ever read from them: WebDataset's other 
 
 import hashlib
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,11 +34,11 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, wanted: Wanted) -> Stored:
     """Index every shard, and open the images in them."""
-    splits, notes = ({}, ()) if path.is_file() or _tars(path) else find_splits(path, lambda f: bool(_tars(f)))
+    splits, notes = _splits(path)
     listed = {}
     digest = hashlib.sha256()
-    for name, folder in (splits or {"all": path}).items():
-        shards = [folder] if folder.is_file() else _shards(folder)
+    for name, shards in splits.items():
+        folder = path if path.is_file() else shards[0].parent
         with ThreadPoolExecutor(THREADS) as pool:  # waiting for a disk or a network is most of it
             samples = [sample for found in pool.map(index, shards) for sample in found]
         if not samples:
@@ -52,6 +53,29 @@ def read(path: Path, wanted: Wanted) -> Stored:
             notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
     parts, more = open_images(listed, wanted)
     return Stored(parts, digest.hexdigest(), "NHWC", (*notes, *more))
+
+
+def _splits(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
+    """Tell the shards of each split by the folder they are in, or by their names."""
+    if path.is_file():
+        return {"all": [path]}, ()
+    if not _tars(path):
+        folders, notes = find_splits(path, lambda folder: bool(_tars(folder)))
+        return {name: _shards(folder) for name, folder in folders.items()}, notes
+    named: dict[str, list[Path]] = {}
+    for shard in _shards(path):
+        words = set(re.findall("[a-z]+", shard.name.lower()))
+        named.setdefault(next((split for split, names in SPLITS.items() if words & {*names}), "all"), []).append(shard)
+    if len(named) == 1:
+        return {"all": next(iter(named.values()))}, ()
+    if "all" in named or "train" not in named:
+        one, other = (shards[0].name for shards in list(named.values())[:2])
+        raise InputError(
+            f"shards in {path} do not seem to be of one split: {one}, {other}",
+            "put the shards of each split into a folder of its own: train, val, test",
+        )
+    said = ", ".join(f"{len(shards)} {name}" for name, shards in named.items())
+    return named, (f"shards were divided by their names: {said}",)
 
 
 def index(shard: Path) -> list[Sample]:

@@ -84,8 +84,11 @@ class Workers:
         if not count:
             return problems
         with ThreadPoolExecutor(count, thread_name_prefix="images") as lanes:
-            for lane in [lanes.submit(self._lane, todo, sources, seeds, out) for _ in range(count)]:
-                problems.update(lane.result())
+            try:
+                for lane in [lanes.submit(self._lane, todo, sources, seeds, out) for _ in range(count)]:
+                    problems.update(lane.result())
+            finally:
+                todo.clear()  # on Ctrl-C, the lanes end with what they have asked for
         return problems
 
     def _lane(
@@ -107,7 +110,7 @@ class Workers:
                 row = asked.popleft()
                 if problem is not None:
                     problems[row] = problem
-        except (OSError, EOFError, struct.error):
+        except (OSError, EOFError, ValueError, struct.error):
             raise InputError(
                 f"the process that decodes images ended while reading image {sources[asked[0]].name}",
                 "look at that image; if memory ran out, set fewer workers in [data]",
@@ -126,8 +129,9 @@ def _memory(size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     if sys.platform == "win32":
         yield f"ltp-pipeline-{uuid.uuid4()}", ()
     else:
-        linux = sys.platform == "linux"  # elsewhere a file that has no name any more
-        with os.fdopen(os.memfd_create("images"), "wb") if linux else tempfile.TemporaryFile() as file:
+        # Not every Python on Linux has it, as conda's; a file without a name serves as well.
+        there = hasattr(os, "memfd_create")
+        with os.fdopen(os.memfd_create("images"), "wb") if there else tempfile.TemporaryFile() as file:
             file.truncate(size)
             yield str(file.fileno()), (file.fileno(),)
 

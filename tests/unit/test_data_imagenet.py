@@ -262,6 +262,36 @@ def test_a_broken_image_in_a_process_does_not_end_it(folder: Path) -> None:
     stopped(workers)
 
 
+def test_a_python_without_memfd_shares_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    sources = [Source(str(f)) for f in sorted(folder.rglob("*.jpg"))]
+    form, out = Form("RGB", (8, 8)), np.empty((20, 8, 8, 3), np.uint8)
+    workers = Workers(2, form)
+    assert workers.decode(sources, [None] * 20, out) == {}
+    assert [image.tobytes() for image in out] == [pixels(source, form) for source in sources]
+    stopped(workers)
+
+
+def test_an_interrupt_does_not_wait_for_every_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [Source(str(f)) for f in sorted(folder.rglob("*.jpg"))]
+    asked = []
+
+    def interrupted(self: Worker, request: bytes) -> None:
+        asked.append(request)
+        if len(asked) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)  # for the main thread to hear of it
+        ask(self, request)
+
+    ask = Worker.ask
+    monkeypatch.setattr(Worker, "ask", interrupted)
+    workers = Workers(1, Form("RGB", (8, 8)))
+    with pytest.raises(KeyboardInterrupt):
+        workers.decode(sources, [None] * 20, np.empty((20, 8, 8, 3), np.uint8))
+    assert len(asked) < 10
+    stopped(workers)
+
+
 def test_no_process_outlives_its_pool() -> None:
     worker = Worker(Form("L", (4, 4)))
     process = worker._process
@@ -342,7 +372,7 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
     (split,) = {s for s in (data.train, data.val, data.test) if 2 in s.rows}
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
-    with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded: .*it is left out"):
+    with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded: .*another stands in for it"):
         (x, _), *_ = batches(split, len(split))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -363,7 +393,7 @@ def test_which_image_stands_in_does_not_depend_on_what_was_read_first(folder: Pa
     for order in ([2, 3], [3, 2]):
         data = opened(folder)
         assert {2, 3} <= set(data.train.rows)
-        with pytest.warns(UserWarning, match="it is left out"):
+        with pytest.warns(UserWarning, match="another stands in for it"):
             got = {row: data.train.read(np.flatnonzero(data.train.rows == row)) for row in order}
         found.append(np.stack([got[2], got[3]]))
     np.testing.assert_array_equal(found[0], found[1])
@@ -482,6 +512,28 @@ def test_split_folders_of_shards_are_followed(tmp_path: Path) -> None:
     before = data.fingerprint
     shard(tmp_path / "val" / "1.tar", pairs(range(4)))
     assert opened(tmp_path).fingerprint != before
+
+
+def test_shards_of_one_folder_are_divided_by_their_names(tmp_path: Path) -> None:
+    shard(tmp_path / "imagenet1k-train-0000.tar", pairs(range(6)))
+    shard(tmp_path / "imagenet1k-train-0001.tar", pairs(range(6, 10)))
+    shard(tmp_path / "imagenet1k-validation-00.tar", pairs(range(4)))
+    data = opened(tmp_path)
+    assert (len(data.train), len(data.val)) == (10, 4)
+    assert "shards were divided by their names: 2 train, 1 val" in data.notes
+
+
+def test_names_that_all_mean_one_split_divide_nothing(tmp_path: Path) -> None:
+    for i in range(2):
+        shard(tmp_path / f"train-{i}.tar", pairs(range(10 * i, 10 * i + 10)))
+    assert len(opened(tmp_path).train) == 16
+
+
+@pytest.mark.parametrize("names", [("train-0.tar", "part-0.tar"), ("val-0.tar", "test-0.tar")])
+def test_names_that_leave_splits_in_doubt_are_told(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        shard(tmp_path / name, pairs(range(10)))
+    assert "do not seem to be of one split" in refusal(tmp_path).what
 
 
 def test_shards_without_cls_have_no_labels(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Folders of class folders with images, and what each bad one is told."""
 
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -80,6 +81,15 @@ def test_split_folders_above_the_classes_are_followed(folder: Path, tmp_path: Pa
     data = opened(tmp_path / "data")
     assert (len(data.train), len(data.val), len(data.test)) == (10, 10, 10)
     assert data.notes == ("folder raw stands beside train and is left out",)
+
+
+def test_test_images_without_classes_are_left_out(folder: Path, tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        shutil.copytree(folder, tmp_path / "imagenet" / name)
+    save(tmp_path / "imagenet" / "test" / "0.png", picture(0))
+    data = opened(tmp_path / "imagenet")
+    assert (len(data.train), len(data.val), data.test.name) == (10, 10, "val")
+    assert any("has no class folders, so no labels, and is left out" in note for note in data.notes)
 
 
 def test_a_class_may_be_called_train(folder: Path) -> None:
@@ -260,7 +270,7 @@ def test_a_folder_train_of_images_alone_has_no_labels(tmp_path: Path) -> None:
 def test_a_split_without_classes_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "train" / "a" / "0.png", picture(0))
     save(tmp_path / "train" / "b" / "0.png", picture(0))
-    save(tmp_path / "test" / "0.png", picture(0))
+    save(tmp_path / "val" / "0.png", picture(0))
     assert "has no class folders" in refusal(tmp_path).what
 
 

@@ -6,11 +6,11 @@ Running statistics are detached: training updates them in place, no gradient flo
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.distributed.nn.functional import all_reduce
+from torch import Tensor, distributed
 
 from ltp_pipeline import ranks
 from ltp_pipeline.stages.import_model.ops.common import positive_axis, torch_type
@@ -20,6 +20,25 @@ from ltp_pipeline.stages.import_model.registry import op
 def update_share(momentum: float) -> float:
     """How far one batch moves running statistics; a file that fixes them (momentum 1) is trained like any other."""
     return 1 - momentum if momentum < 1 else 0.1
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """A sum over all processes, whose gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        distributed.all_reduce(total := x.clone())
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        distributed.all_reduce(total := gradient.clone())
+        return total
+
+
+def _sum_over_ranks(x: Tensor) -> Tensor:
+    total: Tensor = _SumOverRanks.apply(x)  # type: ignore[no-untyped-call]
+    return total
 
 
 def _batch_norm(
@@ -32,9 +51,9 @@ def _batch_norm(
     wide = x.float()
     count = ranks.world() * x.numel() // x.shape[1]
     shape = [1, -1, *[1] * (x.dim() - 2)]
-    batch_mean: Tensor = all_reduce(wide.sum(dims)) / count  # type: ignore[no-untyped-call]
+    batch_mean = _sum_over_ranks(wide.sum(dims)) / count
     centred = wide - batch_mean.view(shape)
-    batch_var: Tensor = all_reduce(centred.square().sum(dims)) / count  # type: ignore[no-untyped-call]
+    batch_var = _sum_over_ranks(centred.square().sum(dims)) / count
     with torch.no_grad():
         mean.lerp_(batch_mean.to(mean.dtype), share)
         var.lerp_((batch_var * (count / max(count - 1, 1))).to(var.dtype), share)
