@@ -641,7 +641,8 @@ def test_links_devices_and_pickles_in_a_shard_are_not_read(tmp_path: Path) -> No
 
 
 def test_the_webdataset_library_reads_and_writes_the_same(tmp_path: Path) -> None:
-    wds = pytest.importorskip("webdataset", reason="pip install webdataset, the extra `webdataset`, to compare with it")
+    import webdataset as wds
+
     with wds.TarWriter(str(tmp_path / "0.tar")) as writer:
         for i in range(9):
             writer.write({"__key__": f"deep.er/n{i:04}", "jpg": jpeg(i), "cls": i % 3, "json": {"any": i}})
