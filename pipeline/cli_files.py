@@ -183,6 +183,8 @@ def gate(
     verdicts = [*judged, *check_files(content, path.parent)]
     if not judged:
         typer.echo("note: no gate was given; only the hashes of files beside the report are checked", err=True)
+        if content.get("verdict") == "failed":
+            typer.echo("note: the gates of the run itself failed, as the report says", err=True)
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     _print_verdicts(verdicts, as_json, quiet)
@@ -262,4 +264,4 @@ def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
     failed = [v for v in verdicts if not v.passed]
     if failed:
         lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        raise GateFailed(lines, "the report is written; the result is below the bar")
+        raise GateFailed(lines, "the result is below the bar: improve it, or change the limit")

@@ -9,14 +9,23 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ltp_pipeline.errors import InputError
 
 CONFIG_NAME = "ltp.toml"
 Format = Literal["sparse", "packed", "dense"]
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
-Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+def _no_percent(value: Any) -> Any:
+    if isinstance(value, int | float) and abs(value) > 1:
+        raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
+    return value
+
+
+Share = Annotated[float, BeforeValidator(_no_percent)]
+Fraction = Annotated[Share, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -47,7 +56,7 @@ class BudgetSettings(Section):
     """What is asked for: exactly one of a compression, a sparsity, or the largest drop in accuracy."""
 
     target_compression: Annotated[float, Field(gt=1)] | None = None
-    target_sparsity: Annotated[float, Field(gt=0, lt=1)] | None = None
+    target_sparsity: Annotated[Share, Field(gt=0, lt=1)] | None = None
     accuracy_budget: Fraction | None = None
 
     @property
@@ -136,22 +145,15 @@ class GateSettings(Section):
     """Limits below which a result does not ship; None asks for nothing."""
 
     min_accuracy: Fraction | None = None
-    max_drop: Annotated[float, Field(ge=-1, lt=1)] | None = None
-    min_sparsity: Annotated[float, Field(ge=0, lt=1)] | None = None
+    max_drop: Annotated[Share, Field(ge=-1, lt=1)] | None = None
+    min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
     min_compression: Annotated[float, Field(ge=1)] | None = None
     beat_baseline: bool = False
-    by: Annotated[float, Field(ge=0, lt=1)] | None = None
+    by: Annotated[Share, Field(ge=0, lt=1)] | None = None
     max_bytes: Count | None = None
     max_latency_ratio: Positive | None = None
     per_layer_floor: Fraction | None = None
-    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
-
-    @field_validator("min_accuracy", "max_drop", "min_sparsity", "by", "per_layer_floor", "confidence", mode="before")
-    @classmethod
-    def _fraction(cls, value: Any) -> Any:
-        if isinstance(value, int | float) and abs(value) > 1:
-            raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
-        return value
+    confidence: Annotated[Share, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -271,7 +273,10 @@ def _complaint(error: ValidationError) -> tuple[str, str]:
     """What is wrong with which keys, and what could stand there."""
     parts = []
     remedy = "correct the setting in ltp.toml or on the command line"
+    wrong = [item["loc"] for item in error.errors()]
     for item in error.errors():
+        if item["type"] == "too_short" and any(loc[:-1] == item["loc"] for loc in wrong):
+            continue  # what it has is wrong, which is said already
         key = ".".join(str(p) for p in item["loc"])
         if item["type"] == "extra_forbidden":
             parts.append(f"unknown setting {key}")

@@ -1,5 +1,6 @@
 """Writing files so that a name never shows half a content, and hashing them."""
 
+import errno
 import hashlib
 import json
 import os
@@ -33,7 +34,9 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
         Path(scratch).chmod(0o644)
         Path(scratch).replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "free some space, then run the same again") from None
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "free some space, then run the same again" if full else "give another name, or check its rights"
+        raise InputError(f"cannot write {path}: {error.strerror}", remedy) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
 

@@ -39,6 +39,8 @@ class Verdict:
     @property
     def line(self) -> str:
         """Name, limit and value in one line."""
+        if isinstance(self.limit, str):  # a hash, which tells nobody anything
+            return f"{self.name}: {self.detail}"
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.name}: limit {_show(self.limit)}, value {_show(self.value)}{detail}"
 
@@ -55,7 +57,7 @@ def gate_settings(options: Mapping[str, Any]) -> GateSettings:
 
 def judge(report: Mapping[str, Any], gates: GateSettings) -> list[Verdict]:
     """Judge every gate that was asked for, in the order of GATES."""
-    asked = [name for name in GATES if getattr(gates, name) not in (None, False)]
+    asked = [name for name in GATES if getattr(gates, name) is not None and getattr(gates, name) is not False]
     return [GATES[name](report, gates) for name in asked]
 
 

@@ -51,7 +51,10 @@ def _open_data(settings: Settings, file: ModelFile) -> Data:
         )
     if len(file.inputs) != 1:
         names = ", ".join(repr(i.name) for i in file.inputs)
-        raise InputError(f"the model has {len(file.inputs)} inputs ({names}) and the data give one", "use one input")
+        raise InputError(
+            f"the model has {len(file.inputs)} inputs ({names}) and the data give one",
+            "give a model with one input: make the others initializers, or compute them in the graph",
+        )
     return open_data(settings.data, file.inputs[0], settings.train.seed)
 
 
@@ -72,17 +75,20 @@ def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
 
 def warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
-    notes = [*training.imported.notes, *training.data.notes]
-    labels = training.data.val.labels
-    notes += about_metric(training)
-    chance = 0.0 if labels is None else np.bincount(labels).max() / len(labels)  # always naming the commonest class
-    if labels is not None and accuracy < chance + 0.1 * (1 - chance):
-        notes.append(
-            f"the original is right on only {accuracy:.1%} of the validation split: "
-            "check scale, mean, std and layout in [data]"
-        )
-    for note in notes:
+    for note in (*training.imported.notes, *training.data.notes, *about_metric(training), *doubts(training, accuracy)):
         training.workspace.progress.say(f"Note: {note}")
+
+
+def doubts(training: Training, accuracy: float) -> list[str]:
+    """What speaks against the preprocessing: an original that hardly beats naming the commonest class always."""
+    labels = training.data.val.labels
+    if labels is None:
+        return []
+    chance = np.bincount(labels).max() / len(labels)
+    if accuracy >= chance + 0.1 * (1 - chance):
+        return []
+    said = f"the original is right on only {accuracy:.1%} of the validation split"
+    return [f"{said}: check scale, mean, std and layout in [data]"]
 
 
 def about_metric(training: Training) -> list[str]:

@@ -216,3 +216,8 @@ class Measured:
     def weakest(self) -> Validation:
         """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
         return min(self.validations, key=lambda v: v.accuracy.top1)
+
+    @property
+    def fullest(self) -> Validation:
+        """The file with the most nonzeros, of which rounding leaves fewer."""
+        return max(self.validations, key=lambda v: v.counted.nonzeros)

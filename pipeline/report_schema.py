@@ -83,6 +83,7 @@ class File(Part):
     sha256: str | None
     data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
     bytes: Whole | None
+    nonzeros: Annotated[Whole | None, Field(description="of its kernels; rounded values may leave fewer")] = None
     accuracy: AccuracyPart | Share | None
     parity_max_abs: Number | None
     load_ms: Number | None
@@ -170,6 +171,10 @@ class Data(Part):
     splits: dict[str, Whole | None] = {}
     sample_shape: Annotated[list[Whole] | None, Field(description="of one sample as the model takes it")] = None
     notes: list[str] = []
+    preparation: Annotated[
+        list[str] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
+    ] = None
+    class_names: Annotated[list[str] | None, Field(description="by number, where the data have names")] = None
 
 
 class Histogram(Part):

@@ -7,7 +7,7 @@ is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline import exporters, preparation, ranks
-from ltp_pipeline.config import GateSettings, Settings, check_reachable, load_settings
+from ltp_pipeline.config import ExportSettings, GateSettings, Settings, check_reachable, load_settings
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.files import hashes, sha256_of
@@ -46,8 +46,10 @@ class Outcome:
     verdicts: list[Verdict]
 
 
-def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: bool = False) -> Outcome:
-    """Prune, prove and report one model."""
+def run(
+    model: Path, settings: Settings, out: Path, progress: Reporter, fresh: bool = False, exactly: bool = False
+) -> Outcome:
+    """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
     check_reachable(settings)
     preparation.refuse_inputs_inside(out, model, settings)
@@ -61,17 +63,21 @@ def run(model: Path, settings: Settings, out: Path, progress: Reporter, fresh: b
         content = read_report(workspace.path(REPORT_JSON))
         return Outcome(out, content, judge(content, settings.gates))
     with workspace.held():
-        outcome = _lead(model, file, settings, training, fresh)
+        outcome = _lead(model, file, settings, training, fresh, exactly)
     ranks.wait()
     return outcome
 
 
-def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool) -> Outcome:
+def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool, exactly: bool) -> Outcome:
     workspace = training.workspace
     progress = workspace.progress
     going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
+    done = workspace.done("report") if going_on else None
+    enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
+    finished = enough and _is_whole(workspace)
+    if done is not None and finished:  # with what `export` has added since
+        settings = settings.model_copy(update={"export": ExportSettings.model_validate(done["export"])})
     workspace.remember_inputs(model, settings)
-    finished = going_on and workspace.done("report") == _asked(settings) and _is_whole(workspace)
     ranks.from_leader(float(finished), training.device)
     if finished:
         progress.say(f"{workspace.root} is finished already; the gates are judged again")
@@ -104,7 +110,8 @@ def _least(settings: Settings, original: float, training: Training) -> float | N
 
 def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
     for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
-        workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())])
+        for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
+            workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = judged(content, settings.gates, workspace)
     workspace.mark_done("report", _asked(settings))
     return outcome
@@ -135,7 +142,7 @@ def export_again(
             return pick(
                 folder.resolve().parent, workspace.entry, progress, known, asked.export.deploy, asked.export.values
             )
-        return run(model, asked, folder, progress)
+        return run(model, asked, folder, progress, exactly=True)
     except LtpError:
         workspace.inputs()
         workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
@@ -234,7 +241,12 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
         device=training.device.type,
         metric=training.metric.name,
         timings=workspace.timings,
-        notes=[*preparation.about_metric(training), *told, *met_broken(data)],
+        notes=[
+            *preparation.about_metric(training),
+            *preparation.doubts(training, original.validation_accuracy),
+            *told,
+            *met_broken(data),
+        ],
     )
     return build(findings)
 
@@ -252,6 +264,17 @@ def _is_whole(workspace: Workspace) -> bool:
 def _asked(settings: Settings) -> dict[str, Any]:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     return {"export": settings.export.model_dump(mode="json"), "baseline": settings.baseline.enabled}
+
+
+def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a proof has all that is asked for; it may have more."""
+    had, asked = done["export"], settings.export
+    return (
+        set(asked.formats) <= set(had["formats"])
+        and asked.deploy <= had["deploy"]
+        and asked.values == had["values"]
+        and settings.baseline.enabled <= done["baseline"]
+    )
 
 
 @contextmanager

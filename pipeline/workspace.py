@@ -205,12 +205,13 @@ class Workspace:
             lines[key] = line
         return list(lines.values())
 
-    def keep_models(self, folder: str, names: Collection[str]) -> None:
+    def keep_models(self, folder: str, names: Collection[str]) -> list[str]:
         """Remove models in a folder that an earlier call wrote and this one was not asked for: nothing proves them."""
-        for pattern in _MODELS:
-            for file in (self.root / folder).glob(pattern):
-                if self.relative(file).removesuffix(DATA) not in names:
-                    file.unlink()
+        there = {self.relative(file): file for pattern in _MODELS for file in (self.root / folder).glob(pattern)}
+        removed = sorted(name for name in there if name.removesuffix(DATA) not in names)
+        for name in removed:
+            there[name].unlink()
+        return removed
 
     def path(self, name: str) -> Path:
         """Where a file of the run lies."""
@@ -273,13 +274,16 @@ class Workspace:
 
 def check_writable(folder: Path) -> None:
     """Fail before the work, not after it."""
-    parent = folder
+    parent, is_file = folder, False
     try:
+        is_file = folder.is_file()
         while not parent.exists():
             parent = parent.parent
         writable = parent.is_dir() and os.access(parent, os.W_OK)
     except OSError:  # e.g. a name that is too long
         writable = False
+    if is_file:
+        raise InputError(f"{folder} is a file", "give a folder with --out")
     if not writable:
         raise InputError(f"{folder} cannot be written", "give a writable folder with --out")
 

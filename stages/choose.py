@@ -58,12 +58,12 @@ def find(learned: LearnedThresholds, number: int) -> TrailEntry:
 
 
 def pareto(trail: tuple[TrailEntry, ...]) -> set[int]:
-    """Entries that no other beats in both compression and accuracy."""
-    best = -1.0
+    """Entries that no other beats: of two alike, neither beats the other."""
+    best = (0.0, -1.0)
     found = set()
     for entry in sorted(trail, key=lambda e: (-e.compression, -e.accuracy)):
-        if entry.accuracy > best:
-            best = entry.accuracy
+        if entry.accuracy > best[1] or (entry.compression, entry.accuracy) == best:
+            best = (entry.compression, entry.accuracy)
             found.add(entry.entry)
     return found
 

@@ -34,6 +34,7 @@ READERS: Sequence[tuple[str, Mapping[str, str]]] = (
     ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, leave it sparse", "dense": "yes"}),
 )
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
+MOST_CLASSES = 20  # that are named one by one
 LIKED = ("packed", "dense", "sparse")  # which file the example loads
 
 
@@ -163,20 +164,8 @@ def _shape(shape: Sequence[int | str | None] | None) -> str:
 
 def _preprocessing(report: Mapping[str, Any]) -> str:
     data = get(report, "settings", "data") or {}
-    steps = []
-    size = data.get("resize") or (get(report, "data", "sample_shape") or [])[-2:]
-    if data.get("crop") and len(size) == 2:
-        tall, wide = (round(n / data["crop"]) for n in size)
-        steps.append(
-            f"resize images, as they are shaped, until they just cover {tall} × {wide} (height × width, bilinear), and "
-            f"cut {size[0]} × {size[1]} out of the middle"
-        )
-    elif data.get("resize"):
-        steps.append(f"resize images to {size[0]} × {size[1]} (height × width, bilinear)")
-    if data.get("layout") == "NHWC":
-        steps.append("the data are stored channels last (NHWC): bring the axes into the order of the input above")
-    else:
-        steps.append("the data are stored channels first (NCHW); the input above says what the model takes")
+    told = get(report, "data", "preparation")
+    steps = list(map(escape, told or ())) if told is not None else ["bring it into the shape of the input above"]
     formula = "x"
     if data.get("scale") is not None:
         steps.append(f"multiply by {data['scale']}")
@@ -189,9 +178,9 @@ def _preprocessing(report: Mapping[str, Any]) -> str:
         formula = f"{formula} / {data['std']}"
     listed = "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
     end = "nothing else: values go in as they are" if formula == "x" else "as a formula"
+    listed += "\n\n" if steps else ""
     return (
-        "From a sample as it is stored (image files: RGB or grey, 0 to 255) to the model's input:\n\n"
-        f"{listed}\n\n{end[0].upper()}{end[1:]}: `input = {formula}`"
+        f"From a sample as it is stored to the model's input:\n\n{listed}{end[0].upper()}{end[1:]}: `input = {formula}`"
     )
 
 
@@ -204,6 +193,11 @@ def _outputs(report: Mapping[str, Any]) -> str:
     if text.metric(report) == "agreement":
         return "Outputs mean what they mean in the original; accuracy below is agreement with it."
     count = f" The data have {classes} classes." if classes else ""
+    names = get(report, "data", "class_names") or []
+    if names and len(names) <= MOST_CLASSES:
+        count += f" By number: {', '.join(f'{i} {code(name)}' for i, name in enumerate(names))}."
+    elif names:
+        count += " Their names stand in report.json, in the order of their numbers (`data.class_names`)."
     return f"`scores` has one row per sample; `scores.argmax(axis=1)` is the class, counted from zero.{count}"
 
 

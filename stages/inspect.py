@@ -15,7 +15,7 @@ from ltp_pipeline.records import Kernel, TensorInfo
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import support
 from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.refusals import refusals
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[st
         "kernel_elements": elements,
         "prunable_elements": prunable,
         "sparsity": zeros / elements if elements else None,
+        "unpruned": elsewhere(walked.graph, found),
         "notes": notes,
     }
     return {**described, "plan": _plan(described)}
@@ -109,6 +110,8 @@ def _plan(found: dict[str, Any]) -> list[str]:
     prunable = [k for k in found["kernels"] if k["prunable"]]
     share = found["prunable_elements"] / found["kernel_elements"]
     plan = [f"`run` would prune {len(prunable)} kernels with {share:.1%} of the weights in kernels."]
+    if found["unpruned"]:
+        plan.append(f"{found['unpruned'][0].upper()}{found['unpruned'][1:]}.")
     left = len(found["kernels"]) - len(prunable)
     if left:
         plan.append(f"{left} kernels stay dense, so sparsity cannot exceed {share:.1%}.")

@@ -12,8 +12,9 @@ from ltp_pipeline.data import idx, image_folder, npz, shards
 from ltp_pipeline.data.augmentation import augmented, check_crop
 from ltp_pipeline.data.checks import check_labels, check_samples, checked_labels
 from ltp_pipeline.data.division import divide
+from ltp_pipeline.data.images import ImageSamples
 from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.data.preparation import plan, wanted
+from ltp_pipeline.data.preparation import Preparation, plan, wanted
 from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
 from ltp_pipeline.data.stand_ins import resilient
 from ltp_pipeline.errors import InputError
@@ -76,7 +77,14 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
         fingerprint=digest.hexdigest(),
         notes=(*stored.notes, *notes),
         class_names=stored.class_names,
+        steps=_steps(stored, prepare),
     )
+
+
+def _steps(stored: Stored, prepare: Mapping[str, Preparation]) -> tuple[str, ...]:
+    name, part = next(iter(stored.parts.items()))
+    decoded = part.samples.steps if isinstance(part.samples, ImageSamples) else ()
+    return *decoded, *prepare[name].steps
 
 
 def _read(path: Path | None, want: Wanted) -> Stored:

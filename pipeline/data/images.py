@@ -15,6 +15,7 @@ from ltp_pipeline.errors import InputError
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+DECODED = {"L": "grey (0.299 R + 0.587 G + 0.114 B)", "RGB": "RGB", "RGBA": "RGBA"}
 THREADS = min(4, os.cpu_count() or 1)
 KEEP_BYTES = 256 * 2**20  # images that decode to less are decoded once, and so checked to the last pixel
 LOOK_AT = 20_000  # headers; of more images every n-th is looked at, the others when they are decoded
@@ -84,6 +85,20 @@ class ImageSamples:
         self._workers = workers
         self.shape: tuple[int, ...] = form.shape
         self.dtype: np.dtype[Any] = np.dtype(np.uint8)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """How a file becomes a sample, in words."""
+        (rows, columns), crop = self._form.size, self._form.crop
+        decoded = f"decode the file to {DECODED[self._form.mode]}, 0 to 255"
+        if crop is None:
+            return decoded, f"resize to {rows} × {columns} (height × width), bilinear, whatever its shape"
+        covered = f"{round(rows / crop)} × {round(columns / crop)} (height × width, bilinear)"
+        return (
+            decoded,
+            f"resize, as it is shaped, until it just covers {covered}",
+            f"cut {rows} × {columns} out of the middle",
+        )
 
     def __len__(self) -> int:
         return len(self._sources)

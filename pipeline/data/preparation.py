@@ -70,6 +70,19 @@ class Preparation:
             x = x.reshape(len(x), -1)
         return np.ascontiguousarray(x)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What is done to the axes and the size of a stored sample, in words; scale, mean and std follow."""
+        height, width = self.resize or (0, 0)
+        said = {
+            "add a channel axis in front": self.add_channel,
+            "bring the channels from the last axis to the front": self.channels_to_front,
+            f"resize to {height} × {width} (height × width), bilinear": self.resize is not None,
+            "bring the channels to the last axis": self.channels_to_back,
+            "flatten, row by row": self.flatten,
+        }
+        return tuple(step for step, done in said.items() if done)
+
 
 def wanted(settings: DataSettings, model_input: TensorInfo) -> Wanted:
     """Say how many channels and which size decoded images should have."""

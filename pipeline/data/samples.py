@@ -72,7 +72,7 @@ class Stored:
     fingerprint: str
     layout: Layout | None = None  # where the format itself fixes it
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None  # by number
 
 
 class Split:
@@ -114,4 +114,5 @@ class Data:
     classes: int | None  # None where the samples have no labels
     fingerprint: str
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None  # by number
+    steps: tuple[str, ...] = ()  # from a stored sample to the model's input, but for scale, mean and std

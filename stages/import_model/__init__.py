@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.normalise import normalise
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.refusals import refusals
@@ -85,6 +85,8 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
     zeros = elements - sum(int(tensors[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
+    if unpruned := elsewhere(walked.graph, found):
+        notes.append(unpruned)
     return ImportedModel(file, module, found, None, tuple(notes))
 
 

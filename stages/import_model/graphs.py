@@ -1,6 +1,7 @@
 """Looking at a graph without running it; nothing here needs torch."""
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -34,6 +35,30 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def put_in_order(graph: GraphProto) -> None:
+    """Let each node come after those it reads from, as the standard wants; onnxruntime does so itself."""
+    made = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    needs = [{made[name] for name in _reads(node) if name in made} for node in graph.node]
+    if all(max(need, default=-1) < i for i, need in enumerate(needs)):
+        return
+    try:
+        order = list(TopologicalSorter(dict(enumerate(needs))).static_order())
+    except CycleError:
+        return  # which the checker tells
+    ordered = GraphProto()
+    ordered.node.extend(graph.node[i] for i in order)
+    del graph.node[:]
+    graph.node.extend(ordered.node)
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    yield from node.input
+    for nested in subgraphs(node):
+        for inner in nested.node:
+            yield from _reads(inner)
+        yield from (output.name for output in nested.output)
 
 
 def every_node(graph: GraphProto) -> Iterator[NodeProto]:

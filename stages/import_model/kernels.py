@@ -1,6 +1,6 @@
 """Which tensors are kernels: the weights of Conv, ConvTranspose, Gemm and MatMul, and what keeps one from pruning."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
@@ -15,6 +15,7 @@ from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, la
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 _FUSED_DOMAIN = "com.microsoft"  # onnxruntime writes optimised models with an activation fused into these
 _FUSED_SLOTS = {f"Fused{name}": slots for name, slots in WEIGHT_SLOTS.items()}
+_UNPRUNED = ("LSTM", "GRU", "RNN", "Gather", "Einsum")  # what they read is learned too
 # A weight that only passes through these is still the same weight: they move elements, they do not mix them.
 _VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -31,6 +32,22 @@ def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
             reason = _other_use(reads) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
+
+
+def elsewhere(graph: GraphProto, kernels: Collection[Kernel]) -> str | None:
+    """A sentence about learned weights that are no kernels, where they are more than a tenth of all."""
+    known = {k.name for k in kernels}
+    others = {name: t for name, t in stored(graph).items() if t.data_type in FLOAT_TYPES and name not in known}
+    counts: Counter[str] = Counter()
+    for name, reads in _readers(graph, others).items():
+        reader = next((node.op_type for node, _ in reads if is_standard(node, *_UNPRUNED)), None)
+        if reader and len(others[name].dims) > 1:
+            counts[reader] += int(np.prod(others[name].dims, dtype=np.int64))
+    in_kernels, total = sum(k.elements for k in kernels), counts.total()
+    if in_kernels >= 9 * total:
+        return None
+    said = " and ".join(f"{count:,} of {op}" for op, count in counts.most_common())
+    return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; {said} are trained, but not pruned"
 
 
 def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:

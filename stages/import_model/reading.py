@@ -11,7 +11,7 @@ from ltp_pipeline.exporters.tensors import every_tensor
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
-from ltp_pipeline.stages.import_model.graphs import standard_opset
+from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
 
 
 def read(source: Path | str | ModelProto) -> ModelFile:
@@ -24,6 +24,7 @@ def read(source: Path | str | ModelProto) -> ModelFile:
         path = Path(source)
         proto = exporters.load(path)
         digest, size = _hash_of_file(path, proto)
+    put_in_order(proto.graph)
     check(proto, path)
     dense = exporters.to_dense(proto)
     if dense is not proto:

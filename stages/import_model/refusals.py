@@ -7,6 +7,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from ltp_pipeline.stages.import_model.graphs import (
     Constants,
     constants,
+    every_node,
     is_standard,
     label,
     small_value,
@@ -26,6 +27,7 @@ _QUANTISED_STARTS = (
     "MatMulInteger",
 )
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulBnb4", "GatherBlockQuantized")
+_NAMED = 4  # of many nodes that are quantised
 _MOST_PASSES = 20  # marks that still spread after so many rounds cannot be in an honest loop
 # What these say about a value depends on its shape alone.
 _SHAPE_ONLY = ("Shape", "Size", "SequenceLength", "OptionalHasElement")
@@ -38,9 +40,14 @@ def refusals(model: ModelProto) -> list[str]:
     for value in model.graph.input:
         if value.type.tensor_type.elem_type == TensorProto.STRING and value.name not in initial:
             reasons.append(f"input {value.name!r} holds strings; a network is trained on numbers")
-    reasons += _quantised(model.graph)
-    for function in model.functions:
-        reasons += [_quantised_reason(node) for node in function.node if _is_quantised(node)]
+    nodes = (*every_node(model.graph), *(node for function in model.functions for node in function.node))
+    quantised = [label(node) for node in nodes if _is_quantised(node)]
+    if quantised:
+        more = f" and {len(quantised) - _NAMED} more" if len(quantised) > _NAMED else ""
+        reasons.append(
+            f"{', '.join(quantised[:_NAMED])}{more}: quantised weights and activations have no gradient; "
+            "give the model from before quantisation"
+        )
     tainted = {value.name for value in model.graph.input if value.name not in initial}
     for _ in range(_MOST_PASSES):
         before = len(tainted)
@@ -48,18 +55,6 @@ def refusals(model: ModelProto) -> list[str]:
         if len(tainted) == before:
             break
     return reasons + list(_control_flow(model.graph, tainted, {}, 1))
-
-
-def _quantised(graph: GraphProto) -> Iterator[str]:
-    for node in graph.node:
-        if _is_quantised(node):
-            yield _quantised_reason(node)
-        for nested in subgraphs(node):
-            yield from _quantised(nested)
-
-
-def _quantised_reason(node: NodeProto) -> str:
-    return f"{label(node)}: quantised weights and activations have no gradient; give the model from before quantisation"
 
 
 def _is_quantised(node: NodeProto) -> bool:

@@ -39,7 +39,7 @@ class Learning:
             layer = list(self.method.live)[int(finite.logical_not().nonzero()[0])]
             raise TrainingFailed(
                 f"the threshold of layer {layer!r} ran away in epoch {progress.epoch + 1}, step {progress.step}",
-                "lower method.lambda, method.threshold_lr_ratio or train.lr; the trail so far is kept",
+                "lower train.lr (or method.lambda and threshold_lr_ratio, where given); the trail so far is kept",
             )
         if progress.step + 1 == max(progress.steps // 10, 1) and self._kept() == 1.0:
             self.training.workspace.progress.say(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.records import Array, ImportedModel, LearnedThresholds, Measured, Original, TrailEntry
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
+ENCODED = ("sparse", "packed")
 HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
@@ -76,6 +77,8 @@ def build(f: Findings) -> dict[str, Any]:
             "splits": {name: len(split) for name, split in _splits(f.data).items()},
             "sample_shape": list(f.data.test.read(np.arange(1)).shape[1:]),
             "notes": list(f.data.notes),
+            "preparation": list(f.data.steps),
+            "class_names": None if f.data.class_names is None else list(f.data.class_names),
         },
         "original": {
             "path": str(model.path) if model.path else None,
@@ -93,7 +96,7 @@ def build(f: Findings) -> dict[str, Any]:
         "histograms": f.weights.histograms,
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
-        "notes": [*f.imported.notes, *f.notes, *_file_notes(f.pruned)],
+        "notes": [*f.imported.notes, *f.notes, *_file_notes(f.pruned, model.bytes)],
         "settings": f.settings.model_dump(mode="json", by_alias=True),
         "environment": _environment(f),
         "timings": {stage: round(seconds, 3) for stage, seconds in f.timings.items()},
@@ -138,7 +141,7 @@ def _splits(data: Data) -> dict[str, Any]:
 
 
 def _measured(m: Measured, original: Original) -> dict[str, Any]:
-    first = m.validations[0]
+    first = m.fullest
     return {
         "accuracy": asdict(m.weakest.accuracy),
         "drop": original.accuracy.top1 - m.weakest.accuracy.top1,
@@ -155,6 +158,7 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
                 "sha256": v.file.sha256,
                 "data_sha256": v.file.data_sha256,
                 "bytes": v.file.bytes,
+                "nonzeros": v.counted.nonzeros,
                 "accuracy": asdict(v.accuracy),
                 "parity_max_abs": v.parity_max_abs,
                 "load_ms": v.load_ms,
@@ -166,8 +170,10 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
     }
 
 
-def _file_notes(m: Measured) -> list[str]:
-    return list(dict.fromkeys(note for v in m.validations for note in v.file.notes))
+def _file_notes(m: Measured, original: int) -> list[str]:
+    large = [v.file.name for v in m.validations if v.file.format in ENCODED and v.file.bytes >= original]
+    said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
+    return [*dict.fromkeys(note for v in m.validations for note in v.file.notes), *([said] if large else [])]
 
 
 def _difference(pruned: Measured, baseline: Measured | None) -> dict[str, Any] | None:
@@ -179,14 +185,14 @@ def _difference(pruned: Measured, baseline: Measured | None) -> dict[str, Any] |
 
 
 def _layers(f: Findings) -> list[dict[str, Any]]:
-    baseline = f.baseline.validations[0].nonzeros if f.baseline else {}
+    baseline = f.baseline.fullest.nonzeros if f.baseline else {}
     return [
         {
             "name": k.name,
             "op": k.op,
             "shape": list(k.shape),
             "elements": k.elements,
-            "nonzeros": f.pruned.validations[0].nonzeros[k.name],
+            "nonzeros": f.pruned.fullest.nonzeros[k.name],
             "threshold": f.chosen.thresholds.get(k.name),
             "temperature": f.chosen.temperatures.get(k.name),
             "baseline_nonzeros": baseline.get(k.name),
@@ -198,7 +204,7 @@ def _layers(f: Findings) -> list[dict[str, Any]]:
 
 
 def _sizes(f: Findings) -> dict[str, int | None]:
-    counted = f.pruned.validations[0].counted
+    counted = f.pruned.fullest.counted
     others = f.imported.file.bytes - 4 * counted.elements
     p = counted.nonzeros / counted.elements
     entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0

@@ -48,6 +48,25 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
+def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.CaptureFixture[str]):
+    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
+    exported(capsys, finished, "--format", "dense")
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, "--max-drop", 0.9)
+    assert result.code == 0, result.err
+    assert (finished / "model.dense.onnx").is_file()
+    assert "is finished already" in result.err
+    assert exported(capsys, finished, "--format", "sparse").keys() >= {"sparse", "dense"}
+
+
+def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytest.CaptureFixture[str]):
+    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
+    exported(capsys, finished, "--format", "packed", "--format", "dense", "--values", "fp16")
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, "--max-drop", 0.9)
+    assert result.code == 0, result.err
+    assert not (finished / "model.dense.onnx").exists()
+    assert "Removed model.dense.onnx, which was not asked for now" in result.err
+
+
 def test_a_picked_entry_takes_them_too(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -92,6 +92,19 @@ def test_test_images_without_classes_are_left_out(folder: Path, tmp_path: Path) 
     assert any("has no class folders, so no labels, and is left out" in note for note in data.notes)
 
 
+def test_the_way_from_file_to_input_is_told(folder: Path) -> None:
+    grey = TensorInfo("image", "FLOAT", ("N", 1, 4, 5))
+    assert opened(folder, grey).steps == (
+        "decode the file to grey (0.299 R + 0.587 G + 0.114 B), 0 to 255",
+        "resize to 4 × 5 (height × width), bilinear, whatever its shape",
+        "bring the channels from the last axis to the front",
+    )
+    assert opened(folder, crop=0.5).steps[1:3] == (
+        "resize, as it is shaped, until it just covers 12 × 16 (height × width, bilinear)",
+        "cut 6 × 8 out of the middle",
+    )
+
+
 def test_a_class_may_be_called_train(folder: Path) -> None:
     save(folder / "train" / "0.png", picture(0))
     save(folder / "train" / "1.png", picture(1))

@@ -66,6 +66,16 @@ def test_images_are_flattened_for_a_model_that_takes_rows(tmp_path: Path) -> Non
     assert "20 values, the model takes 21" in refusal(tmp_path, model(21)).what
 
 
+def test_the_steps_are_told(tmp_path: Path) -> None:
+    stored(tmp_path, 4, 4, 3)
+    settings = DataSettings(path=tmp_path / "data.npz", layout="NHWC", resize=(2, 2))
+    assert open_data(settings, model(12), 0).steps == (
+        "bring the channels from the last axis to the front",
+        "resize to 2 × 2 (height × width), bilinear",
+        "flatten, row by row",
+    )
+
+
 def test_rows_take_a_mean_per_feature(tmp_path: Path) -> None:
     x = stored(tmp_path, 3)
     np.testing.assert_array_equal(prepared(tmp_path, model(3), mean=(1, 2, 3)), x - np.float32([1, 2, 3]))

@@ -58,6 +58,12 @@ def test_passes_fails_and_fails_on_null(
     assert not judge({}, gate_settings({name: passing}))[0].passed
 
 
+@pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "per_layer_floor"])
+def test_a_limit_of_zero_is_a_limit(report: dict[str, Any], name: str) -> None:
+    (verdict,) = judge(report, gate_settings({name: 0}))
+    assert (verdict.limit, verdict.passed) == (0, name != "max_drop")
+
+
 def test_every_gate_is_tested_and_is_a_setting() -> None:
     assert {case[0] for case in CASES} | {"beat_baseline"} == set(GATES)
     assert set(GateSettings.model_fields) == set(GATES) | {"by", "confidence"}

@@ -23,6 +23,7 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
     report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
     report["data"]["sample_shape"] = [3, 32, 32]
+    report["data"]["preparation"] = ["decode the file to RGB, 0 to 255", "resize to 32 × 32 (height × width), bilinear"]
     report["settings"]["data"] |= {"scale": 0.00392, "resize": [32, 32], "validation_share": 0.1}
     folder.mkdir(exist_ok=True)
     template = report["pruned"]["files"][0]
@@ -107,7 +108,8 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     for words in (
         "- input `image`: float32, `batch × 3 × 32 × 32`",
         "- output `logits`: float32, `batch × 10`",
-        "resize images to 32 × 32",
+        "1. decode the file to RGB, 0 to 255",
+        "2. resize to 32 × 32",
         "`input = (x * 0.00392 - [0.49, 0.48, 0.45]) / [0.25, 0.24, 0.26]`",
         "| top-1 | 91.77 % | 91.32 % |",
         "10000 samples of the test split",
@@ -121,12 +123,18 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     assert "| | packed | sparse |" in page
 
 
-def test_a_centre_crop_is_told_and_repeated():
+def test_classes_are_named_by_number():
+    report = finished_in_memory()
+    report["data"]["class_names"] = ["cat`", "dog"]
+    assert "By number: 0 `cat'`, 1 `dog`." in handoff_text.render(report)
+    report["data"]["class_names"] = [f"n{i}" for i in range(1000)]
+    assert "Their names stand in report.json" in handoff_text.render(report)
+
+
+def test_a_centre_crop_and_what_outputs_are_is_repeated():
     report = finished_in_memory()
     report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
     report["settings"]["train"]["imitate"] = "values"
-    assert "until they just cover 256 × 256" in handoff_text.render(report)
-    assert "cut 224 × 224 out of the middle" in handoff_text.render(report)
     made = tomllib.loads(handoff_text.settings_toml(report))
     assert (made["data"]["crop"], made["train"]["imitate"]) == (0.875, "values")
 

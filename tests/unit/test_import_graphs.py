@@ -7,8 +7,9 @@ import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model import import_model
+from ltp_pipeline.stages.import_model import import_model, read
 from ltp_pipeline.stages.import_model.graph_module import GraphModule
 from ltp_pipeline.stages.import_model.roles import Role
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
@@ -70,6 +71,27 @@ def test_merged_tensors_behind_identity_get_private_statistics() -> None:
 def test_merged_statistics_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(merged_statistics()))
     assert sum(role is Role.STATISTIC for role in result.module.roles.values()) == 2
+
+
+def test_nodes_in_any_order_are_sorted() -> None:
+    model = conv_bn_classifier()
+    expected = [node.name or node.output[0] for node in model.graph.node]
+    nodes = list(model.graph.node)[::-1]
+    mixed = ModelProto()
+    mixed.CopyFrom(model)
+    del mixed.graph.node[:]
+    mixed.graph.node.extend(nodes)
+    found = read(mixed)
+    assert [node.name or node.output[0] for node in found.proto.graph.node] == expected
+    assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
+
+
+def test_nodes_in_a_circle_are_refused() -> None:
+    g = Graph()
+    g.add("Add", "x", "b", outputs=["a"])
+    g.add("Relu", "a", outputs=["b"])
+    with pytest.raises(InputError, match="not valid ONNX"):
+        read(g.model({"x": ("N", 6)}, ["b"]))
 
 
 def test_a_shared_weight_is_one_kernel() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ltp_pipeline.config import KernelSettings
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import imported
 from tests.support.victims import VICTIMS
@@ -31,6 +31,17 @@ def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
     g.add("MatMul", rows, "table", outputs=["y"])
     (kernel,) = find_kernels(g.model({}, ["y"]).graph, KernelSettings())
     assert kernel.reason == "also read by Gather 'lookup'"
+
+
+def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
+    g = Graph()
+    rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
+    g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
+    graph = g.model({}, ["y"]).graph
+    told = elsewhere(graph, find_kernels(graph, KernelSettings()))
+    assert told == "kernels hold 4.8% of the weights; 600 of Gather are trained, but not pruned"
+    graph = conv_bn_classifier().graph
+    assert elsewhere(graph, find_kernels(graph, KernelSettings())) is None
 
 
 def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:

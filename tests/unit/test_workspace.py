@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.workspace import Workspace, check_writable
 
 
 def opened(folder: Path, **identity: object) -> Workspace:
@@ -101,8 +101,12 @@ def test_a_damaged_trail_is_named(tmp_path: Path):
         trail.read(workspace)
 
 
-def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
-    from ltp_pipeline.workspace import check_writable
+def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(InputError, match="is a file"):
+        check_writable(tmp_path / "model.onnx")
 
+
+def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
     with pytest.raises(InputError, match="cannot be written"):
         check_writable(tmp_path / ("x" * 300))
