@@ -19,6 +19,7 @@ from ltp_pipeline.stages.metric import Metric
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import Workspace
 
+FEW_STEPS = 100
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
@@ -80,15 +81,18 @@ def warn(training: Training, accuracy: float) -> None:
 
 
 def doubts(training: Training, accuracy: float) -> list[str]:
-    """What speaks against the preprocessing: an original that hardly beats naming the commonest class always."""
+    """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
+    notes = []
     labels = training.data.val.labels
-    if labels is None:
-        return []
-    chance = np.bincount(labels).max() / len(labels)
-    if accuracy >= chance + 0.1 * (1 - chance):
-        return []
-    said = f"the original is right on only {accuracy:.1%} of the validation split"
-    return [f"{said}: check scale, mean, std and layout in [data]"]
+    chance = 1.0 if labels is None else np.bincount(labels).max() / len(labels)
+    if labels is not None and accuracy < chance + 0.1 * (1 - chance):
+        said = f"the original is right on only {accuracy:.1%} of the validation split"
+        notes.append(f"{said}: check scale, mean, std and layout in [data]")
+    settings = training.settings
+    steps = settings.epochs * max(len(training.data.train) // settings.batch_size, 1)
+    if steps < FEW_STEPS:
+        notes.append(f"thresholds are learned in only {steps} steps: more epochs or smaller batches would lose less")
+    return notes
 
 
 def about_metric(training: Training) -> list[str]:
