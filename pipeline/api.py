@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline.config import Settings, load_settings
-from ltp_pipeline.gates import Verdict, check_files, gate_settings, judge, read_report
+from ltp_pipeline.config import Settings, completed, load_settings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates import Verdict, check_files, gate_settings, judge, or_own, read_report
 from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.runner import Outcome
 from ltp_pipeline.runner import run as run_stages
@@ -27,7 +28,9 @@ def run(
 ) -> Outcome:
     """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`)."""
     model = Path(model)
-    settings = settings or load_settings(model, options=options)
+    if settings is not None and options:
+        raise InputError("both settings and options are given", "put the options into the settings")
+    settings = load_settings(model, options=options) if settings is None else completed(settings)
     folder = Path(out) if out is not None else default_out(model)
     return run_stages(model, settings, folder, progress or SilentReporter(), fresh)
 
@@ -38,10 +41,13 @@ def default_out(model: Path) -> Path:
 
 
 def gate(report: Path | str | Mapping[str, Any], **limits: Any) -> list[Verdict]:
-    """Judge a report, or the report.json at a path; files that lie beside it are hashed again."""
+    """Judge a report, or the report.json at a path; files that lie beside it are hashed again.
+
+    Without limits, those that the run itself was judged by hold.
+    """
     gates = gate_settings(limits)
     if isinstance(report, Mapping):
-        return judge(report, gates)
+        return judge(report, or_own(report, gates))
     path = Path(report)
     content = read_report(path)
-    return [*judge(content, gates), *check_files(content, path.parent)]
+    return [*judge(content, or_own(content, gates)), *check_files(content, path.parent)]

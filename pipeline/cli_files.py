@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -47,10 +48,15 @@ def validate(
     quiet: opt.Quiet = False,
 ) -> None:
     """Measure a file in onnxruntime on the test split."""
-    from ltp_pipeline.config import load_settings
+    from ltp_pipeline.config import CONFIG_NAME, load_settings
     from ltp_pipeline.stages.validate import validate as measure
+    from ltp_pipeline.workspace import MANIFEST, Workspace
 
     settings = load_settings(model, config, options={"data": {"path": data}})
+    if config is None and not (model.parent / CONFIG_NAME).is_file() and (model.parent / MANIFEST).is_file():
+        _, of_run = Workspace(model.parent).inputs()  # a file in its own run: prepared as it was there
+        path = settings.data.path or of_run.data.path
+        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
     train = settings.train
     found = measure(model, settings.data, against=against, seed=train.seed, provider=provider, imitate=train.imitate)
     if as_json:
@@ -146,10 +152,16 @@ def unpack(
 def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
     """Render report.md and report.html of a finished run again."""
     from ltp_pipeline.gates import read_report
-    from ltp_pipeline.stages.report import render
-    from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, Workspace
+    from ltp_pipeline.stages import handoff
+    from ltp_pipeline.stages.report import list_hashes, render
+    from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS, Workspace
 
-    render(read_report(folder / REPORT_JSON), Workspace(folder))
+    content = read_report(folder / REPORT_JSON)
+    render(content, Workspace(folder))
+    if (folder / SUMS).is_file():
+        list_hashes(content, Workspace(folder))
+    if (folder / handoff.FOLDER).is_dir():
+        handoff.run(content, folder, folder / handoff.FOLDER)
     _print_path(folder / REPORT_HTML, as_json, quiet)
 
 
@@ -170,25 +182,24 @@ def gate(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Judge a report; exit 7 when a gate fails."""
+    """Judge a report, by the limits given or else those of its run; exit 7 when a gate fails."""
     limits = opt.gates_of(locals())
     from ltp_pipeline.ci import junit as as_junit
     from ltp_pipeline.config import load_settings
     from ltp_pipeline.files import write_text
-    from ltp_pipeline.gates import check_files, judge, read_report
+    from ltp_pipeline.gates import check_files, judge, or_own, read_report, verdict_of
 
     content = read_report(path)
-    gates = load_settings(None, config, options={"gates": limits}).gates
+    gates = or_own(content, load_settings(None, config, options={"gates": limits}).gates)
     judged = judge(content, gates)
     verdicts = [*judged, *check_files(content, path.parent)]
     if not judged:
         typer.echo("note: no gate was given; only the hashes of files beside the report are checked", err=True)
-        if content.get("verdict") == "failed":
-            typer.echo("note: the gates of the run itself failed, as the report says", err=True)
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     _print_verdicts(verdicts, as_json, quiet)
-    _tell_github(content, verdicts)
+    now = {"gates": [asdict(v) for v in verdicts], "verdict": verdict_of(verdicts)}
+    _tell_github({**content, **now}, verdicts)
     _stop_if_failed(verdicts)
 
 
@@ -209,9 +220,11 @@ def compare(
     if as_json:
         print_json(asdict(found))
     elif not quiet:
-        for line in (*(change.line for change in found.changes), *found.notes):
-            typer.echo(line)
+        for change in found.changes:
+            typer.echo(change.line)
         _print_verdicts(found.verdicts, as_json, quiet)
+    for note in found.notes:  # also for those who look at nothing but the verdict
+        typer.echo(f"note: {note}", err=True)
     _stop_if_failed(found.verdicts)
 
 
@@ -225,13 +238,16 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
         from ltp_pipeline.display import show_outcome
 
         show_outcome(outcome, shown_in)
+    if outcome.report.get("budget_missed"):
+        typer.echo(f"warning: {outcome.report['budget_missed']}", err=True)
     _tell_github(outcome.report, outcome.verdicts)
     _stop_if_failed(outcome.verdicts)
 
 
 def print_json(value: Any) -> None:
     """Print for machines."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"  # then only ASCII is sure to arrive
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=plain))
 
 
 def _print_path(path: Path, as_json: bool, quiet: bool) -> None:

@@ -45,7 +45,7 @@ def compare(
     """Compare two reports; limits are the largest loss of top-1, and of compression and size as a share of the old."""
     limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
     for name, limit in limits.items():
-        if limit is not None and not (-1 <= limit <= 1 or (name == "max_growth" and limit > 1)):
+        if limit is not None and not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
             raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
     changes = {name: _change(name, _measure(old, name), _measure(new, name)) for name in MORE_IS_BETTER}
     losses = {

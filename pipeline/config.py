@@ -19,6 +19,8 @@ Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there a
 
 
 def _no_percent(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted, not true or false")
     if isinstance(value, int | float) and abs(value) > 1:
         raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
     return value
@@ -219,6 +221,11 @@ def load_settings(
         settings = Settings.model_validate(merged)
     except ValidationError as error:
         raise InputError(*_complaint(error)) from None
+    return completed(settings)
+
+
+def completed(settings: Settings) -> Settings:
+    """With the budget that holds where nothing is asked for; one beside λ is refused."""
     if settings.method.lambda_ is not None:
         if settings.budget != BudgetSettings():
             raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 def show_outcome(outcome: Outcome, folder: Path) -> None:
     """The result beside the baseline, the files, and where to read more."""
     report = outcome.report
-    console = Console()
+    console = _console()
     table = Table(box=None, pad_edge=False)
     for title in ("", "original", "LTP", "global magnitude"):
         table.add_column(title, justify="left" if not title else "right")
     pruned, baseline = report["pruned"], report["baseline"]
-    table.add_row(report["metric"], *(_percent(x) for x in (report["original"], pruned, baseline)))
+    table.add_row(report.get("metric", "top-1"), *(_percent(x) for x in (report["original"], pruned, baseline)))
     table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
     table.add_row("compression", "1×", *(f"{x['compression']:.2f}×" if x else "" for x in (pruned, baseline)))
     table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
@@ -44,13 +45,18 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     print(str(folder / outcome.folder / REPORT_HTML))
 
 
+def _console() -> Console:
+    """As wide as the terminal; where there is none, nothing is cut off."""
+    return Console() if sys.stdout.isatty() else Console(width=1000)
+
+
 def _percent(part: Mapping[str, Any] | None) -> str:
     return f"{part['accuracy']['top1']:.2%}" if part else ""
 
 
 def show_model(found: Mapping[str, Any]) -> None:
     """What `inspect` found."""
-    console = Console()
+    console = _console()
     made = f"opset {found['opset']}, by {found['producer'] or 'an unnamed producer'}"
     kept = f", {found['format']} format" if found["format"] else ""
     print(f"{found['path']}: {found['bytes']:,} bytes, {made}{kept}")

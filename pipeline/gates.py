@@ -6,6 +6,7 @@ A gate is a field of `GateSettings` and a function in `GATES`. A value that is m
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +41,11 @@ class Verdict:
     def line(self) -> str:
         """Name, limit and value in one line."""
         if isinstance(self.limit, str):  # a hash, which tells nobody anything
-            return f"{self.name}: {self.detail}"
-        detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.name}: limit {_show(self.limit)}, value {_show(self.value)}{detail}"
+            said = f"{self.name}: {self.detail}"
+        else:
+            detail = f" ({self.detail})" if self.detail else ""
+            said = f"{self.name}: limit {_show(self.limit)}, value {_show(self.value)}{detail}"
+        return "".join(c if c.isprintable() else "?" for c in said)  # names of layers and files may hold anything
 
 
 def gate_settings(options: Mapping[str, Any]) -> GateSettings:
@@ -59,6 +62,23 @@ def judge(report: Mapping[str, Any], gates: GateSettings) -> list[Verdict]:
     """Judge every gate that was asked for, in the order of GATES."""
     asked = [name for name in GATES if getattr(gates, name) is not None and getattr(gates, name) is not False]
     return [GATES[name](report, gates) for name in asked]
+
+
+def or_own(report: Mapping[str, Any], gates: GateSettings) -> GateSettings:
+    """The limits given; where there are none, those that the run itself was judged by."""
+    own = _get(report, "settings", "gates")
+    if judge({}, gates) or not isinstance(own, Mapping):
+        return gates
+    given = {name: value for name, value in gates if value is not None and value is not False}
+    try:
+        return gate_settings({**own, **given})
+    except InputError:
+        return gates
+
+
+def verdict_of(verdicts: Sequence[Verdict]) -> str:
+    """All verdicts in one word."""
+    return "not-gated" if not verdicts else "passed" if all(v.passed for v in verdicts) else "failed"
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -132,7 +152,7 @@ def _beat_baseline(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
     value = None if pruned is None or other is None else pruned - other
     interval = _interval(_get(report, "difference", "interval"), gates.confidence)
     why = str(_get(report, "baseline_reason") or "the report has no accuracy of the baseline")
-    limit = gates.by or 2 * ROUNDING  # without `by`, equal is not better
+    limit = 2 * ROUNDING if gates.by is None else gates.by  # without `by`, equal is not better
     verdict = _judge("beat_baseline", limit, value, interval=interval, confidence=gates.confidence, why=why)
     metric = report.get("metric", "top-1")
     shown = (
@@ -153,8 +173,10 @@ def _max_latency_ratio(report: Mapping[str, Any], gates: GateSettings) -> Verdic
     for file in _files(report, "pruned"):
         original = _number(file, "original_latency_ms") or _number(report, "original", "latency_ms")
         latency = _number(file, "latency_ms")
-        if original and latency is not None:
-            ratios.append((latency / original, file))
+        if not original or latency is None:
+            why = f"no latency measured of {_get(file, 'path')}"
+            return _judge("max_latency_ratio", gates.max_latency_ratio, None, True, why=why)
+        ratios.append((latency / original, file))
     value, slowest = max(ratios, key=lambda pair: pair[0], default=(None, {}))
     detail = f"slowest file: {_get(slowest, 'path')}"
     return _judge("max_latency_ratio", gates.max_latency_ratio, value, True, why="no latencies measured", detail=detail)
@@ -263,10 +285,10 @@ def _named_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _beside(folder: Path, name: str) -> Path | None:
-    """The file of that name in the report's folder or below; a report may not point elsewhere."""
+    """The file of that name in the report's folder or below, or what a link there leads to; no name leads elsewhere."""
     folder = folder.resolve()
-    path = (folder / name).resolve()
-    return path if path.is_relative_to(folder) and path.is_file() else None
+    path = Path(os.path.normpath(folder / name))
+    return path if path.is_relative_to(folder) and "\0" not in name and path.is_file() else None
 
 
 def _refuse_constant(name: str) -> float:

@@ -215,6 +215,7 @@ class Report(Part):
     difference: Difference | None = None
     data: Data | None = None
     notes: list[str] = []
+    budget_missed: Annotated[str | None, Field(description="why the network is outside its accuracy budget")] = None
     histograms: list[Histogram] = []
     scatter: Scatter | None = None
     sizes: dict[str, Whole | None] = {}

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline import exporters, preparation, ranks
-from ltp_pipeline.config import ExportSettings, GateSettings, Settings, check_reachable, load_settings
+from ltp_pipeline.config import ExportSettings, Settings, check_reachable, load_settings
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.files import hashes, sha256_of
-from ltp_pipeline.gates import Verdict, judge, read_report
+from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, PrunedModel, TrailEntry
+from ltp_pipeline.records import LearnedThresholds, ModelFile, Original
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training
-from ltp_pipeline.workspace import REPORT_JSON, Workspace, check_writable
+from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace, check_writable
 
 if TYPE_CHECKING:
     from ltp_pipeline.records import Array
 
-    Finish = Callable[[Original], tuple[TrailEntry, PrunedModel, list[str]]]
+    Finish = Callable[[Original], choose.Chosen]
 
 BASELINE_FOLDER = "baseline"
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
@@ -75,13 +75,12 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     done = workspace.done("report") if going_on else None
     enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
     finished = enough and _is_whole(workspace)
-    if done is not None and finished:  # with what `export` has added since
-        settings = settings.model_copy(update={"export": ExportSettings.model_validate(done["export"])})
-    workspace.remember_inputs(model, settings)
+    had = ExportSettings.model_validate(done["export"]) if done and finished else settings.export  # `export` may add
+    workspace.remember_inputs(model, settings.model_copy(update={"export": had}))
     ranks.from_leader(float(finished), training.device)
     if finished:
         progress.say(f"{workspace.root} is finished already; the gates are judged again")
-        return judged(read_report(workspace.path(REPORT_JSON)), settings.gates, workspace)
+        return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
     accuracy = training.accuracy(training.data.val)
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
@@ -97,7 +96,7 @@ def _help(training: Training, settings: Settings) -> None:
     accuracy = training.accuracy(training.data.val)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)
-    _, tuned, _ = choose.run(learned, training, settings.train.finetune_epochs, least)
+    tuned = choose.run(learned, training, settings.train.finetune_epochs, least).tuned
     if settings.baseline.enabled:
         baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
 
@@ -112,17 +111,19 @@ def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace
     for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
         for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
             workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = judged(content, settings.gates, workspace)
+    outcome = judged(content, settings, workspace)
     workspace.mark_done("report", _asked(settings))
     return outcome
 
 
-def judged(content: dict[str, Any], gates: GateSettings, workspace: Workspace) -> Outcome:
-    """Judge the gates, put the verdict into the report and write it."""
-    verdicts = judge(content, gates)
-    passed = all(v.passed for v in verdicts)
+def judged(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+    """Judge the gates by the files asked for, put the verdict into the report and write it."""
+    gates, export = settings.gates, settings.export
+    asked = {*export.formats, *(f"deploy-{name}" for name in export.formats if export.deploy)}
+    files = [file for file in content["pruned"]["files"] if file["format"] in asked]
+    verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
     content["gates"] = [asdict(v) for v in verdicts]
-    content["verdict"] = "not-gated" if not verdicts else "passed" if passed else "failed"
+    content["verdict"] = verdict_of(verdicts)
     content["settings"]["gates"] = gates.model_dump(mode="json")
     report.write(content, workspace)
     handoff.run(content, workspace.root, workspace.root / handoff.FOLDER)
@@ -185,9 +186,10 @@ def pick(
     identity = preparation.identity(file, training.data, settings)
     parent.require_same(identity)
 
-    def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
+    def finished(original: Original) -> choose.Chosen:
         del original
-        return entry, choose.finish(entry, training, settings.train.finetune_epochs), [f"entry {number} of the trail"]
+        tuned = choose.finish(entry, training, settings.train.finetune_epochs)
+        return choose.Chosen(entry, tuned, [f"entry {number} of the trail"])
 
     with workspace.held():
         if workspace.open({**identity, "entry": number}):
@@ -201,7 +203,7 @@ def _train_and_prove(training: Training, settings: Settings, accuracy: float) ->
     with _timed(workspace, "learn"):
         learned = learn_thresholds.run(training.imported, training, settings, accuracy)
 
-    def finished(original: Original) -> tuple[TrailEntry, PrunedModel, list[str]]:
+    def finished(original: Original) -> choose.Chosen:
         least = _least(settings, original.validation_accuracy, training)
         return choose.run(learned, training, settings.train.finetune_epochs, least)
 
@@ -214,7 +216,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
     with _timed(workspace, "original"):
         original, session, judge_files = validate.measure_original(training)
     with _timed(workspace, "finetune"):
-        entry, tuned, told = finished(original)
+        entry, tuned, told, missed = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
     pictures = picture_weights(imported, before, export.live_arrays(imported), entry.thresholds)
     shown = data.test.read(_first(PROOF_SAMPLES, len(data.test)))
@@ -247,15 +249,20 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
             *told,
             *met_broken(data),
         ],
+        budget_missed=missed,
     )
     return build(findings)
 
 
 def _is_whole(workspace: Workspace) -> bool:
     """Whether the report and every file it names are there, unchanged."""
-    if not workspace.path(REPORT_JSON).is_file():
+    report, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
+    try:
+        content = read_report(report)
+    except InputError:
         return False
-    content = read_report(workspace.path(REPORT_JSON))
+    if not sums.is_file() or sha256_of(report) not in sums.read_text(encoding="utf-8", errors="replace"):
+        return False
     files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
     paths = [(workspace.path(name), digest) for f in files for name, digest in hashes(f).items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)

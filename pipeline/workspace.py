@@ -76,10 +76,12 @@ class Workspace:
             if fcntl is not None:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
+                except BlockingIOError:
                     raise InputError(
                         f"another process is at work in {self.root}", "wait for it, or give another --out"
                     ) from None
+                except OSError:
+                    pass  # a file system without locks, as some on a network
             yield
 
     def open(self, identity: Mapping[str, Any], fresh: bool = False) -> bool:

@@ -5,7 +5,7 @@ Choosing looks only at the validation split.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import LearnedThresholds, PrunedModel, TrailEntry
@@ -18,27 +18,34 @@ ROUNDING = 1e-9  # what is exactly at the limit is within it
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
 
-def run(
-    learned: LearnedThresholds, training: Training, epochs: int, least: float | None
-) -> tuple[TrailEntry, PrunedModel, list[str]]:
-    """Prune and fine-tune; `least` is the lowest accuracy that will do. Also says what was tried."""
+class Chosen(NamedTuple):
+    """The entry, the network made of it, what was tried on the way, and why it is outside the budget if it is."""
+
+    entry: TrailEntry
+    tuned: PrunedModel
+    notes: list[str]
+    missed: str | None = None
+
+
+def run(learned: LearnedThresholds, training: Training, epochs: int, least: float | None) -> Chosen:
+    """Prune and fine-tune; `least` is the lowest accuracy that will do."""
     if least is None:
-        return learned.trail[-1], finish(learned.trail[-1], training, epochs), []
+        return Chosen(learned.trail[-1], finish(learned.trail[-1], training, epochs), [])
     least -= ROUNDING
     entries = sorted(learned.trail, key=lambda e: e.compression)
     tried = _search(entries, training, epochs, least)
     held = [e for e, accuracy in tried.items() if accuracy >= least]
     notes = [f"tried {e.compression:.1f}×: {a:.2%} on the validation split, fine-tuned" for e, a in tried.items()]
+    missed = None
     if held:
         best = max(held, key=lambda e: e.compression)
     else:
         best = max(tried, key=lambda e: tried[e])
-        notes.append(
+        missed = (
             f"no network of the trail reached {least:.2%} within {len(tried)} attempts; the closest is reported: "
             "give a larger accuracy budget, more epochs or a lower learning rate"
         )
-        training.workspace.progress.say(notes[-1])
-    return best, finish(best, training, epochs), notes
+    return Chosen(best, finish(best, training, epochs), [*notes, *([missed] if missed else [])], missed)
 
 
 def finish(entry: TrailEntry, training: Training, epochs: int) -> PrunedModel:

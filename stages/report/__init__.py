@@ -13,6 +13,11 @@ def write(report: Mapping[str, Any], workspace: Workspace) -> None:
     check(report)
     write_json(workspace.path(REPORT_JSON), report)
     render(report, workspace)
+    list_hashes(report, workspace)
+
+
+def list_hashes(report: Mapping[str, Any], workspace: Workspace) -> None:
+    """Write the list that `sha256sum -c` takes."""
     proven = [f for part in ("pruned", "baseline") for f in (report[part] or {}).get("files", ())]
     sums = {name: digest for file in proven for name, digest in hashes(file).items()}
     sums |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}

@@ -43,6 +43,7 @@ class Findings:
     metric: str
     timings: Mapping[str, float]
     notes: Sequence[str]
+    budget_missed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def build(f: Findings) -> dict[str, Any]:
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
         "notes": [*f.imported.notes, *f.notes, *_file_notes(f.pruned, model.bytes)],
+        "budget_missed": f.budget_missed,
         "settings": f.settings.model_dump(mode="json", by_alias=True),
         "environment": _environment(f),
         "timings": {stage: round(seconds, 3) for stage, seconds in f.timings.items()},

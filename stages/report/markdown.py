@@ -60,7 +60,7 @@ def _comparison(report: Mapping[str, Any]) -> str:
         ("compression", "1×", *(text.times(get(x, "compression")) for x in (pruned, baseline))),
         ("sparsity", text.NOTHING, *(text.percent(get(x, "sparsity"), 1) for x in (pruned, baseline))),
     ]
-    formats = list(dict.fromkeys(f["format"] for x in (pruned, baseline) for f in get(x, "files") or []))
+    formats = list(dict.fromkeys(str(f.get("format")) for x in (pruned, baseline) for f in get(x, "files") or []))
     for index, name in enumerate(formats):
         first = text.size(get(original, "bytes")) if index == 0 else ""
         rows.append((f"file, {escape(name)}", first, _bytes(pruned, name), _bytes(baseline, name)))
@@ -104,9 +104,9 @@ def _extremes(report: Mapping[str, Any]) -> str:
 
 
 def _named(layers: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{code(x['name'])} ({text.percent(text.kept(x), 1)} kept)" for x in layers)
+    return ", ".join(f"{code(x.get('name'))} ({text.percent(text.kept(x), 1)} kept)" for x in layers)
 
 
 def _files(report: Mapping[str, Any]) -> str:
-    files = [f["path"] for part in ("pruned", "baseline") for f in get(report, part, "files") or []]
+    files = [f.get("path") for part in ("pruned", "baseline") for f in get(report, part, "files") or []]
     return f"Files: {', '.join(code(path) for path in files)}." if files else ""

@@ -104,7 +104,7 @@ def headline(report: Mapping[str, Any]) -> str:
     compression, drop = get(report, "pruned", "compression"), number(get(report, "pruned", "drop"))
     if number(compression) is None or drop is None:
         return "The pruned network was not measured completely."
-    change = "loses" if drop > 0 else "gains"
+    change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
     what = "agreement with the original" if metric(report) == "agreement" else "top-1 accuracy"
     sentence = f"{times(compression)} fewer weights; {what} {change} {points(abs(drop))}"
     if spread := interval(get(report, "pruned", "drop_interval")):

@@ -1,6 +1,7 @@
 """Every wrong input ends in the right exit code and two lines, writes nothing under a final name, touches no model."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -253,7 +254,7 @@ def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options:
 
 
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):
-    result = attempt(capsys, example, "--lr", 1e12, "--epochs", 1)
+    result = attempt(capsys, example, "--lr", 1e12, "--epochs", 12)
     refused(result, 5, "not finite", "step")
 
 
@@ -264,3 +265,6 @@ def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoc
     )  # fmt: skip
     assert "Note: the budget may be out of reach" in result.err
     assert result.err.index("out of reach") < result.err.index("fine-tuned:")
+    missed = json.loads((example / "run" / "report.json").read_text())["budget_missed"]
+    assert "no network of the trail reached" in missed
+    assert f"warning: {missed}" in result.err

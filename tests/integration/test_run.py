@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +173,53 @@ def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.Cap
     before = [(finished / "run" / n).read_bytes() for n in names]
     assert invoke(capsys, "report", finished / "run").code == 0
     assert [(finished / "run" / n).read_bytes() for n in names] == before
+
+
+def test_the_summary_of_a_job_shows_what_gate_just_judged(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-accuracy", 1)
+    assert result.code == 7
+    assert "❌ failed" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+
+
+def test_gate_without_limits_judges_by_those_of_the_run(finished: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "gate", finished / "run" / "report.json")
+    assert result.code == 0
+    assert "passed  max_drop: limit 0.5" in result.out
+
+
+def test_validate_of_a_file_in_its_run_prepares_as_the_run_did(finished: Path, capsys: pytest.CaptureFixture[str]):
+    sparse = finished / "run" / "model.sparse.onnx"
+    result = invoke(capsys, "validate", sparse, "--data", finished / "digits.npz", "--json")
+    assert json.loads(result.out)["accuracy"] == report_of(finished)["pruned"]["accuracy"]
+
+
+def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    run = tmp_path / "run"
+    shutil.copytree(finished / "run", run)
+    (run / "log.jsonl").write_text("")
+    assert invoke(capsys, "report", run).code == 0
+    for folder in (run, run / "handoff"):
+        assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
+
+
+@pytest.mark.parametrize("content", [b"{", None])
+def test_a_report_that_was_changed_by_hand_is_made_again(
+    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None
+):
+    run, report = tmp_path / "run", tmp_path / "run" / "report.json"
+    shutil.copytree(finished / "run", run)
+    before = report_of(finished)["pruned"]["drop"]
+    changed = json.loads(report.read_text())
+    changed["pruned"]["drop"] = -0.5
+    report.write_bytes(json.dumps(changed).encode() if content is None else content)
+    formats = ("--export", "sparse", "--export", "packed", "--export", "dense")
+    options = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.5, *formats)
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", run, *options)
+    assert result.code == 0, result.err
+    assert json.loads(report.read_text())["pruned"]["drop"] == before
 
 
 def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import typer
 
+import ltp_pipeline
 from ltp_pipeline.cli import app
-from ltp_pipeline.config import Settings
+from ltp_pipeline.config import Settings, completed
+from ltp_pipeline.errors import InputError
 from tests.support.cli import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,12 @@ def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
 
     section, key, value = _assignment(text)
     assert (f"{section}.{key}", value) == (text.split("=")[0], expected)
+
+
+def test_settings_from_python_get_the_default_budget_and_no_options_beside_them():
+    assert completed(Settings()).budget.accuracy_budget == 0.01
+    with pytest.raises(InputError, match="both settings and options"):
+        ltp_pipeline.run("model.onnx", Settings(), train={"epochs": 1})
 
 
 def test_set_without_a_section_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):

@@ -10,7 +10,7 @@ import pytest
 from ltp_pipeline.ci import append_step_summary
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import GATES, Verdict, gate_settings, github_lines, judge, junit, wilson
+from ltp_pipeline.gates import GATES, Verdict, gate_settings, github_lines, judge, junit, or_own, wilson
 from tests.support.sample_report import sample
 
 # name, limit that passes, limit that fails, where the value comes from
@@ -86,6 +86,12 @@ def test_beat_baseline(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("by", "passed"), [(0.0, True), (0.0091, True), (0.0092, False)])
 def test_beat_baseline_by_points(report: dict[str, Any], by: float, passed: bool) -> None:
     assert judge(report, gate_settings({"beat_baseline": True, "by": by}))[0].passed is passed
+
+
+def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any]) -> None:
+    report["baseline"]["accuracy"]["top1"] = report["pruned"]["accuracy"]["top1"]
+    assert judge(report, gate_settings({"beat_baseline": True, "by": 0.0}))[0].passed
+    assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
 
 def test_binary_rounding_decides_nothing(report: dict[str, Any]) -> None:
@@ -165,6 +171,30 @@ def test_limits_that_just_fit_together() -> None:
     gate_settings({"min_sparsity": 0.9, "per_layer_floor": 0.1})
 
 
+def test_a_file_without_latency_fails_the_latency_gate(report: dict[str, Any]) -> None:
+    report["pruned"]["files"][0]["latency_ms"] = None
+    (verdict,) = judge(report, gate_settings({"max_latency_ratio": 5}))
+    assert (verdict.passed, verdict.value) == (False, None)
+
+
+def test_without_limits_those_of_the_run_hold(report: dict[str, Any]) -> None:
+    report["settings"]["gates"] = {"max_drop": 0.0, "beat_baseline": False, "confidence": None}
+    assert or_own(report, GateSettings()).max_drop == 0.0
+    assert or_own(report, GateSettings(confidence=0.9)) == GateSettings(max_drop=0.0, confidence=0.9)
+    assert or_own(report, GateSettings(min_sparsity=0.0)) == GateSettings(min_sparsity=0.0)
+    report["settings"]["gates"] = {"max_drop": "much"}
+    assert or_own(report, GateSettings()) == GateSettings()
+
+
+def test_a_name_cannot_start_a_line_of_its_own() -> None:
+    assert "\n" not in Verdict("file a\n::stop-commands::x", "00", None, False, "changed").line
+
+
+def test_true_is_no_limit() -> None:
+    with pytest.raises(InputError, match="not true or false"):
+        gate_settings({"min_accuracy": False})
+
+
 def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
     verdicts = [
         *judge(report, gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
@@ -183,8 +213,8 @@ def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
 
 
 def test_github_annotations_are_escaped() -> None:
-    lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %\nnext"), Verdict("fine", 1.0, 2.0, True)])
-    assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25%0Anext)"]
+    lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), Verdict("fine", 1.0, 2.0, True)])
+    assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25, a?line)"]
 
 
 def test_step_summary_is_appended(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_other_conditions_are_noted() -> None:
     assert "10000 before, 200 now" in notes
 
 
+@pytest.mark.parametrize("limit", ["max_drop", "max_compression_loss"])
+def test_a_limit_that_nothing_can_pass_is_refused(limit: str) -> None:
+    with pytest.raises(InputError, match="is no fraction"):
+        compare(sample()[0], sample()[0], **{limit: 1.0})
+
+
 def test_percent_instead_of_fraction_is_refused() -> None:
     with pytest.raises(InputError, match="no fraction"):
         compare(sample()[0], worse(), max_drop=5)

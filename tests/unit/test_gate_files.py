@@ -109,6 +109,24 @@ def test_original_beside_the_report_counts(run: tuple[dict[str, Any], Path]) -> 
     assert not check_files(report, folder)[0].passed
 
 
+def test_what_a_link_leads_to_is_hashed(run: tuple[dict[str, Any], Path], tmp_path_factory: Any) -> None:
+    report, folder = run
+    cached = tmp_path_factory.mktemp("cache") / "model"
+    cached.write_text("another model", encoding="utf-8")
+    (folder / "model.sparse.onnx").unlink()
+    (folder / "model.sparse.onnx").symlink_to(cached)
+    assert [v.passed for v in check_files(report, folder)] == [False, True]
+
+
+def test_no_name_leads_out_of_the_working_directory(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    report, folder = run
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    for file, name in zip(report["pruned"]["files"], ("../model.sparse.onnx", "a\0b"), strict=True):
+        file["path"] = name
+    assert check_files(report, Path()) == []
+
+
 def test_files_elsewhere_are_not_looked_at(run: tuple[dict[str, Any], Path], tmp_path_factory: Any) -> None:
     report, folder = run
     other = tmp_path_factory.mktemp("other") / "secret"

@@ -44,6 +44,13 @@ def test_a_classifier(saved, capsys) -> None:
         assert part in shown
 
 
+def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> None:
+    found = inspect(saved(conv_bn_classifier(8)))
+    found["kernels"][0]["name"] = "features/" * 30 + "conv"
+    show_model(found)
+    assert found["kernels"][0]["name"] in capsys.readouterr().out
+
+
 def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model))["kernels"]
