@@ -17,7 +17,8 @@ import platform
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -36,6 +37,7 @@ from ltp_pipeline.stages import allocation
 
 SIZE, BATCH, SEED = 224, 32, 0
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+Times = Mapping[tuple[str, str], list[float]]  # by kind of crop and way of decoding
 INPUT = TensorInfo("image", "FLOAT", ("N", 3, SIZE, SIZE))
 
 
@@ -50,20 +52,22 @@ def main() -> None:
     images.KEEP_BYTES = 0  # as for a folder that does not fit in memory
     with tempfile.TemporaryDirectory() as scratch:
         write(Path(scratch), 384)
-        results = measure(Path(scratch), options.workers, 4 if options.quick else 20)
+        rows = measure(Path(scratch), options.workers, 4 if options.quick else 20)
     report = {
-        "command": "python -m benchmarks.decoding",
+        "command": "python -m benchmarks.decoding --json",
         "seed": SEED,
-        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "versions": {"pillow": PIL.__version__, "numpy": np.__version__},
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version(), "pillow": PIL.__version__, "numpy": np.__version__},
         "load_average_after": os.getloadavg()[0],
         "workers": options.workers,
-        "results": results,
+        "rows": rows,
     }
-    print(json.dumps(report, indent=2) if options.json else "")
-    for name, found in results.items():
-        parts = ", ".join(f"{key} {value:.2f}" for key, value in found["ratios"].items() if value is not None)
-        print(f"{name} / plain Pillow in one process, {options.workers} workers: {parts}")
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    for row in rows:
+        ratios = ", ".join(f"{key} {value:.2f}" for key, value in row["ratios"].items())
+        print(f"{row['kind']}: {row['way']} / plain Pillow in one process, {options.workers} workers: {ratios}")
 
 
 def write(folder: Path, count: int) -> None:
@@ -80,14 +84,12 @@ def write(folder: Path, count: int) -> None:
     (folder / "val").symlink_to("train")
 
 
-def measure(folder: Path, workers: int, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
     """Time every way in turns."""
     files = sorted((folder / "train").rglob("*.jpg"))
     settings = {"path": folder, "scale": 1 / 255, "mean": MEAN, "std": STD, "crop": 0.875, "augment": True}
     opened = {n: open_data(DataSettings(**settings, workers=n), INPUT, SEED) for n in (0, workers)}
-    walls: dict[str, list[float]] = {}
-    cpus: dict[str, list[float]] = {}
-    shares: dict[str, list[float]] = {}
+    walls, cpus, shares = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         for r in range(rounds + 1):
             for kind, seed in (("evaluation", None), ("training", r)):
@@ -97,35 +99,41 @@ def measure(folder: Path, workers: int, rounds: int) -> dict[str, Any]:
                     "threads": partial(ours, opened[0], seed),
                     "bound": partial(bound, pool, workers, files, seed),
                 }
-                for name, way in ways.items():
+                for way, run in ways.items():
                     begun, used, before = time.perf_counter(), cpu_seconds(), children()
-                    count = way()
+                    count = run()
                     taken = time.perf_counter() - begun
                     if r:  # the first round starts the processes and fills the page cache
-                        walls.setdefault(f"{kind}: {name}", []).append(taken / count)
-                        cpus.setdefault(f"{kind}: {name}", []).append((cpu_seconds() - used) / count)
-                        if name == "processes" and (share := at_work(before, taken, workers)) is not None:
-                            shares.setdefault(f"{kind}: {name}", []).append(share)
-    results = {name: compare(walls, cpus, name) for name in walls if not name.endswith(("plain", "bound"))}
-    for name, found in shares.items():
-        results[name]["ratios"]["workers at work"] = float(np.median(found))
-    return results
+                        walls[kind, way].append(taken / count)
+                        cpus[kind, way].append((cpu_seconds() - used) / count)
+                        if way == "processes" and (share := at_work(before, taken, workers)) is not None:
+                            shares[kind, way].append(share)
+    rows = [
+        {"kind": kind, "way": way, **compare(walls, cpus, kind, way), "seconds": sum(walls[kind, way]) * len(files)}
+        for kind, way in walls
+        if way in ("processes", "threads")
+    ]
+    for row in rows:
+        if found := shares.get((row["kind"], row["way"])):
+            row["ratios"]["workers at work"] = float(np.median(found))
+    return rows
 
 
-def compare(walls: dict[str, list[float]], cpus: dict[str, list[float]], name: str) -> dict[str, Any]:
+def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
     """Set one way beside the plain one of its kind, and beside as many plain ones at once."""
-    kind = name.split(":")[0]
-    wall, base, least = (np.array(walls[n]) for n in (name, f"{kind}: plain", f"{kind}: bound"))
-    cpu, base_cpu = float(np.median(cpus[name])), float(np.median(cpus[f"{kind}: plain"]))
+    wall, base, least = (np.array(walls[kind, w]) for w in (way, "plain", "bound"))
+    cpu, base_cpu, least_cpu = (float(np.median(cpus[kind, w])) for w in (way, "plain", "bound"))
     return {
         "samples_per_second": 1 / float(np.median(wall)),
         "plain_samples_per_second": 1 / float(np.median(base)),
         "bound_samples_per_second": 1 / float(np.median(least)),
         "cpu_ms_per_sample": 1000 * cpu,
         "plain_cpu_ms_per_sample": 1000 * base_cpu,
+        "bound_cpu_ms_per_sample": 1000 * least_cpu,
         "ratios": {
             "median": float(np.median(base) / np.median(wall)),
             "best": float(base.min() / wall.min()),
+            "bound": float(np.median(base) / np.median(least)),
             "of the bound": float(np.median(least) / np.median(wall)),
             "cpu": base_cpu / cpu,
         },

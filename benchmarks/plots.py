@@ -88,6 +88,11 @@ def found(rows: Sequence[Row], wanted: Iterable[Row]) -> list[Row]:
     return [row for plan in wanted if (row := find(rows, plan)) is not None]
 
 
+def repeated(rows: Sequence[Row], mode: Callable[..., Row], changed: Row) -> list[Row]:
+    """Rows of the small network with these settings changed, one for each seed."""
+    return found(rows, (mode("resnet", seed, **changed) for seed in plans.SENSITIVITY_SEEDS))
+
+
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation."""
     return float(np.mean(values)), float(np.std(values))
@@ -99,13 +104,13 @@ def numbers(line: str) -> "np.ndarray[Any, Any]":
 
 
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
-    """Kept weights, training loss and mean squared weight over epochs."""
+    """Kept weights, training accuracy and mean squared weight over epochs."""
     shown = found(rows, plans.regulariser())
     if not shown:
         return None
     panels = (
         ("kept", 100.0, "weights kept, %"),
-        ("loss", 1.0, "training loss"),
+        ("train", 100.0, "training top-1, %"),
         ("mean_square", 1.0, "mean w² / that of the start"),
     )
 
@@ -116,12 +121,11 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
                 name, color, marker = REGULARISERS[row["regulariser"]]
                 scale = factor / row["before"]["mean_square"] if key == "mean_square" else factor
                 x, y = [s["epoch"] for s in row["epochs_seen"]], [scale * s[key] for s in row["epochs_seen"]]
-                if key != "loss":
+                if key != "train":
                     x, y = [0, *x], [1.0 if key == "mean_square" else 100.0, *y]
                 ax.plot(x, y, marker=marker, ms=4.5, color=color, label=name)
             ax.set(xlabel="epoch", ylabel=label)
-        for ax in axes[:2]:
-            ax.set_ylim(bottom=0)
+        axes[0].set_ylim(bottom=0)
         axes[2].set_yscale("log")
         log_axis(axes[2].yaxis)
         _legend(figure, axes[0])
@@ -167,9 +171,13 @@ def gap(rows: Sequence[Row]) -> Drawing | None:
             kept = [100.0, *(100 * s["kept"] for s in row["epochs_seen"])]
             right.plot(range(len(kept)), kept, color=color, ls=style, marker="o", ms=4)
         left.axvline(1, color="#404040", lw=0.8)
-        left.set(xlabel="|w| / √τ after learning", ylabel="weights of the layer per bin", xlim=(0.3, 2))
-        right.set(xlabel="epoch", ylabel="weights kept in the network, %")
-        right.set_ylim(bottom=0)
+        left.set(xlabel="|w| / √τ after learning", ylabel="weights of the layer per bin", xlim=(0.3, 2), yscale="log")
+        right.set(xlabel="epoch", ylabel="weights kept in the network, %", yscale="log")
+        for ax, ticks in ((left, (1, 10, 100, 1000)), (right, (5, 10, 20, 50, 100))):
+            ax.set_yticks(ticks)
+            log_axis(ax.yaxis)
+            ax.minorticks_off()
+        right.xaxis.get_major_locator().set_params(integer=True)
         _legend(figure, left)
 
     return Drawing(8, 3.4, shown, draw)
@@ -184,12 +192,10 @@ def seeds(rows: Sequence[Row]) -> Drawing | None:
     def draw(figure: Figure) -> None:
         ax = figure.subplots()
         for mode, color, marker in (("budget", BLUE, "o"), ("paper", PINK, "X")):
-            runs = [row["epochs_seen"] for row in shown if row["mode"] == mode]
+            runs = [row for row in shown if row["mode"] == mode]
             if not runs:
                 continue
-            compressions = np.array([[1 / s["kept"] for s in run] for run in runs])
-            accuracies = np.array([[100 * s["val"] for s in run] for run in runs])
-            (x, dx), (y, dy) = ((a.mean(0), a.std(0)) for a in (compressions, accuracies))
+            (x, dx), (y, dy) = _trail(runs)
             label = f"{mode} mode, {len(runs)} seeds"
             ax.errorbar(x, y, dy, dx, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=label)
         ax.set(xscale="log", xlabel="compression", ylabel="validation top-1 without fine-tuning, %")
@@ -209,9 +215,10 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
         axes = figure.subplots(1, 3, sharey=True, sharex=True)
         for ax, (key, values, name) in zip(axes, plans.VARIED, strict=True):
             for value, color, marker in zip(values, SHADES, MARKERS, strict=True):
-                for i, row in enumerate(found(shown, [plans.paper("resnet", s, **{key: value}) for s in plans.SEEDS])):
-                    x, y = [1 / s["kept"] for s in row["epochs_seen"]], [100 * s["val"] for s in row["epochs_seen"]]
-                    ax.plot(x, y, lw=1, color=color, marker=marker, ms=3.5, label=None if i else f"{value:g}")
+                runs = repeated(shown, plans.paper, {key: value})
+                if runs:
+                    (x, dx), (y, dy) = _trail(runs)
+                    ax.errorbar(x, y, dy, dx, lw=1, color=color, marker=marker, ms=3.5, capsize=2, label=f"{value:g}")
             ax.set(xscale="log", xlabel="compression", title=name)
             _compressions(ax)
             if ax.lines:
@@ -229,14 +236,14 @@ def budget_sensitivity(rows: Sequence[Row]) -> Drawing | None:
 
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
-        _spread(left, plans.LRS, [_tests(shown, lr=lr) for lr in plans.LRS])
+        _spread(left, plans.LRS, [_tests(shown, {"lr": lr}) for lr in plans.LRS])
         left.set(xscale="log", xlabel="learning rate", ylabel=f"test top-1 at {plans.COMPRESSION:g}×, %")
         left.set_xticks(plans.LRS)
         left.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
         left.minorticks_off()
         names = [f"{epochs} + {after}" for epochs, after in plans.SPLITS]
         places = list(range(len(names)))
-        _spread(right, places, [_tests(shown, epochs=e, finetune_epochs=a) for e, a in plans.SPLITS])
+        _spread(right, places, [_tests(shown, {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS])
         right.set_xticks(places, names)
         right.set_xlabel("epochs of learning + of fine-tuning")
 
@@ -268,9 +275,15 @@ def quality(rows: Sequence[Row], network: str) -> Drawing | None:
     return Drawing(6.5, 4.2, shown, draw)
 
 
-def _tests(rows: Sequence[Row], **changed: Any) -> list[float]:
-    wanted = [plans.budget("resnet", seed, **changed) for seed in plans.SENSITIVITY_SEEDS]
-    return [100 * row["test"] for row in found(rows, wanted)]
+def _trail(runs: Sequence[Row]) -> "tuple[tuple[Any, Any], tuple[Any, Any]]":
+    """Compression and accuracy in % of each epoch, mean and standard deviation over runs."""
+    compressions = np.array([[1 / s["kept"] for s in run["epochs_seen"]] for run in runs])
+    accuracies = np.array([[100 * s["val"] for s in run["epochs_seen"]] for run in runs])
+    return (compressions.mean(0), compressions.std(0)), (accuracies.mean(0), accuracies.std(0))
+
+
+def _tests(rows: Sequence[Row], changed: Row) -> list[float]:
+    return [100 * row["test"] for row in repeated(rows, plans.budget, changed)]
 
 
 def _spread(ax: Axes, x: Sequence[float], groups: Sequence[Sequence[float]]) -> None:

@@ -89,7 +89,7 @@ def about(samples: int) -> dict[str, Any]:
     }
 
 
-def fashion_mnist(folder: Path, cache: Path, samples: int) -> Data:
+def fashion_mnist(folder: Path, cache: Path, samples: int, augment: bool = False) -> Data:
     """The subset, as any user would give it: an npz file."""
     path = cache / f"fashion-{samples}.npz"
     if not path.is_file():
@@ -104,7 +104,8 @@ def fashion_mnist(folder: Path, cache: Path, samples: int) -> Data:
         arrays |= {"x_test": test.samples.take(np.arange(10_000)), "y_test": test.labels}
         cache.mkdir(parents=True, exist_ok=True)
         np.savez(path, **arrays)
-    settings = Settings.model_validate({"data": {"path": path, "scale": 1 / 255, "mean": [0.286], "std": [0.353]}})
+    given = {"path": path, "scale": 1 / 255, "mean": [0.286], "std": [0.353], "augment": augment}
+    settings = Settings.model_validate({"data": given})
     return open_data(settings.data, import_model(NETWORKS["resnet"]()).file.inputs[0], seed=0)
 
 

@@ -9,7 +9,7 @@ from benchmarks import ablation_text, plots
 from benchmarks.plots import METHODS, Drawing, Row, mean_std
 from benchmarks.tables import figure, sentence, table, text
 
-FILES = ("quality", "ablations", "six_networks", "paper")
+FILES = ("quality", "ablations", "six_networks", "decoding", "paper")
 NAMES = {"resnet": "Small ResNet", "mobilenet": "MobileNet-style network", "resnet20": "ResNet20"}
 STAGES = ("import", "original", "learn", "finetune", "export", "validate")
 
@@ -51,7 +51,7 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    parts = (comparison, paper, ablation_text.sections, six_networks, measured)
+    parts = (comparison, paper, ablation_text.sections, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
 
@@ -133,6 +133,38 @@ def six_networks(results: Mapping[str, Any]) -> Iterable[str]:
     formats = list(dict.fromkeys(name for row in about["rows"] for name in row["bytes"]))
     sizes = [[f"{row['bytes'][n]:,}" if n in row["bytes"] else "–" for n in formats] for row in about["rows"]]
     yield from table(("network", *formats), [[r["network"], *s] for r, s in zip(about["rows"], sizes, strict=True)])
+
+
+def decoding(results: Mapping[str, Any]) -> Iterable[str]:
+    """How busy decoding keeps the cores."""
+    about = results.get("decoding")
+    if about is None:
+        return
+    yield "## Decoding\n"
+    yield text(
+        "JPEGs of 500×375 pixels and about 100 kB to normalised inputs of 224×224, with the random crop and flip of",
+        "training or the centre crop of evaluation. Beside plain Pillow and NumPy in one process, and beside",
+        f"{about['workers']} such processes at once that have nothing to do with each other, which is what the cores",
+        f"have to give. The bar is 0.9 × workers = {0.9 * about['workers']:.1f} × plain.",
+        sentence(about.get("note", "")),
+    )
+    head = ("crop", "by", "images/s", "plain", "plain processes at once", "ratio", "that of plain processes")
+    lines = [
+        [row["kind"], f"{about['workers']} {row['way']}"]
+        + [f"{row[f'{of}samples_per_second']:.0f}" for of in ("", "plain_", "bound_")]
+        + [f"{row['ratios'][key]:.2f}" for key in ("median", "bound")]
+        for row in about["rows"]
+    ]
+    yield from table(head, lines)
+    bar = 0.9 * about["workers"]
+    for row in (r for r in about["rows"] if r["way"] == "processes"):
+        ratio, most = row["ratios"]["median"], row["ratios"]["bound"]
+        judged = "reaches the bar" if ratio >= bar else f"does not reach the bar, nor do plain processes ({most:.2f})"
+        if ratio < bar <= most:
+            judged = "does not reach the bar"
+        busy = row["ratios"].get("workers at work")
+        share = f"; the processes were at work {100 * busy:.0f} % of the time" if busy else ""
+        yield text(f"{row['kind'].capitalize()}: {ratio:.2f} {judged}{share}.")
 
 
 def measured(results: Mapping[str, Any]) -> Iterable[str]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.ablations.plans import ABLATIONS, SIZE, Plan
-from benchmarks.ablations.runs import VALIDATION_SAMPLES, dense, judge_start, measure, open_images
-from benchmarks.quality import DENSE, FASHION_MNIST
+from benchmarks.ablations.plans import ABLATIONS, AUGMENTED, SAMPLES, Plan
+from benchmarks.ablations.runs import dense, judge_start, measure
+from benchmarks.quality import DENSE, FASHION_MNIST, VALIDATION_SAMPLES, fashion_mnist
 from ltp_pipeline.files import write_json
 
 QUICK = {"epochs": 1, "finetune_epochs": 0}
@@ -44,7 +44,8 @@ def main() -> None:
 
     @cache
     def start_of(network: str) -> tuple[Path, Any]:
-        images = open_images(network, options.data, options.cache, 1_000 if options.quick else None)
+        samples = 1_000 if options.quick else SAMPLES[network]
+        images = fashion_mnist(options.data, options.cache, samples, augment=network in AUGMENTED)
         path = dense(network, images, options.cache)
         if not any(s["network"] == network for s in starts):
             starts.append(judge_start(network, path, images))
@@ -82,7 +83,7 @@ def about() -> dict[str, Any]:
     """What the rows were measured on."""
     return {
         "command": "python -m benchmarks.ablations --out benchmarks/results/ablations.json",
-        "data": f"Fashion-MNIST, {SIZE}×{SIZE} pixels, {VALIDATION_SAMPLES} validation, 10000 test samples",
+        "data": f"Fashion-MNIST, {VALIDATION_SAMPLES} validation, 10000 test samples",
         "settings": "SGD momentum 0.9, one cosine over learning and fine-tuning",
         "dense": DENSE,
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",

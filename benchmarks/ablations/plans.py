@@ -9,17 +9,17 @@ from typing import Any
 Plan = dict[str, Any]
 
 LAYERS = {"resnet20": "blocks.8.conv2.conv.weight", "resnet": "block3.conv2.weight"}  # looked at more closely
-SAMPLES = {"resnet20": 3_000, "resnet": 4_000}
-SIZE = 14  # of the images, from 28 by averaging: a quarter of the time
+SAMPLES = {"resnet20": 10_000, "resnet": 10_000}
+AUGMENTED = ("resnet20",)  # images are shifted and mirrored at random, as CIFAR usually is
 BATCH = {"resnet20": 64, "resnet": 128}
-PULL = {"resnet20": 1.0, "resnet": 3.0}  # λ · N: the regulariser's weight, free of the number N of kernel elements
+PULL = 3.0  # λ · N: the regulariser's weight, free of the number N of kernel elements
 RATIO, T0, LR = 1e-4, 1e-3, 0.03
 L2 = 0.02  # λ of the L2 penalty, in units of its own
 COMPRESSION = 20.0
-EPOCHS, FINETUNE_EPOCHS = 6, 2
+EPOCHS, FINETUNE_EPOCHS = {"resnet20": 15, "resnet": 6}, {"resnet20": 0, "resnet": 2}
 SEEDS = tuple(range(10))
 SPLITS = ((2, 6), (4, 4), (6, 2), (8, 0))  # epochs of learning and of fine-tuning
-SENSITIVITY_SEEDS = (0,)
+SENSITIVITY_SEEDS = (0, 1)
 VARIED = (  # two decades each, four of T0
     ("pull", (0.3, 1.0, 3.0, 10.0, 30.0), "λ·N"),
     ("t0", (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "T0"),
@@ -32,13 +32,13 @@ def paper(network: str, seed: int = 0, **changed: Any) -> Plan:
     """Paper mode, λ given."""
     settings = {
         "mode": "paper",
-        "pull": PULL[network],
+        "pull": PULL,
         "threshold_lr_ratio": RATIO,
         "t0": T0,
         "regulariser": "l0",
         "weight_gradient": "4",
-        "epochs": EPOCHS,
-        "finetune_epochs": FINETUNE_EPOCHS if network == "resnet" else 0,
+        "epochs": EPOCHS[network],
+        "finetune_epochs": FINETUNE_EPOCHS[network],
         "lr": LR,
     }
     return {"network": network, "seed": seed, **settings, **changed}
@@ -49,8 +49,8 @@ def budget(network: str, seed: int = 0, **changed: Any) -> Plan:
     settings = {
         "mode": "budget",
         "compression": COMPRESSION,
-        "epochs": EPOCHS,
-        "finetune_epochs": FINETUNE_EPOCHS,
+        "epochs": EPOCHS[network],
+        "finetune_epochs": FINETUNE_EPOCHS[network],
         "lr": LR,
     }
     return {"network": network, "seed": seed, **settings, **changed}

@@ -1,7 +1,6 @@
 """One run of an ablation: from the dense network to a pruned one, watched epoch by epoch."""
 
 import copy
-import dataclasses
 import tempfile
 import time
 from pathlib import Path
@@ -12,13 +11,13 @@ import onnx
 import torch
 from torch import Tensor
 
-from benchmarks.ablations.plans import BATCH, LAYERS, SAMPLES, SIZE, Plan
+from benchmarks.ablations.plans import BATCH, LAYERS, Plan
 from benchmarks.networks import as_onnx, build
-from benchmarks.quality import DENSE, fashion_mnist, start
+from benchmarks.quality import DENSE, start
 from benchmarks.small_networks import resnet
 from ltp_pipeline import exporters, import_model
 from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data, Split, open_data
+from ltp_pipeline.data import Data, Split
 from ltp_pipeline.records import ImportedModel, PrunedModel
 from ltp_pipeline.stages import choose, export, finetune
 from ltp_pipeline.stages.learn_thresholds import make_method, trail
@@ -27,7 +26,7 @@ from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.phase import Progress
 from ltp_pipeline.stages.training import Training
 
-VALIDATION_SAMPLES, WATCHED_SAMPLES = 1_000, 500
+WATCHED_SAMPLES = 1_000
 POINTS = 1_500  # of the scatter plot
 BINS = np.linspace(0, 3, 61)  # of |w| / √τ
 
@@ -35,28 +34,8 @@ BINS = np.linspace(0, 3, 61)  # of |w| / √τ
 def untrained(network: str) -> onnx.ModelProto:
     """The network before any training."""
     if network == "resnet":
-        return resnet((1, SIZE, SIZE))
-    return as_onnx(build(network, classes=10, channels=1, size=SIZE), (1, SIZE, SIZE))
-
-
-def open_images(network: str, folder: Path, cache: Path, samples: int | None = None) -> Data:
-    """Fashion-MNIST, smaller and as many samples as the network's runs have."""
-    samples = samples or SAMPLES[network]
-    path = cache / f"fashion-{samples}-{SIZE}.npz"
-    if not path.is_file():
-        fashion_mnist(folder, cache, samples)
-        with np.load(cache / f"fashion-{samples}.npz") as full:
-            np.savez(path, **{name: smaller(full[name]) if name[0] == "x" else full[name] for name in full.files})
-    settings = Settings.model_validate({"data": {"path": path, "scale": 1 / 255, "mean": [0.286], "std": [0.353]}})
-    data = open_data(settings.data, import_model(untrained("resnet")).file.inputs[0], seed=0)
-    return dataclasses.replace(data, val=first(data.val, VALIDATION_SAMPLES))
-
-
-def smaller(images: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Means of squares of pixels."""
-    square = images.shape[-1] // SIZE
-    parts = images.reshape(*images.shape[:-2], SIZE, square, SIZE, square)
-    return parts.mean((-3, -1)).round().astype(images.dtype)
+        return resnet()
+    return as_onnx(build(network, classes=10, channels=1, size=28), (1, 28, 28))
 
 
 def first(split: Split, count: int) -> Split:
@@ -68,7 +47,7 @@ def first(split: Split, count: int) -> Split:
 
 def dense(network: str, data: Data, cache: Path) -> Path:
     """The trained network to start from, the same for all runs."""
-    path = cache / f"ablations-{network}-{len(data.train)}-{SIZE}.onnx"
+    path = cache / f"ablations-{network}-{len(data.train)}.onnx"
     if not path.is_file():
         imported = import_model(untrained(network))
         settings = Settings.model_validate({"train": {**DENSE, "batch_size": BATCH[network]}})

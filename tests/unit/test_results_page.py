@@ -66,12 +66,12 @@ def test_cell_says_the_compression_reached():
     assert results_page.cell([]) == "–"
 
 
-@pytest.mark.parametrize(("filled", "density"), [(range(60), 1.0), ([*range(19), *range(21, 60)], 0.0)])
-def test_density_at_the_threshold(filled, density):
+@pytest.mark.parametrize(("filled", "share"), [(range(60), 0.125), ([*range(20), *range(25, 60)], 0.0), ([], 0.0)])
+def test_share_of_kept_weights_just_above_the_threshold(filled, share):
     counts = [0] * (len(BINS) - 1)
     for i in filled:
         counts[i] = 5
-    assert findings.at_threshold(counts) == pytest.approx(density)
+    assert findings.just_above({"about_threshold": counts}) == pytest.approx(share)
 
 
 def test_layer_looked_at_closely():
@@ -101,18 +101,23 @@ def test_words_hold(results):
     rows = results["ablations"]["rows"]
     l0, l2, none = plots.found(rows, plans.regulariser())
     kept = [row["epochs_seen"][-1]["kept"] for row in (l0, l2, none)]
-    assert max(kept[:2]) < 0.5 < kept[2]
-    assert l2["epochs_seen"][-1]["mean_square"] < l2["before"]["mean_square"] / 10
-    assert abs(l0["epochs_seen"][-1]["val"] - l2["epochs_seen"][-1]["val"]) < 0.02  # 1,000 images
+    assert kept[1] < kept[0] < 0.1 < 0.5 < kept[2]
+    fractions = [seen["kept"] for seen in l0["epochs_seen"]]
+    assert 1 - fractions[0] > 10 * (fractions[0] - fractions[-1])
+    assert 0.9 < l0["epochs_seen"][-1]["mean_square"] / l0["before"]["mean_square"] < 1.1
+    assert l2["epochs_seen"][-1]["mean_square"] < l2["before"]["mean_square"] / 1e10
+    assert l2["epochs_seen"][-1]["val"] < 0.5 < 0.85 < l0["epochs_seen"][-1]["val"]
     plain, exact = plots.found(rows, plans.gradient())
-    density = [findings.at_threshold(row["layer"]["about_threshold"]) for row in (plain, exact)]
-    assert density[1] < 0.7 < density[0]
+    assert findings.just_above(exact["layer"]) < findings.just_above(plain["layer"]) / 2
     assert plain["epochs_seen"][-1]["kept"] < exact["epochs_seen"][-1]["kept"]
+    assert plain["epochs_seen"][-1]["val"] > exact["epochs_seen"][-1]["val"]
+    assert findings.crossed(plain["layer"])[0] > 0.5
     for key, values, _ in (plans.VARIED[0], plans.VARIED[2]):
-        reached = [r["reached"] for r in plots.found(rows, [plans.paper("resnet", **{key: v}) for v in values])]
+        reached = findings.means([plots.repeated(rows, plans.paper, {key: v}) for v in values], "reached")
         assert reached == sorted(reached)
-        assert len(reached) == len(values)
-    tests = [r["test"] for r in plots.found(rows, [plans.budget("resnet", lr=lr) for lr in plans.LRS])]
+    ends = findings.means([plots.repeated(rows, plans.paper, {"t0": v}) for v in plans.VARIED[1][1]], "test")
+    assert max(ends[0], ends[-1]) < min(ends[1:-1])
+    tests = findings.means([plots.repeated(rows, plans.budget, {"lr": lr}) for lr in plans.LRS], "test")
     assert tests == sorted(tests)
 
 
