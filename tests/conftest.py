@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
+from tests.support.photos import jpeg, put
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
 
@@ -15,3 +17,17 @@ def example(tmp_path: Path) -> Path:
     """The embedded example, copied into a folder of its own."""
     copy_to(tmp_path / "example")
     return tmp_path / "example"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twenty photographs of two classes."""
+    for i in range(20):
+        put(tmp_path / "photos" / "ab"[i % 2] / f"{i:02}.jpg", jpeg(i))
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are decoded when they are asked for, as those of a folder that does not fit in memory."""
+    monkeypatch.setattr(images, "KEEP_BYTES", 0)

@@ -1,0 +1,49 @@
+"""Folders of small photographs, opened as a user's data would be."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import Data, batches, open_data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+
+RGB = TensorInfo("image", "FLOAT", ("N", 3, 8, 8))
+
+
+def jpeg(seed: int, height: int = 30, width: int = 40) -> bytes:
+    coarse = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    coarse.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=95)
+    return file.getvalue()
+
+
+def put(file: Path, content: bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+def cut(file: Path) -> None:
+    """Leave the header whole."""
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) - 200])
+
+
+def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
+    return open_data(DataSettings(path=path, **settings), model_input, 0)
+
+
+def refusal(path: Path, **settings: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        opened(path, **settings)
+    return caught.value
+
+
+def everything(data: Data, seed: int | None = None) -> np.ndarray:
+    return np.concatenate([x for x, _ in batches(data.train, 5, augment_seed=seed)])
