@@ -15,7 +15,7 @@ from ltp_pipeline.errors import InputError
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-DECODED = {"L": "grey (0.299 R + 0.587 G + 0.114 B)", "RGB": "RGB", "RGBA": "RGBA"}
+DECODED = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
 THREADS = min(4, os.cpu_count() or 1)
 KEEP_BYTES = 256 * 2**20  # images that decode to less are decoded once, and so checked to the last pixel
 LOOK_AT = 20_000  # headers; of more images every n-th is looked at, the others when they are decoded
@@ -92,8 +92,8 @@ class ImageSamples:
         (rows, columns), crop = self._form.size, self._form.crop
         decoded = f"decode the file to {DECODED[self._form.mode]}, 0 to 255"
         if crop is None:
-            return decoded, f"resize to {rows} × {columns} (height × width), bilinear, whatever its shape"
-        covered = f"{round(rows / crop)} × {round(columns / crop)} (height × width, bilinear)"
+            return decoded, f"resize to {rows} × {columns} pixels, height × width, bilinear, whatever its shape"
+        covered = f"{round(rows / crop)} × {round(columns / crop)} pixels, height × width, bilinear"
         return (
             decoded,
             f"resize, as it is shaped, until it just covers {covered}",

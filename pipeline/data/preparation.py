@@ -77,7 +77,7 @@ class Preparation:
         said = {
             "add a channel axis in front": self.add_channel,
             "bring the channels from the last axis to the front": self.channels_to_front,
-            f"resize to {height} × {width} (height × width), bilinear": self.resize is not None,
+            f"resize to {height} × {width} pixels, height × width, bilinear": self.resize is not None,
             "bring the channels to the last axis": self.channels_to_back,
             "flatten, row by row": self.flatten,
         }

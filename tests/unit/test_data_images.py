@@ -95,12 +95,12 @@ def test_test_images_without_classes_are_left_out(folder: Path, tmp_path: Path) 
 def test_the_way_from_file_to_input_is_told(folder: Path) -> None:
     grey = TensorInfo("image", "FLOAT", ("N", 1, 4, 5))
     assert opened(folder, grey).steps == (
-        "decode the file to grey (0.299 R + 0.587 G + 0.114 B), 0 to 255",
-        "resize to 4 × 5 (height × width), bilinear, whatever its shape",
+        "decode the file to grey, the luma of Rec. 601, 0 to 255",
+        "resize to 4 × 5 pixels, height × width, bilinear, whatever its shape",
         "bring the channels from the last axis to the front",
     )
     assert opened(folder, crop=0.5).steps[1:3] == (
-        "resize, as it is shaped, until it just covers 12 × 16 (height × width, bilinear)",
+        "resize, as it is shaped, until it just covers 12 × 16 pixels, height × width, bilinear",
         "cut 6 × 8 out of the middle",
     )
 

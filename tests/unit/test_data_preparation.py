@@ -71,7 +71,7 @@ def test_the_steps_are_told(tmp_path: Path) -> None:
     settings = DataSettings(path=tmp_path / "data.npz", layout="NHWC", resize=(2, 2))
     assert open_data(settings, model(12), 0).steps == (
         "bring the channels from the last axis to the front",
-        "resize to 2 × 2 (height × width), bilinear",
+        "resize to 2 × 2 pixels, height × width, bilinear",
         "flatten, row by row",
     )
 
