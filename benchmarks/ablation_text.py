@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks import findings
 from benchmarks.ablations import plans
-from benchmarks.findings import crossed, just_above
+from benchmarks.findings import at_threshold, crossed, just_above
 from benchmarks.plots import KINDS, REGULARISERS, Row, found, mean_std, repeated
 from benchmarks.tables import figure, percent, spread, table, text
 
@@ -80,6 +80,7 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
             percent(row["epochs_seen"][-1]["kept"]),
             percent(row["layer"]["kept"]),
             f"{row['layer']['tau']:.2g}",
+            f"{at_threshold(row['layer']['about_threshold']):.2f}",
             percent(just_above(row["layer"])),
             *map(percent, crossed(row["layer"])),
             percent(row["epochs_seen"][-1]["val"]),
@@ -87,12 +88,13 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
         for row in shown
     ]
     head = ("gradient", "kept in the network, %", "kept in the layer, %", "τ of the layer")
+    gap = ("density at the threshold", "of the kept: up to 25 % above √τ, %")
     crossings = ("of the kept: below τ at first, %", "of the pruned: above τ at first, %")
-    yield from table(
-        (*head, "of the kept: up to 25 % above √τ, %", *crossings, "validation top-1, hard-pruned, %"), lines
-    )
+    yield from table((*head, *gap, *crossings, "validation top-1, hard-pruned, %"), lines)
     yield text(
-        "The layer is the same as above; of the weights that it keeps, those up to three times √τ are counted. What",
+        "The layer is the same as above. Density at the threshold: weights per length of |w| within 5 % of √τ,",
+        "divided by that from 15 % to 50 % away on both sides; 0 means a gap. Of the kept weights, those up to three",
+        "times √τ are counted. What",
         "was above or below τ at first is counted among the weights of the scatter plot, a random part of the layer,",
         "of which few are kept.",
     )

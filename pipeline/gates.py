@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ltp_pipeline.ci import github_lines as github_lines
 from ltp_pipeline.ci import junit as junit
+from ltp_pipeline.ci import printable
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import hashes, sha256_of
@@ -45,7 +46,7 @@ class Verdict:
         else:
             detail = f" ({self.detail})" if self.detail else ""
             said = f"{self.name}: limit {_show(self.limit)}, value {_show(self.value)}{detail}"
-        return "".join(c if c.isprintable() else "?" for c in said)  # names of layers and files may hold anything
+        return printable(said)
 
 
 def gate_settings(options: Mapping[str, Any]) -> GateSettings:

@@ -66,6 +66,14 @@ def test_cell_says_the_compression_reached():
     assert results_page.cell([]) == "–"
 
 
+@pytest.mark.parametrize(("filled", "density"), [(range(60), 1.0), ([*range(19), *range(21, 60)], 0.0)])
+def test_density_at_the_threshold(filled, density):
+    counts = [0] * (len(BINS) - 1)
+    for i in filled:
+        counts[i] = 5
+    assert findings.at_threshold(counts) == pytest.approx(density)
+
+
 @pytest.mark.parametrize(("filled", "share"), [(range(60), 0.125), ([*range(20), *range(25, 60)], 0.0), ([], 0.0)])
 def test_share_of_kept_weights_just_above_the_threshold(filled, share):
     counts = [0] * (len(BINS) - 1)
@@ -108,6 +116,8 @@ def test_words_hold(results):
     assert l2["epochs_seen"][-1]["mean_square"] < l2["before"]["mean_square"] / 1e10
     assert l2["epochs_seen"][-1]["val"] < 0.5 < 0.85 < l0["epochs_seen"][-1]["val"]
     plain, exact = plots.found(rows, plans.gradient())
+    density = [findings.at_threshold(row["layer"]["about_threshold"]) for row in (plain, exact)]
+    assert density[1] < density[0] < 0.2  # hardly apart, and low with both
     assert findings.just_above(exact["layer"]) < findings.just_above(plain["layer"]) / 2
     assert plain["epochs_seen"][-1]["kept"] < exact["epochs_seen"][-1]["kept"]
     assert plain["epochs_seen"][-1]["val"] > exact["epochs_seen"][-1]["val"]
