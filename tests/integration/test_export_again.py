@@ -67,6 +67,17 @@ def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytes
     assert "Removed model.dense.onnx, which was not asked for now" in result.err
 
 
+def test_only_files_that_were_asked_for_are_judged(finished: Path, capsys: pytest.CaptureFixture[str]):
+    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
+    exported(capsys, finished, "--format", "packed", "--values", "exact")
+    sparse, packed = ((finished / f"model.{name}.onnx").stat().st_size for name in ("sparse", "packed"))
+    assert packed < sparse
+    limit = ("--max-drop", 0.9, "--max-bytes", sparse - 1)
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, *limit)
+    assert result.code == 7
+    assert "smallest file: model.sparse.onnx" in result.err
+
+
 def test_a_picked_entry_takes_them_too(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

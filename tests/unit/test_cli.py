@@ -10,8 +10,10 @@ import typer
 
 import ltp_pipeline
 from ltp_pipeline.cli import app
-from ltp_pipeline.config import Settings, completed
+from ltp_pipeline.config import Settings, completed, load_settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.stages.choose import pareto
 from tests.support.cli import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +68,17 @@ def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
 
     section, key, value = _assignment(text)
     assert (f"{section}.{key}", value) == (text.split("=")[0], expected)
+
+
+def test_of_two_entries_alike_neither_beats_the_other():
+    entries = [TrailEntry(i, i, c, a, "", {}, {}) for i, (c, a) in enumerate([(2, 0.9), (5, 0.8), (5, 0.8), (4, 0.7)])]
+    assert pareto(tuple(entries)) == {0, 1, 2}
+
+
+def test_an_unknown_format_is_told_once():
+    with pytest.raises(InputError) as told:
+        load_settings(None, options={"export": {"formats": ["foo"]}})
+    assert "at least 1 item" not in told.value.what
 
 
 def test_settings_from_python_get_the_default_budget_and_no_options_beside_them():
