@@ -1,8 +1,9 @@
 """From the bytes of one image to the pixels of one sample, and the process that does it for others.
 
-Worker processes run this file by its path: it imports Pillow and the standard library, nothing of this package. They
-read a request per line as JSON, put the pixels into memory that both processes see, one place after the other and from
-the first again, and answer with a byte for how it went, and the problem as JSON where there is one.
+Worker processes run this file by its path: it imports Pillow and the standard library, torch only for random crops,
+and nothing of this package. They read a request per line as JSON, put the pixels into memory that both processes see,
+one place after the other and from the first again, and answer with a byte for how it went, and the problem as JSON
+where there is one.
 """
 
 import io
@@ -83,11 +84,11 @@ def header(source: Source) -> tuple[tuple[int, int], str]:
         return (image.height, image.width), image.mode
 
 
-def pixels(source: Source, form: Form, seed: str | None = None) -> bytes:
+def pixels(source: Source, form: Form, seed: str | None = None) -> bytes | memoryview:
     """Return the image as height × width × channels bytes; a seed asks for a random crop and flip instead."""
     with _opened(source) as image:
         try:
-            return (_whole(image, form) if seed is None else _random(image, form, seed)).tobytes()
+            return _whole(image, form).tobytes() if seed is None else _random(image, form, seed)
         except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
             raise _broken(error) from None
 
@@ -107,7 +108,7 @@ def random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, i
     return left, top, left + w, top + h
 
 
-def _random(image: Image.Image, form: Form, seed: str) -> Image.Image:
+def _random(image: Image.Image, form: Form, seed: str) -> bytes | memoryview:
     rng = random.Random(seed)  # noqa: S311 - no secret; the same on every machine, as NumPy's need not be
     width, height = image.size
     left, top, right, bottom = random_box(width, height, rng)
@@ -115,8 +116,22 @@ def _random(image: Image.Image, form: Form, seed: str) -> Image.Image:
     # A JPEG is decoded at half, a quarter or an eighth of its size where the crop stays as large as what is wanted.
     rows, columns = form.size
     image.draft(None, (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))))
-    made = _part(_in_mode(image, form.mode), form, (left, top, right, bottom), (width, height))
-    return made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made
+    x, y = image.width / width, image.height / height
+    right, bottom = min(math.ceil(right * x), image.width), min(math.ceil(bottom * y), image.height)
+    part = _in_mode(image, form.mode).crop((math.floor(left * x), math.floor(top * y), right, bottom))
+    return _resized(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size)
+
+
+def _resized(image: Image.Image, size: tuple[int, int]) -> bytes | memoryview:
+    """Resize as Pillow does, in a third of the time: torch computes on many bytes at once."""
+    if image.mode == "RGBA":  # Pillow weighs colours by their alpha
+        return image.resize(size[::-1], Image.Resampling.BILINEAR).tobytes()
+    import torch  # a second's work, which a process that makes no random crops is spared
+
+    stored = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    planes = stored.view(1, image.height, image.width, -1).permute(0, 3, 1, 2)
+    made = torch.nn.functional.interpolate(planes, size, mode="bilinear", antialias=True)
+    return made.permute(0, 2, 3, 1).contiguous().view(-1).numpy().data
 
 
 def _whole(image: Image.Image, form: Form) -> Image.Image:
@@ -133,15 +148,9 @@ def _whole(image: Image.Image, form: Form) -> Image.Image:
         tall = wide * height // width
     left, top = round((wide - columns) / 2), round((tall - rows) / 2)
     # Resizing to wide × tall and cropping then, as others do, computes pixels that nobody looks at.
-    return _part(image, form, (left, top, left + columns, top + rows), (wide, tall))
-
-
-def _part(image: Image.Image, form: Form, box: tuple[int, int, int, int], of: tuple[int, int]) -> Image.Image:
-    """Resize the box alone, which was chosen on an image of another size."""
-    x, y = image.width / of[0], image.height / of[1]
-    left, top, right, bottom = box[0] * x, box[1] * y, box[2] * x, box[3] * y
-    inside = (left, top, min(right, image.width), min(bottom, image.height))  # rounding may go over
-    return image.resize(form.size[::-1], Image.Resampling.BILINEAR, box=inside)
+    x, y = width / wide, height / tall
+    right, bottom = min((left + columns) * x, width), min((top + rows) * y, height)  # rounding may go over
+    return image.resize((columns, rows), Image.Resampling.BILINEAR, box=(left * x, top * y, right, bottom))
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:
@@ -165,9 +174,9 @@ def _opened(source: Source) -> Image.Image:
     raise BrokenImageError(f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits")
 
 
-def _content(source: Source) -> Path | io.BytesIO:
+def _content(source: Source) -> str | io.BytesIO:
     if source.length < 0:
-        return Path(source.file)
+        return source.file
     with Path(source.file).open("rb") as file:
         file.seek(source.offset)
         return io.BytesIO(file.read(source.length))

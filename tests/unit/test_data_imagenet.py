@@ -78,6 +78,22 @@ def test_a_large_photograph_is_decoded_reduced_for_a_random_crop(tmp_path: Path)
     assert nearer < 1.5
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_a_random_crop_is_cut_out_and_resized_as_pillow_does_it(tmp_path: Path, mode: str) -> None:
+    for number in range(40):
+        rng = np.random.default_rng(number)
+        width, height = (int(n) for n in rng.integers(20, 120, 2))
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 4), np.uint8), "RGBA").convert(mode)
+        picture.save(tmp_path / "x.png")
+        chance = random.Random(f"1/{number}")  # noqa: S311 - no secret
+        wanted = picture.crop(random_box(width, height, chance)).resize((40, 50), Image.Resampling.BILINEAR)
+        if chance.random() < 0.5:
+            wanted = wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        made = pixels(Source(str(tmp_path / "x.png")), Form(mode, (50, 40)), f"1/{number}")
+        levels = np.frombuffer(made, np.uint8).astype(int) - np.frombuffer(wanted.tobytes(), np.uint8)
+        assert np.abs(levels).max() <= 1
+
+
 def test_every_size_can_be_cropped(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for i in range(60):
