@@ -20,6 +20,8 @@ EPOCHS, FINETUNE_EPOCHS = {"resnet20": 15, "resnet": 6}, {"resnet20": 0, "resnet
 SEEDS = tuple(range(10))
 SPLITS = ((2, 6), (4, 4), (6, 2), (8, 0))  # epochs of learning and of fine-tuning
 SENSITIVITY_SEEDS = (0, 1)
+GRADIENT_SEEDS = (0, 1, 2)
+REGULARISER_SEEDS = (0, 1)
 VARIED = (  # two decades each, four of T0
     ("pull", (0.3, 1.0, 3.0, 10.0, 30.0), "λ·N"),
     ("t0", (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "T0"),
@@ -58,15 +60,17 @@ def budget(network: str, seed: int = 0, **changed: Any) -> Plan:
 
 def regulariser() -> Iterator[Plan]:
     """None, L2 and soft L0."""
-    yield paper("resnet20")
-    yield paper("resnet20", regulariser="l2", l2=L2)
-    yield paper("resnet20", regulariser="none")
+    for seed in REGULARISER_SEEDS:
+        yield paper("resnet20", seed)
+        yield paper("resnet20", seed, regulariser="l2", l2=L2)
+        yield paper("resnet20", seed, regulariser="none")
 
 
 def gradient() -> Iterator[Plan]:
     """Weight gradient by (4) and by (10)."""
-    for kind in ("4", "10"):
-        yield paper("resnet20", weight_gradient=kind)
+    for seed in GRADIENT_SEEDS:
+        for kind in ("4", "10"):
+            yield paper("resnet20", seed, weight_gradient=kind)
 
 
 def seeds() -> Iterator[Plan]:

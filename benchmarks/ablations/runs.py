@@ -26,6 +26,8 @@ from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.phase import Progress
 from ltp_pipeline.stages.training import Training
 
+Tensors = dict[str, Tensor]
+
 WATCHED_SAMPLES = 1_000
 POINTS = 1_500  # of the scatter plot
 BINS = np.linspace(0, 3, 61)  # of |w| / √τ
@@ -106,7 +108,8 @@ def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
     imported = import_model(model)
     elements = sum(k.elements for k in imported.kernels)
     settings, layer = settings_of(plan, elements), LAYERS[plan["network"]]
-    before = imported.module.tensors()[layer].detach().clone()
+    tensors = imported.module.tensors()
+    before = {k.name: tensors[k.name].detach().clone() for k in imported.kernels}
     begun, used = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory() as scratch:
         training = start(imported, data, settings, Path(scratch))
@@ -114,18 +117,24 @@ def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
         epochs, after = plan["epochs"], plan["finetune_epochs"]
         learning = Watched(training, method, epochs, layer)
         training.run(learning, epochs, after=after)
-        tau, temperature = (values.detach()[list(method.live).index(layer)].item() for values in (method.tau, method.T))
-        close = closely(before, method.live[layer].detach(), tau, temperature)
+        taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
+        after_learning = {name: weights.detach().clone() for name, weights in method.live.items()}
         choose.finish(trail.read(training.workspace)[-1], training, after)
         results = judged(imported, training)
     return {
         **results,
         "seconds": round(time.monotonic() - begun, 1),
         "cpu_seconds": round(time.process_time() - used, 1),
-        "before": {"mean_square": float(before.square().mean())},
+        "before": {"mean_square": float(before[layer].square().mean())},
         "epochs_seen": _rounded(learning.seen),
-        **({"layer": close} if plan["network"] == "resnet20" else {}),
+        **(looked_at(before, after_learning, taus, layer) if plan["network"] == "resnet20" else {}),
     }
+
+
+def looked_at(before: Tensors, after: Tensors, taus: dict[str, float], layer: str) -> dict[str, Any]:
+    """One layer closely, and all kernels together, every weight in units of the √τ of its own."""
+    together = (torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after))
+    return {"layer": closely(before[layer], after[layer], taus[layer]), "kernels": closely(*together, 1.0)}
 
 
 def judged(imported: ImportedModel, training: Training) -> dict[str, float]:
@@ -139,13 +148,12 @@ def judged(imported: ImportedModel, training: Training) -> dict[str, float]:
     }
 
 
-def closely(before: Tensor, after: Tensor, tau: float, temperature: float) -> dict[str, Any]:
-    """A layer's weights before and after: some of them for a scatter plot, and where all lie about the threshold."""
+def closely(before: Tensor, after: Tensor, tau: float) -> dict[str, Any]:
+    """Weights before and after: some of them for a scatter plot, and where all lie about the threshold."""
     chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
-    ratio = after.abs().flatten() / max(tau, 1e-30) ** 0.5
+    ratio = after.abs().flatten() / tau**0.5
     return {
         "tau": tau,
-        "T": temperature,
         "kept": float((after.square() > tau).float().mean()),
         "about_threshold": np.histogram(ratio.numpy(), BINS)[0].tolist(),
         "before": _line(before.flatten().numpy()[chosen]),

@@ -9,7 +9,7 @@ from torch import tensor
 
 from benchmarks import findings, plots, results_page, tables
 from benchmarks.ablations import plans
-from benchmarks.ablations.runs import BINS, closely, settings_of
+from benchmarks.ablations.runs import BINS, closely, looked_at, settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "benchmarks" / "results"
@@ -83,10 +83,19 @@ def test_share_of_kept_weights_just_above_the_threshold(filled, share):
 
 
 def test_layer_looked_at_closely():
-    seen = closely(tensor([[0.1, -0.2], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04, 1e-4)
+    seen = closely(tensor([[0.1, -0.2], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04)
     assert seen["kept"] == 0.5
     assert sum(seen["about_threshold"]) == 4
     assert seen["before"] == "0.1 -0.2 0.3 0.4"
+
+
+def test_kernels_are_looked_at_together_each_by_its_own_threshold():
+    before, after = {"a": tensor([1.0, 2.0]), "b": tensor([4.0])}, {"a": tensor([0.1, 2.0]), "b": tensor([-8.0])}
+    seen = looked_at(before, after, {"a": 1.0, "b": 16.0}, "a")
+    assert (seen["layer"]["tau"], seen["layer"]["kept"]) == (1.0, 0.5)
+    assert seen["kernels"]["before"] == "1 2 1"
+    assert seen["kernels"]["after"] == "0.1 2 -2"
+    assert seen["kernels"]["kept"] == pytest.approx(2 / 3)
 
 
 def test_plans_are_settings_and_differ():
