@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
+def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """Show what would be pruned, what not and why, and what is unsupported."""
     from ltp_pipeline.stages.inspect import inspect as look
 
@@ -45,7 +45,7 @@ def validate(
     against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
     provider: Annotated[str, typer.Option(help="Execution provider of onnxruntime.")] = "CPUExecutionProvider",
     as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: opt.Silent = False,
 ) -> None:
     """Measure a file in onnxruntime on the test split."""
     from ltp_pipeline.config import CONFIG_NAME, load_settings
@@ -67,7 +67,7 @@ def validate(
         show_validation(found)
 
 
-def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
+def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """List the networks a run met on its way; * marks those that no other beats in both respects."""
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
@@ -122,7 +122,7 @@ def handoff(
     folder: opt.RunArgument,
     out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
     as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: opt.Silent = False,
 ) -> None:
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline.gates import read_report
@@ -137,7 +137,7 @@ def unpack(
     model: opt.ModelArgument,
     out: Annotated[Path, typer.Option(help="The plain model to write.")],
     as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: opt.Silent = False,
 ) -> None:
     """Write a sparse or packed model as a plain dense one, for tools that need it."""
     from ltp_pipeline import exporters
@@ -149,7 +149,7 @@ def unpack(
     _print_path(out, as_json, quiet)
 
 
-def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Quiet = False) -> None:
+def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """Render report.md and report.html of a finished run again."""
     from ltp_pipeline.gates import read_report
     from ltp_pipeline.stages import handoff
@@ -180,7 +180,7 @@ def gate(
     confidence: opt.Confidence = None,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
     as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: opt.Silent = False,
 ) -> None:
     """Judge a report, by the limits given or else those of its run; exit 7 when a gate fails."""
     limits = opt.gates_of(locals())
@@ -210,7 +210,7 @@ def compare(
     max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
     max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
     as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    quiet: opt.Silent = False,
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
     from ltp_pipeline.compare import compare as look

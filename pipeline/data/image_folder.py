@@ -1,13 +1,12 @@
 """A folder of class folders with images, or of images alone; train, val and test above them where there are."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.data.decoding import Source
-from ltp_pipeline.data.images import EXTENSIONS, Listed, open_images
+from ltp_pipeline.data.images import EXTENSIONS, Listed, fingerprint, open_images
 from ltp_pipeline.data.samples import Stored, Wanted
 from ltp_pipeline.errors import InputError
 
@@ -53,9 +52,10 @@ def read(path: Path, wanted: Wanted) -> Stored:
         )
         for name, part in found.items()
     }
-    fingerprint = _fingerprint(path, found)
+    skip = len(os.fspath(path)) + 1
+    made_of = fingerprint([(file[skip:], file) for part in found.values() for file in part.files])
     parts, more = open_images(listed, wanted)
-    return Stored(parts, fingerprint, "NHWC", (*notes, *more), tuple(names) or None)
+    return Stored(parts, made_of, "NHWC", (*notes, *more), tuple(names) or None)
 
 
 def find_splits(path: Path, is_split: Callable[[Path], bool]) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -153,14 +153,3 @@ def _images(path: Path) -> list[str]:
 
 def _is_image(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(EXTENSIONS)
-
-
-def _fingerprint(root: Path, found: dict[str, Found]) -> str:
-    """Hash names, sizes and times of change: reading every byte of a large folder would take too long."""
-    digest = hashlib.sha256()
-    skip = len(os.fspath(root)) + 1
-    for part in found.values():
-        for file in part.files:
-            status = os.stat(file)  # noqa: PTH116 - as above
-            digest.update(f"{file[skip:]}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="replace"))
-    return digest.hexdigest()

@@ -3,7 +3,6 @@
 Nothing but images and class numbers is ever read from them: WebDataset's other endings (.pyd, .pth) hold pickles.
 """
 
-import hashlib
 import os
 import re
 import tarfile
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from ltp_pipeline.data.decoding import Source
 from ltp_pipeline.data.image_folder import SPLITS, find_splits
-from ltp_pipeline.data.images import EXTENSIONS, THREADS, Listed, open_images
+from ltp_pipeline.data.images import EXTENSIONS, THREADS, Listed, fingerprint, open_images
 from ltp_pipeline.data.samples import Stored, Wanted
 from ltp_pipeline.errors import InputError
 
@@ -36,7 +35,6 @@ def read(path: Path, wanted: Wanted) -> Stored:
     """Index every shard, and open the images in them."""
     splits, notes = _splits(path)
     listed = {}
-    digest = hashlib.sha256()
     for name, shards in splits.items():
         folder = path if path.is_file() else shards[0].parent
         with ThreadPoolExecutor(THREADS) as pool:  # waiting for a disk or a network is most of it
@@ -46,13 +44,11 @@ def read(path: Path, wanted: Wanted) -> Stored:
         listed[name] = Listed(
             [source for source, _ in samples], _labels(samples), f"shards in {folder}", f".cls members in {folder}"
         )
-        for shard in shards:
-            status = shard.stat()
-            digest.update(f"{name}\0{shard.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="replace"))
         if listed[name].labels is None:
             notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
+    made_of = fingerprint([(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards])
     parts, more = open_images(listed, wanted)
-    return Stored(parts, digest.hexdigest(), "NHWC", (*notes, *more))
+    return Stored(parts, made_of, "NHWC", (*notes, *more))
 
 
 def _splits(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """Folders of class folders with images, and what each bad one is told."""
 
+import os
 import shutil
 import struct
 import zlib
@@ -174,7 +175,9 @@ def test_every_usual_format_and_nested_folders_are_read(tmp_path: Path) -> None:
     assert len(data.train) + len(data.val) + len(data.test) == 16
 
 
-def test_the_fingerprint_follows_names_and_times(folder: Path) -> None:
+@pytest.mark.parametrize("much", [False, True])
+def test_the_fingerprint_follows_names_and_contents(folder: Path, much: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "HASHED_BYTES", 0 if much else 2**28)
     first = opened(folder).fingerprint
     assert opened(folder).fingerprint == first
     save(folder / "cat" / "0.png", picture(99))
@@ -182,6 +185,16 @@ def test_the_fingerprint_follows_names_and_times(folder: Path) -> None:
     assert second != first
     (folder / "cat" / "0.png").rename(folder / "cat" / "00.png")
     assert opened(folder).fingerprint != second
+
+
+@pytest.mark.parametrize("much", [False, True])
+def test_times_of_change_count_only_where_reading_all_would_take_long(
+    folder: Path, much: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "HASHED_BYTES", 0 if much else 2**28)
+    first = opened(folder).fingerprint
+    os.utime(folder / "cat" / "0.png", (1, 1))
+    assert (opened(folder).fingerprint == first) is not much
 
 
 @pytest.mark.usefixtures("either_way")
