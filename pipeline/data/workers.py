@@ -20,6 +20,7 @@ from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 
 KEPT_BLOCKS = "4"  # of Pillow's memory: giving it back after each image costs a sixth of the time
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # every process has a core of its own
 
 
 class Worker:
@@ -33,7 +34,7 @@ class Worker:
                     [sys.executable, "-P", "-W", "ignore", decoding.__file__, memory, json.dumps(form)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ},
+                    env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ, **dict.fromkeys(THREADS, "1")},
                     pass_fds=descriptors,
                     process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the process that asks
                 )

@@ -1,6 +1,7 @@
 """Data at the scale of ImageNet: crops, augmentation, broken images."""
 
 import random
+import sys
 import warnings
 from pathlib import Path
 
@@ -78,20 +79,53 @@ def test_a_large_photograph_is_decoded_reduced_for_a_random_crop(tmp_path: Path)
     assert nearer < 1.5
 
 
+def cropped(number: int, mode: str, folder: Path) -> tuple[Image.Image, tuple[int, int, int, int], bool, bytes]:
+    """A picture, the box and the flip of a random crop of it, and the crop, 40×50 pixels."""
+    rng = np.random.default_rng(number)
+    width, height = (int(n) for n in rng.integers(20, 120, 2))
+    picture = Image.fromarray(rng.integers(0, 256, (height, width, 4), np.uint8), "RGBA").convert(mode)
+    picture.save(folder / "x.png")
+    chance = random.Random(f"1/{number}")  # noqa: S311 - no secret
+    box = random_box(width, height, chance)
+    made = pixels(Source(str(folder / "x.png")), Form(mode, (50, 40)), f"1/{number}")
+    return picture, box, chance.random() < 0.5, bytes(made)
+
+
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
-def test_a_random_crop_is_cut_out_and_resized_as_pillow_does_it(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(("fast", "most"), [(False, 2**21), (True, 10)], ids=["no kernel", "large crops"])
+def test_pillow_resizes_a_random_crop_where_it_lies(
+    tmp_path: Path, mode: str, fast: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_has_fast_resize", lambda: fast)
+    monkeypatch.setattr(decoding, "MAX_COPIED", most)
+    for number in range(20):
+        picture, box, flip, made = cropped(number, mode, tmp_path)
+        wanted = picture.resize((40, 50), Image.Resampling.BILINEAR, box=box)
+        assert made == (wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else wanted).tobytes()
+
+
+def test_torch_cuts_a_random_crop_out_and_resizes_it_as_pillow_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_has_fast_resize", lambda: True)
     for number in range(40):
-        rng = np.random.default_rng(number)
-        width, height = (int(n) for n in rng.integers(20, 120, 2))
-        picture = Image.fromarray(rng.integers(0, 256, (height, width, 4), np.uint8), "RGBA").convert(mode)
-        picture.save(tmp_path / "x.png")
-        chance = random.Random(f"1/{number}")  # noqa: S311 - no secret
-        wanted = picture.crop(random_box(width, height, chance)).resize((40, 50), Image.Resampling.BILINEAR)
-        if chance.random() < 0.5:
+        picture, box, flip, made = cropped(number, "RGB", tmp_path)
+        wanted = picture.crop(box).resize((40, 50), Image.Resampling.BILINEAR)
+        if flip:
             wanted = wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        made = pixels(Source(str(tmp_path / "x.png")), Form(mode, (50, 40)), f"1/{number}")
         levels = np.frombuffer(made, np.uint8).astype(int) - np.frombuffer(wanted.tobytes(), np.uint8)
         assert np.abs(levels).max() <= 1
+
+
+def test_without_torch_pillow_makes_the_crop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding.platform, "machine", lambda: "x86_64")
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if its import failed
+    assert not decoding._has_fast_resize.__wrapped__()
+
+
+def test_other_processors_are_spared_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding.platform, "machine", lambda: "arm64")
+    assert not decoding._has_fast_resize.__wrapped__()
 
 
 def test_every_size_can_be_cropped(tmp_path: Path) -> None:
