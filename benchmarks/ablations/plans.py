@@ -22,6 +22,7 @@ SPLITS = ((2, 6), (4, 4), (6, 2), (8, 0))  # epochs of learning and of fine-tuni
 SENSITIVITY_SEEDS = (0, 1)
 GRADIENT_SEEDS = (0, 1, 2)
 REGULARISER_SEEDS = (0, 1)
+GAP_SEEDS, GAP_T0 = (0, 1, 2), (1e-3, 1e-2, 1e-1, 1.0)
 VARIED = (  # two decades each, four of T0
     ("pull", (0.3, 1.0, 3.0, 10.0, 30.0), "λ·N"),
     ("t0", (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "T0"),
@@ -73,6 +74,14 @@ def gradient() -> Iterator[Plan]:
             yield paper("resnet20", seed, weight_gradient=kind)
 
 
+def gap() -> Iterator[Plan]:
+    """Weight gradient by (4) and by (10) for wider and wider transitions of the sigmoid."""
+    for seed in GAP_SEEDS:
+        for t0 in GAP_T0:
+            for kind in ("4", "10"):
+                yield paper("resnet", seed, t0=t0, weight_gradient=kind)
+
+
 def seeds() -> Iterator[Plan]:
     """The trail over independent runs in both modes."""
     for seed in SEEDS:
@@ -100,6 +109,7 @@ def budget_sensitivity() -> Iterator[Plan]:
 ABLATIONS = {
     "regulariser": regulariser,
     "gradient": gradient,
+    "gap": gap,
     "sensitivity": sensitivity,
     "budget_sensitivity": budget_sensitivity,
     "seeds": seeds,

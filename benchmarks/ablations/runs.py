@@ -127,14 +127,17 @@ def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
         "cpu_seconds": round(time.process_time() - used, 1),
         "before": {"mean_square": float(before[layer].square().mean())},
         "epochs_seen": _rounded(learning.seen),
-        **(looked_at(before, after_learning, taus, layer) if plan["network"] == "resnet20" else {}),
+        **looked_at(before, after_learning, taus, layer if plan["network"] == "resnet20" else None),
     }
 
 
-def looked_at(before: Tensors, after: Tensors, taus: dict[str, float], layer: str) -> dict[str, Any]:
-    """One layer closely, and all kernels together, every weight in units of the √τ of its own."""
+def looked_at(before: Tensors, after: Tensors, taus: dict[str, float], layer: str | None) -> dict[str, Any]:
+    """All kernels together, every weight in units of the √τ of its own, and one layer; scatter plots with a layer."""
     together = (torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after))
-    return {"layer": closely(before[layer], after[layer], taus[layer]), "kernels": closely(*together, 1.0)}
+    kernels = closely(*together, 1.0)
+    if layer is None:
+        return {"kernels": {key: kernels[key] for key in ("kept", "about_threshold")}}
+    return {"layer": closely(before[layer], after[layer], taus[layer]), "kernels": kernels}
 
 
 def judged(imported: ImportedModel, training: Training) -> dict[str, float]:
