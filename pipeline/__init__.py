@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model import import_model
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,7 +94,7 @@ def pick(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Finish another entry of the trail: fine-tune, export, validate and report it in RUN/pick-ENTRY."""
+    """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER."""
     from ltp_pipeline.progress import make_reporter
     from ltp_pipeline.runner import pick as finish_entry
 
@@ -280,4 +280,6 @@ def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
     failed = [v for v in verdicts if not v.passed]
     if failed:
         lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        raise GateFailed(lines, "the result is below the bar: improve it, or change the limit")
+        changed = all(isinstance(v.limit, str) for v in failed)  # hashes, and nothing else
+        remedy = "restore the files the report speaks of" if changed else "improve the result, or change the limit"
+        raise GateFailed(lines, remedy)

@@ -23,7 +23,8 @@ class Change:
         word = {True: "better", False: "worse", None: "same"}[self.better]
         if self.old is None or self.new is None:
             word = "not measured in both"
-        return f"{self.name}: {_show(self.old)} → {_show(self.new)}, {word}"
+        show = _show_share if self.name in SHARES else _show
+        return f"{self.name}: {show(self.old)} → {show(self.new)}, {word}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def compare(
 
 
 NOT_BOTH = "not measured in both reports"
+SHARES = ("original top-1", "top-1", "drop", "sparsity", "baseline top-1")
 MORE_IS_BETTER = {
     "original top-1": True,
     "top-1": True,
@@ -121,6 +123,10 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         both("another number of threads", "environment", "threads"),
     ]
     return [note for note in found if note]
+
+
+def _show_share(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.2f} %"
 
 
 def _show(value: Any) -> str:

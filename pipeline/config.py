@@ -26,6 +26,10 @@ def _no_percent(value: Any) -> Any:
     return value
 
 
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -43,8 +47,8 @@ class DataSettings(Section):
 
     path: Path | None = None
     scale: float | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[Positive, ...] = ()
+    mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
+    std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Count, Count] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1

@@ -138,6 +138,8 @@ def export_again(
     model, settings = workspace.inputs()
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
     asked = with_formats(settings, known, deploy, values)
+    if workspace.done("report") is None:
+        raise InputError(f"{folder} is not finished", "start the same run again: it goes on where it stopped")
     try:
         if workspace.entry is not None:
             return pick(

@@ -297,6 +297,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b and not prefix and key in ("data", "model"):
+            found.append(f"its {key} {'were' if key == 'data' else 'was'} another")  # hashes tell nobody anything
         elif a != b:
             found.append(f"{prefix}{key} was {a!r}, is now {b!r}")
     return found

@@ -8,15 +8,10 @@ from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.stages.report.text import get
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
-VERDICTS = {
-    "passed": "Its gates passed.",
-    "failed": "**Its gates failed:** the model is below the bar that was set. Ask before you ship it.",
-    "not-gated": "No gates were set.",
-}
 ABOUT = {
     "packed": "plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
     "sparse": "the standard's `sparse_initializer`; for onnxruntime",
-    "dense": "zeros written out; for tools that read neither of the others",
+    "dense": "zeros written out; every tool reads it",
 }
 # docs/formats.md has the versions and how it was measured.
 READERS: Sequence[tuple[str, Mapping[str, str]]] = (
@@ -41,23 +36,17 @@ LIKED = ("packed", "dense", "sparse")  # which file the example loads
 def render(report: Mapping[str, Any]) -> str:
     """HANDOFF.md."""
     name = get(report, "model", "name") or "model"
-    first = _first_file(report)
     parts = [
         MARK,
         f"# {escape(name)}, pruned",
-        f"{_summary(report)} {VERDICTS.get(str(report.get('verdict')), '')}",
+        f"{_summary(report)} {_verdict(report)}",
         "## Files\n" + _files(report),
         "## Inputs and outputs\n" + _tensors(report),
         "## Preprocessing\n" + _preprocessing(report),
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         "## Accuracy\n" + _accuracy(report),
         "## Who reads which format\n" + _readers(report),
-        f"""## Verify it
-    sha256sum -c SHA256SUMS
-    ltp-pipeline validate {first} --data DATA
-
-The second measures the file on the test split of DATA (an `.npz` file, a folder of IDX files or of class folders);
-`ltp.toml` tells it the preprocessing. `ltp-pipeline gate report.json` hashes the files against the report.""",
+        "## Verify it\n" + _verification(report),
         """## What not to expect
 The zeros save storage and transfer. They do not make the model faster: runtimes for dense weights, onnxruntime among
 them, fill the zeros in when they load the file, and latency and memory are then those of the original.
@@ -90,13 +79,15 @@ def example(report: Mapping[str, Any]) -> str:
     if sample:
         shape = [*(shape[:1] or [1]), *sample]
     dtype = DTYPES.get(str(wanted.get("type")), str(wanted.get("type")).lower())
+    several = len(get(report, "model", "outputs") or []) > 1 and text.metric(report) == "agreement"
+    result = "outputs" if several else "scores"
     return "\n".join(
         [
             "import numpy as np",
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
             f"x = np.zeros({tuple(shape)}, np.{dtype})  # put prepared samples here",
-            f"scores = session.run(None, {{{str(wanted.get('name'))!a}: x}})[0]",
+            f"{result} = session.run(None, {{{str(wanted.get('name'))!a}: x}}){'[0]' if result == 'scores' else ''}",
         ]
     )
 
@@ -128,6 +119,28 @@ def _summary(report: Mapping[str, Any]) -> str:
     )
 
 
+def _verdict(report: Mapping[str, Any]) -> str:
+    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(str(report.get("verdict")), "")
+    missed = bool(report.get("budget_missed"))
+    if failed := report.get("verdict") == "failed":
+        names = [code(gate["name"]) for gate in report.get("gates") or [] if not gate.get("passed")]
+        said = f"**Its gates failed** ({', '.join(names)}): the model is below the bar that was set."
+    if missed:
+        said += " **It is outside the accuracy budget** that was asked for."
+    return f"{said} Ask before you ship it." if failed or missed else said
+
+
+def _verification(report: Mapping[str, Any]) -> str:
+    unlabelled = text.metric(report) == "agreement"
+    against = " --against ORIGINAL.onnx" if unlabelled else ""
+    needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if unlabelled else ""
+    return f"""    sha256sum -c SHA256SUMS
+    ltp-pipeline validate {_first_file(report)} --data DATA{against}
+
+The second measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
+`ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` hashes the files against the report."""
+
+
 def _files(report: Mapping[str, Any]) -> str:
     rows = [f"| file | bytes | of the original | {text.metric(report)} | what it is |", "|---|--:|--:|--:|---|"]
     whole = text.number(get(report, "original", "bytes"))
@@ -142,8 +155,10 @@ def _files(report: Mapping[str, Any]) -> str:
         accuracy = file.get("accuracy")
         top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
         rows.append(f"| {escape(file['path'])} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
-    original = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
-    return "\n".join(rows) + f"\n\n{original} One file is enough: packed, unless your tool needs another."
+    said = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
+    if len(_listed(report)) > 1:
+        said += f" One file is enough: {escape(_first_file(report))}, unless your tool needs another."
+    return "\n".join(rows) + f"\n\n{said}"
 
 
 def _tensors(report: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 # Only these decoders are let near a file, whatever it says it is: some of Pillow's others start programs.
 DECODERS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -210,6 +210,8 @@ def _broken(error: Exception) -> BrokenImageError:
         return BrokenImageError("does not fit in memory", "free some memory, or set fewer workers in [data]", False)
     if isinstance(error, OSError) and error.errno is not None:  # a disk that fails today may not fail tomorrow
         return BrokenImageError(f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False)
+    if isinstance(error, UnidentifiedImageError):  # its own words name a place in memory
+        return BrokenImageError("cannot be decoded: it is no image that Pillow knows", "repair or remove it")
     detail = " ".join(str(error).split()) or type(error).__name__
     return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
 

@@ -55,6 +55,9 @@ class Broken:
     def __init__(self, count: int, limit: int) -> None:
         self._count = count
         self._limit = min(limit, count // MOST_BROKEN)
+        self._remedy = "repair or remove them"
+        if limit < count // MOST_BROKEN:
+            self._remedy += ", or raise max_broken in [data]"
         self.found: dict[Source, Problem] = {}
         self.met: list[str] = []  # those met while reading, in words
 
@@ -72,7 +75,7 @@ class Broken:
             raise InputError(
                 f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
                 f"the first: image {first.name} {what}",
-                "repair or remove them, or raise max_broken in [data]",
+                self._remedy,
             )
         return [f"image {source.name} {what}; {then}" for source, (what, *_) in new.items()]
 

@@ -106,7 +106,8 @@ def headline(report: Mapping[str, Any]) -> str:
         return "The pruned network was not measured completely."
     change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
     what = "agreement with the original" if metric(report) == "agreement" else "top-1 accuracy"
-    sentence = f"{times(compression)} fewer weights; {what} {change} {points(abs(drop))}"
+    sentence = "Outside the accuracy budget: " if report.get("budget_missed") else ""
+    sentence += f"{times(compression)} fewer weights; {what} {change} {points(abs(drop))}"
     if spread := interval(get(report, "pruned", "drop_interval")):
         sentence += f" (95 % interval of the drop {spread})"
     difference = number(get(report, "difference", "value"))

@@ -1,6 +1,7 @@
 """`export` on a finished run: further formats, the deploy graph and rounded values, without training."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
+from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
 
 
@@ -46,6 +48,16 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
         f"model.{f}.onnx" for f in ("dense", "packed", "sparse")
     ]
     assert (finished / "model.sparse.onnx").read_bytes() == before
+
+
+def test_an_unfinished_run_is_not_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.copytree(finished, tmp_path / "run")
+    manifest = tmp_path / "run" / MANIFEST
+    content = json.loads(manifest.read_text())
+    del content["done"]["report"]
+    manifest.write_text(json.dumps(content))
+    result = invoke(capsys, "export", tmp_path / "run", "--format", "dense")
+    assert (result.code, "is not finished" in result.err) == (3, True)
 
 
 def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.CaptureFixture[str]):

@@ -87,6 +87,12 @@ def test_settings_from_python_get_the_default_budget_and_no_options_beside_them(
         ltp_pipeline.run("model.onnx", Settings(), train={"epochs": 1})
 
 
+@pytest.mark.parametrize(("given", "kept"), [(0.5, (0.5,)), (2, (2.0,)), ([0.1, 0.2], (0.1, 0.2))])
+def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float, ...]):
+    data = load_settings(None, options={"data": {"mean": given, "std": given}}).data
+    assert (data.mean, data.std) == (kept, kept)
+
+
 def test_set_without_a_section_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):
     assert invoke(capsys, "run", "model.onnx", "--set", "epochs=3").code == 2
 

@@ -29,7 +29,7 @@ def test_better_and_worse_are_told_apart() -> None:
     changes = {c.name: c for c in compare(sample()[0], worse()).changes}
     assert changes["top-1"].better is False
     assert changes["compression"].better is True
-    assert changes["top-1"].line == "top-1: 0.9132 → 0.8932, worse"
+    assert changes["top-1"].line == "top-1: 91.32 % → 89.32 %, worse"
 
 
 @pytest.mark.parametrize(("limit", "passed"), [(0.02, True), (0.019, False)])

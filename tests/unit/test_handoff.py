@@ -175,7 +175,38 @@ def test_rounded_and_deploy_files_are_called_so(tmp_path: Path):
 
 def test_failed_gates_are_said_at_the_top(tmp_path: Path):
     report = finished(tmp_path) | {"verdict": "failed"}
-    assert "**Its gates failed:**" in handoff_text.render(report).split("## Files")[0]
+    report["gates"] = [{"name": "max_drop", "passed": False}, {"name": "min_compression", "passed": True}]
+    top = handoff_text.render(report).split("## Files")[0]
+    assert "**Its gates failed** (`max_drop`): the model is below the bar that was set. Ask before you ship it." in top
+
+
+def test_a_missed_budget_is_said_at_the_top(tmp_path: Path):
+    report = finished(tmp_path)
+    assert "budget" not in handoff_text.render(report)
+    top = handoff_text.render(report | {"budget_missed": "none is within 0.01"}).split("## Files")[0]
+    assert "Its gates passed. **It is outside the accuracy budget** that was asked for. Ask before you ship it." in top
+
+
+def test_without_labels_the_original_is_needed_to_verify(tmp_path: Path):
+    report = finished(tmp_path)
+    assert "--against" not in handoff_text.render(report)
+    page = handoff_text.render(report | {"metric": "agreement"})
+    assert "ltp-pipeline validate model.packed.onnx --data DATA --against ORIGINAL.onnx\n" in page
+    assert "ORIGINAL.onnx is the network before pruning, which is not in this folder." in page
+
+
+def test_the_example_keeps_every_output_where_none_is_the_score(tmp_path: Path):
+    report = finished(tmp_path)
+    report["model"]["outputs"] *= 2
+    assert "scores = session.run(None, {'image': x})[0]" in handoff_text.example(report)
+    assert (
+        "outputs = session.run(None, {'image': x})\n" in handoff_text.example(report | {"metric": "agreement"}) + "\n"
+    )
+
+
+def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
+    assert "One file is enough: model.packed.onnx" in handoff_text.render(finished(tmp_path)).replace("\\", "")
+    assert "One file is enough" not in handoff_text.render(finished(tmp_path, ("dense",)))
 
 
 def test_the_settings_beside_the_page_are_those_of_the_run(tmp_path: Path):
