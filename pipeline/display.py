@@ -32,7 +32,8 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     for i, file in enumerate(pruned["files"]):
         other = f"{baseline['files'][i]['bytes']:,} bytes" if baseline else ""
         original = f"{report['original']['bytes']:,} bytes"
-        table.add_row(file["format"], original, f"{file['bytes']:,} bytes", other)
+        rounded = "" if file.get("values", "exact") == "exact" else f", {file['values']}"
+        table.add_row(file["format"] + rounded, original, f"{file['bytes']:,} bytes", other)
     console.print(table)
     accuracy = report["original"]["accuracy"]
     console.print(
