@@ -5,7 +5,7 @@ from collections.abc import Collection
 from onnx import ModelProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import metadata, packed_reader, sparse, tensors
+from ltp_pipeline.exporters import packed_reader, sparse, tensors
 from ltp_pipeline.exporters.tensors import Array
 
 
@@ -18,8 +18,6 @@ def to_dense(model: ModelProto) -> ModelProto:
     copy = tensors.copy_model(model, drop={*decoded, *added})
     for tensor in decoded.values():
         copy.graph.initializer.add().CopyFrom(tensor)
-    if "format" in metadata.labels(copy):
-        metadata.stamp(copy, format="dense")
     return copy
 
 

@@ -145,7 +145,10 @@ def unpack(
 
     if out.exists() and model.exists() and out.samefile(model):
         raise InputError(f"{out} is the file to unpack", "give another file with --out")
-    exporters.save(exporters.to_dense(exporters.load(model)), out)
+    plain = exporters.to_dense(exporters.load(model))
+    if exporters.labels(plain):
+        exporters.stamp(plain, format="dense")
+    exporters.save(plain, out)
     _print_path(out, as_json, quiet)
 
 
