@@ -283,6 +283,6 @@ def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
     failed = [v for v in verdicts if not v.passed]
     if failed:
         lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        changed = all(isinstance(v.limit, str) for v in failed)  # hashes, and nothing else
+        changed = all(v.name.startswith("file ") for v in failed)  # hashes, and nothing else
         remedy = "restore the files the report speaks of" if changed else "improve the result, or change the limit"
         raise GateFailed(lines, remedy)

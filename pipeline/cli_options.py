@@ -7,7 +7,9 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
-Silent = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors; the exit code tells the rest.")]
+Silent = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print notes and errors only; the exit code tells the rest.")
+]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX model.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")]

@@ -23,7 +23,7 @@ class Change:
         word = {True: "better", False: "worse", None: "same"}[self.better]
         if self.old is None or self.new is None:
             word = "not measured in both"
-        show = _show_share if self.name in SHARES else _show
+        show = _show_share if self.name in SHARES else _show  # six digits: one of 50,000 samples makes 0.002 %
         return f"{self.name}: {show(self.old)} → {show(self.new)}, {word}"
 
 
@@ -126,7 +126,7 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _show_share(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.2f} %"
+    return "none" if value is None else f"{100 * value:.6g} %"
 
 
 def _show(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Traini
     sample = tuple(data.test.read(np.arange(1)).shape[1:])
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
+    _require_matches(settings.kernels.exclude, imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
     imported = _judged_only(imported, training.metric)
     training = replace(training, imported=imported)
@@ -41,6 +44,13 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Traini
         teacher = {n: t.detach().clone() for n, t in imported.module.to(training.device).tensors().items()}
         training = replace(training, teacher=teacher)
     return training
+
+
+def _require_matches(patterns: Sequence[str], imported: ImportedModel) -> None:
+    """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
+    for pattern in patterns:
+        if not any(fnmatchcase(k.name, pattern) for k in imported.kernels):
+            raise InputError(f"--exclude {pattern!r} matches no kernel", "`ltp-pipeline inspect` lists their names")
 
 
 def _open_data(settings: Settings, file: ModelFile) -> Data:

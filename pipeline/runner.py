@@ -139,7 +139,8 @@ def export_again(
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
     asked = with_formats(settings, known, deploy, values)
     if workspace.done("report") is None:
-        raise InputError(f"{folder} is not finished", "start the same run again: it goes on where it stopped")
+        how = "run" if workspace.entry is None else "pick"
+        raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
     try:
         if workspace.entry is not None:
             return pick(

@@ -181,13 +181,15 @@ def _deployable(imported: ImportedModel, original: Source, feeds: Mapping[str, A
     made = deploy.run(original.model, kernels)
     tensors = exporters.read_tensors(made.model, kernels)
     if any(((tensors[name] != 0) != (original.tensors[name] != 0)).any() for name in kernels):
-        raise ExportFailed("the deploy graph has other zeros than the pruned network", "export without --deploy")
+        raise ExportFailed(
+            "the deploy graph has other zeros than the pruned network", "start it again without --deploy"
+        )
     outputs = [_dense_outputs(model, imported, feeds) for model in (made.model, original.model)]
     difference = running.largest_difference(*outputs)
     if not difference <= (HALF_DEPLOY_LIMIT if imported.module.wide else DEPLOY_LIMIT):
         raise ExportFailed(
             f"the deploy graph computes something else: outputs differ by {difference:.2g} of the largest",
-            "export without --deploy, and please report this as a bug",
+            "start it again without --deploy, and please report this as a bug",
         )
     return _source(imported, made.model, tensors, DEPLOY, made.note)
 

@@ -124,7 +124,7 @@ def _verdict(report: Mapping[str, Any]) -> str:
     missed = bool(report.get("budget_missed"))
     if failed := report.get("verdict") == "failed":
         names = [code(gate["name"]) for gate in report.get("gates") or [] if not gate.get("passed")]
-        said = f"**Its gates failed** ({', '.join(names)}): the model is below the bar that was set."
+        said = f"**Its gates failed** ({', '.join(names) or 'report.json'}): the model is below the bar that was set."
     if missed:
         said += " **It is outside the accuracy budget** that was asked for."
     return f"{said} Ask before you ship it." if failed or missed else said

@@ -124,7 +124,10 @@ def _random(image: Image.Image, form: Form, seed: str) -> bytes | memoryview:
     small = (right - left) * (bottom - top) <= MAX_COPIED
     if image.mode == "RGB" and image.size == (width, height) and small and _has_fast_resize():
         part = image.crop(box)
-        return _fast_resize(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size)
+        try:
+            return _fast_resize(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size)
+        except RuntimeError as error:  # so torch calls it when memory runs out, which is no fault of the image
+            raise MemoryError from error
     made = _part(image, form, box, (width, height))
     return (made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made).tobytes()
 
@@ -211,7 +214,7 @@ def _broken(error: Exception) -> BrokenImageError:
     if isinstance(error, OSError) and error.errno is not None:  # a disk that fails today may not fail tomorrow
         return BrokenImageError(f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False)
     if isinstance(error, UnidentifiedImageError):  # its own words name a place in memory
-        return BrokenImageError("cannot be decoded: it is no image that Pillow knows", "repair or remove it")
+        return BrokenImageError("cannot be decoded: it is of none of the formats read here", "repair or remove it")
     detail = " ".join(str(error).split()) or type(error).__name__
     return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
 

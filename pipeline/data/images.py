@@ -55,9 +55,6 @@ class Broken:
     def __init__(self, count: int, limit: int) -> None:
         self._count = count
         self._limit = min(limit, count // MOST_BROKEN)
-        self._remedy = "repair or remove them"
-        if limit < count // MOST_BROKEN:
-            self._remedy += ", or raise max_broken in [data]"
         self.found: dict[Source, Problem] = {}
         self.met: list[str] = []  # those met while reading, in words
 
@@ -70,12 +67,13 @@ class Broken:
         self.found |= new
         if len(self.found) > self._limit:
             first, (what, remedy, _) = next(iter(self.found.items()))
+            most = self._count // MOST_BROKEN
             if not self._limit and len(self.found) == 1:
                 raise InputError(f"image {first.name} {what}", remedy)
             raise InputError(
                 f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
                 f"the first: image {first.name} {what}",
-                self._remedy,
+                "repair or remove them" + ", or raise max_broken in [data]" * (len(self.found) <= most),
             )
         return [f"image {source.name} {what}; {then}" for source, (what, *_) in new.items()]
 
@@ -221,8 +219,13 @@ def fingerprint(files: Sequence[tuple[str, str]]) -> str:
 
 
 def _hash(file: str) -> str:
-    with open(file, "rb") as content:  # noqa: PTH123 - as above
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    try:
+        with open(file, "rb") as content:  # noqa: PTH123 - as above
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read: {error.strerror}", "check the file, its rights and its disk"
+        ) from None
 
 
 def scan(sources: Sequence[Source], wanted: Wanted) -> tuple[list[Header], list[tuple[Source, Problem]]]:

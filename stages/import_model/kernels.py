@@ -8,7 +8,6 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.tensors import stored, to_array
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
@@ -32,9 +31,6 @@ def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
         if operators and not _is_formula(tensors[name], reads):
             reason = _other_use(reads) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
-    for pattern in settings.exclude:
-        if kernels and not any(fnmatchcase(k.name, pattern) for k in kernels):
-            raise InputError(f"--exclude {pattern!r} matches no kernel", "`ltp-pipeline inspect` lists their names")
     return kernels
 
 

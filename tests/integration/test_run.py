@@ -323,6 +323,14 @@ def test_trail_lists_entries_and_marks_the_best(finished: Path, capsys):
     assert "*" in invoke(capsys, "trail", finished / "run").out
 
 
+@pytest.mark.parametrize("simplify", ["auto", "always"])
+def test_a_pattern_that_excludes_nothing_is_refused(finished: Path, tmp_path: Path, capsys, simplify: str):
+    options = ("--exclude", "stem*", "--exclude", "typo*", "--set", f"model.simplify={simplify}")
+    result = invoke(capsys, "run", finished / "model.onnx", *options, "--out", tmp_path / "run")
+    assert (result.code, "--exclude 'typo*' matches no kernel" in result.err) == (3, True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_unpack_gives_back_the_dense_weights(finished: Path, tmp_path: Path, capsys):
     assert invoke(capsys, "unpack", finished / "run" / "model.packed.onnx", "--out", tmp_path / "plain.onnx").code == 0
     expected, found = kernels_of(finished / "run" / "model.dense.onnx"), kernels_of(tmp_path / "plain.onnx")

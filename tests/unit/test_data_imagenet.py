@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from ltp_pipeline.data import batches, decoding, images
@@ -91,8 +92,11 @@ def cropped(number: int, mode: str, folder: Path) -> tuple[Image.Image, tuple[in
     return picture, box, chance.random() < 0.5, bytes(made)
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
-@pytest.mark.parametrize(("fast", "most"), [(False, 2**21), (True, 10)], ids=["no kernel", "large crops"])
+@pytest.mark.parametrize(
+    ("mode", "fast", "most"),
+    [("L", True, 2**21), ("RGBA", True, 2**21), ("RGB", False, 2**21), ("RGB", True, 10)],
+    ids=["grey", "alpha", "no kernel", "large crops"],
+)
 def test_pillow_resizes_a_random_crop_where_it_lies(
     tmp_path: Path, mode: str, fast: bool, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +119,26 @@ def test_torch_cuts_a_random_crop_out_and_resizes_it_as_pillow_does(
             wanted = wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         levels = np.frombuffer(made, np.uint8).astype(int) - np.frombuffer(wanted.tobytes(), np.uint8)
         assert np.abs(levels).max() <= 1
+
+
+@pytest.mark.skipif(
+    not torch.backends.cpu.get_cpu_capability().startswith("AVX"), reason="no AVX: Pillow is faster here"
+)
+def test_torch_is_asked_where_it_is_fast() -> None:
+    assert decoding._has_fast_resize()
+
+
+def test_memory_that_runs_out_in_torch_is_no_fault_of_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> memoryview:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(decoding, "_has_fast_resize", lambda: True)
+    monkeypatch.setattr(decoding, "_fast_resize", fails)
+    with pytest.raises(decoding.BrokenImageError) as caught:
+        cropped(0, "RGB", tmp_path)
+    assert (caught.value.problem.what, caught.value.problem.passable) == ("does not fit in memory", False)
 
 
 def test_without_torch_pillow_makes_the_crop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +291,13 @@ def test_more_broken_images_than_the_limit_are_an_error(photos: Path) -> None:
     assert "6 of 26 images cannot be used, 2 may be passed over" in error.what
     assert "bad0.jpg" in error.what
     assert error.remedy == "repair or remove them"  # raising max_broken would not help: a tenth is the most
-    assert "max_broken" in refusal(photos, max_broken=1).remedy
+
+
+@pytest.mark.usefixtures("large")
+def test_raising_the_limit_is_offered_where_it_helps(photos: Path) -> None:
+    for i in range(2):
+        put(photos / "a" / f"bad{i}.jpg", b"")
+    assert refusal(photos, max_broken=1).remedy == "repair or remove them, or raise max_broken in [data]"
 
 
 @pytest.mark.usefixtures("large")
