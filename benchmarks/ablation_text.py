@@ -5,10 +5,12 @@ from typing import Any
 
 from benchmarks import findings
 from benchmarks.ablations import plans
-from benchmarks.findings import at_threshold, crossed, just_above
-from benchmarks.plots import KINDS, REGULARISERS, Row, found, mean_std, repeated
+from benchmarks.findings import at_threshold, crossed, just_below, lasts
+from benchmarks.plots import KINDS, REGULARISERS
+from benchmarks.rows import Row, by, found, mean_std, repeated
 from benchmarks.tables import figure, percent, spread, table, text
 
+GAPS = ("(4)", "(10)")
 OUTCOME = ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds")
 
 
@@ -37,7 +39,7 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
         "η_τ/η around which the paper mode was measured come from a few trial runs: large enough to prune within the",
         "epochs, small enough not to prune a layer away in the first steps.",
     )
-    for part in (regulariser, gradient, seeds, sensitivity, budget_sensitivity):
+    for part in (regulariser, gradient, gap, seeds, sensitivity, budget_sensitivity):
         yield from part(about["rows"])
 
 
@@ -47,23 +49,23 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
     if not shown:
         return
     yield "### Regulariser: none, L2, soft L0 (ResNet20)\n"
+    kinds = by(shown, "regulariser")
     lines = []
-    for row in shown:
-        last = row["epochs_seen"][-1]
-        weight = {"l0": f"λ·N = {row['pull']:g}", "l2": f"λ = {row.get('l2', 0):g}", "none": "–"}[row["regulariser"]]
-        shrunk = last["mean_square"] / row["before"]["mean_square"]
-        accuracies = (f"{last['loss']:.3f}", *map(percent, (last["train"], last["val"], row["test"])))
-        lines.append([REGULARISERS[row["regulariser"]][0], weight, percent(last["kept"]), *accuracies, f"{shrunk:.2g}"])
-    head = ("regulariser", "weight", "kept, %", "training loss", "training top-1, %")
+    for kind, runs in kinds.items():
+        weight = {"l0": f"λ·N = {runs[0]['pull']:g}", "l2": f"λ = {runs[0].get('l2', 0):g}", "none": "–"}[kind]
+        measured = [spread([100 * value for value in lasts(runs, key)]) for key in ("kept", "train", "val")]
+        measured += [spread([100 * row["test"] for row in runs]), f"{findings.growth(runs):.2g}"]
+        lines.append([REGULARISERS[kind][0], weight, *measured, str(len(runs))])
+    head = ("regulariser", "weight", "kept, %", "training top-1, %")
     hard = ("validation top-1, hard-pruned, %", "test top-1, hard-pruned, %")
-    yield from table((*head, *hard, "mean w² / that of the start"), lines)
+    yield from table((*head, *hard, "mean w² / that of the start", "seeds"), lines)
     yield figure("regulariser", "Kept weights, training accuracy and mean squared weight over epochs")
     yield text(
         f"T0 = {shown[0]['t0']:g}, η_τ/η = {shown[0]['threshold_lr_ratio']:g}, {shown[0]['epochs']} epochs, no",
-        f"fine-tuning, seed 0. Mean squared weights are those of `{plans.LAYERS['resnet20']}`, which is the paper's",
-        "layer3.2.conv2. Training accuracy is that of the soft-pruned network on the first training images.",
+        f"fine-tuning; a line for each seed. Mean squared weights are those of `{plans.LAYERS['resnet20']}`, which is",
+        "the paper's layer3.2.conv2. Training accuracy is that of the soft-pruned network on the first training",
+        "images.",
     )
-    kinds = {row["regulariser"]: row for row in shown}
     if set(kinds) == set(REGULARISERS):
         yield from findings.regulariser(**kinds)
 
@@ -74,35 +76,58 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
     if not shown:
         return
     yield "### Gradient of the weights: (4) against (10) (ResNet20)\n"
+    kinds = by(shown, "weight_gradient")
     lines = [
         [
-            KINDS[row["weight_gradient"]],
-            percent(row["epochs_seen"][-1]["kept"]),
-            percent(row["layer"]["kept"]),
-            f"{row['layer']['tau']:.2g}",
-            f"{at_threshold(row['layer']['about_threshold']):.2f}",
-            percent(just_above(row["layer"])),
-            *map(percent, crossed(row["layer"])),
-            percent(row["epochs_seen"][-1]["val"]),
+            KINDS[kind],
+            spread([100 * value for value in lasts(runs, "kept")]),
+            *(spread([at_threshold(row[part]) for row in runs], 2) for part in ("kernels", "layer")),
+            *(spread([100 * share for share in shares]) for shares in zip(*map(crossed, runs), strict=True)),
+            spread([100 * value for value in lasts(runs, "val")]),
+            str(len(runs)),
         ]
-        for row in shown
+        for kind, runs in kinds.items()
     ]
-    head = ("gradient", "kept in the network, %", "kept in the layer, %", "τ of the layer")
-    gap = ("density at the threshold", "of the kept: up to 25 % above √τ, %")
+    density = ("density at the threshold, all kernels", "the same, one layer")
     crossings = ("of the kept: below τ at first, %", "of the pruned: above τ at first, %")
-    yield from table((*head, *gap, *crossings, "validation top-1, hard-pruned, %"), lines)
+    yield from table(("gradient", "kept, %", *density, *crossings, "validation top-1, hard-pruned, %", "seeds"), lines)
     yield text(
-        "The layer is the same as above. Density at the threshold: weights per length of |w| within 5 % of √τ,",
-        "divided by that from 15 % to 50 % away on both sides; 0 means a gap. Of the kept weights, those up to three",
-        "times √τ are counted. What",
-        "was above or below τ at first is counted among the weights of the scatter plot, a random part of the layer,",
-        "of which few are kept.",
+        "Density at the threshold: weights per length of |w| within 5 % of √τ, divided by that from 15 % to 50 % away",
+        "on both sides; 0 means a gap. For all kernels together, every weight is taken in units of the √τ of its own",
+        "kernel; the layer is the same as above. What was above or below τ at first is counted among the weights of",
+        "the scatter plot of all kernels, a random part of them. Scatter plots are of seed 0.",
     )
     yield figure("gradient-scatter", "Squared weights before and after, with the threshold")
     yield figure("gradient-gap", "Weights about the threshold, and kept weights over epochs")
-    kinds = {row["weight_gradient"]: row for row in shown}
     if {"4", "10"} <= set(kinds):
         yield from findings.gradient(kinds["4"], kinds["10"])
+
+
+def gap(rows: Sequence[Row]) -> Iterable[str]:
+    """Where the gap can be seen."""
+    shown = found(rows, plans.gap())
+    if not shown:
+        return
+    yield "### The gap around the threshold, by the width of the sigmoid's transition (small ResNet)\n"
+    lines = []
+    for t0 in plans.GAP_T0:
+        kinds = by([row for row in shown if row["t0"] == t0], "weight_gradient").values()
+        densities = [spread([at_threshold(row["kernels"]) for row in runs], 2) for runs in kinds]
+        below = [spread([just_below(row["kernels"]) for row in runs], 0) for runs in kinds]
+        kept = [spread([100 * value for value in lasts(runs, "kept")]) for runs in kinds]
+        lines.append([f"{t0:g}", *densities, *below, *kept])
+    head = [
+        f"{what}, {kind}" for what in ("density at the threshold", "up to 5 % below √τ", "kept, %") for kind in GAPS
+    ]
+    yield from table(("T0", *head), lines)
+    count = len({row["seed"] for row in shown})
+    yield text(
+        "Density at the threshold as above, over all kernels; up to 5 % below √τ: how many weights end there.",
+        f"{count} seeds.",
+    )
+    yield figure("gap-by-t0", "Weights about the threshold for four values of T0")
+    if len(shown) == len(list(plans.gap())):
+        yield from findings.gap({t0: by([r for r in shown if r["t0"] == t0], "weight_gradient") for t0 in plans.GAP_T0})
 
 
 def seeds(rows: Sequence[Row]) -> Iterable[str]:

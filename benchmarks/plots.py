@@ -1,43 +1,22 @@
-"""The figures of docs/results.md: one function each, from results to an SVG that is the same bytes every time.
+"""The figures of docs/results.md: one function each, which returns None when its rows are missing."""
 
-A function returns None when its rows are missing. Each figure carries the digest of the rows it was drawn from.
-"""
-
-import hashlib
-import io
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS
+from benchmarks.drawing import BLUE, GREEN, ORANGE, PINK, RED, SKY, Drawing, compressions, legend, once
+from benchmarks.rows import Row, by, found, mean_std, numbers, repeated
 from ltp_pipeline.stages.report.svg import log_axis
 
-Row = dict[str, Any]
-# Okabe and Ito's colours, which every eye can tell apart; black and the yellow are left out
-BLUE, ORANGE, GREEN, RED, SKY, PINK = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7"
 SHADES = ["#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08204d"]  # light to dark: small to large values
 MARKERS = "osD^v"
-STYLE = {
-    "svg.fonttype": "none",
-    "font.size": 9.5,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "grid.color": "#d0d0d0",
-    "grid.linewidth": 0.5,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-}
-SHOWN = (1e-6, 0.5)  # squared weights of the scatter plot; smaller ones lie on its edge
 KINDS = {"4": "∂v/∂w by (4)", "10": "∂v/∂w by (10)"}
+LINES = {"4": (BLUE, "-"), "10": (RED, "--")}
 REGULARISERS = {"l0": ("soft L0", BLUE, "o"), "l2": ("L2", ORANGE, "s"), "none": ("none", GREEN, "^")}
 METHODS = {
     "one-shot": ("one-shot magnitude", SKY, "v"),
@@ -47,60 +26,6 @@ METHODS = {
     "ltp-paper": ("LTP, paper mode", PINK, "X"),
     "ltp-budget": ("LTP, budget mode", BLUE, "o"),
 }
-
-
-class Drawing:
-    """A figure and the rows it shows."""
-
-    def __init__(self, width: float, height: float, rows: Any, draw: Callable[[Figure], None]) -> None:
-        self.size, self.rows, self.draw = (width, height), rows, draw
-
-    @property
-    def digest(self) -> str:
-        """Of the rows."""
-        return digest(self.rows)
-
-    def render(self, form: str = "svg", dpi: int = 100) -> bytes:
-        """Draw without pyplot, so that no display, no user style and no clock has a say in the bytes."""
-        with rc_context():
-            rcdefaults()
-            with rc_context({**STYLE, "svg.hashsalt": self.digest}):
-                figure = Figure(figsize=self.size, layout="constrained", facecolor="white")
-                self.draw(figure)
-                buffer = io.BytesIO()
-                about = {"Date": None, "Creator": None, "Description": f"rows {self.digest}"} if form == "svg" else {}
-                figure.savefig(buffer, format=form, dpi=dpi, metadata=about)
-        return buffer.getvalue()
-
-
-def digest(rows: Any) -> str:
-    """Short name of what was drawn."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def find(rows: Iterable[Row], plan: Row) -> Row | None:
-    """The row of a plan, when it was measured."""
-    return next((row for row in rows if plan.items() <= row.items()), None)
-
-
-def found(rows: Sequence[Row], wanted: Iterable[Row]) -> list[Row]:
-    """Rows of these plans, as many as were measured."""
-    return [row for plan in wanted if (row := find(rows, plan)) is not None]
-
-
-def repeated(rows: Sequence[Row], mode: Callable[..., Row], changed: Row) -> list[Row]:
-    """Rows of the small network with these settings changed, one for each seed."""
-    return found(rows, (mode("resnet", seed, **changed) for seed in plans.SENSITIVITY_SEEDS))
-
-
-def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation."""
-    return float(np.mean(values)), float(np.std(values))
-
-
-def numbers(line: str) -> "np.ndarray[Any, Any]":
-    """The weights of a layer, which are kept as one line."""
-    return np.array(line.split(), float)
 
 
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
@@ -123,64 +48,103 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
                 x, y = [s["epoch"] for s in row["epochs_seen"]], [scale * s[key] for s in row["epochs_seen"]]
                 if key != "train":
                     x, y = [0, *x], [1.0 if key == "mean_square" else 100.0, *y]
-                ax.plot(x, y, marker=marker, ms=4.5, color=color, label=name)
+                ax.plot(x, y, marker=marker, ms=4.5, lw=1.2, color=color, label=once(ax, name))
             ax.set(xlabel="epoch", ylabel=label)
         axes[0].set_ylim(bottom=0)
         axes[2].set_yscale("log")
         log_axis(axes[2].yaxis)
-        _legend(figure, axes[0])
+        legend(figure, axes[0])
 
     return Drawing(9, 3.2, shown, draw)
 
 
 def scatter(rows: Sequence[Row]) -> Drawing | None:
-    """Squared weights of one layer before and after, with the threshold, for each weight gradient."""
-    shown = found(rows, plans.gradient())
+    """Squared weights before and after, with the threshold, for each weight gradient: of one layer, and of all."""
+    shown = [runs[0] for runs in by(found(rows, plans.gradient()), "weight_gradient").values()]
     if not shown:
         return None
+    parts = (("layer", "w²", (1e-6, 0.5)), ("kernels", "w² / τ", (1e-4, 1e4)))
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
-        for ax, row in zip(axes, shown, strict=True):
-            layer = row["layer"]
-            before, after = (np.maximum(np.square(numbers(layer[key])), SHOWN[0]) for key in ("before", "after"))
-            ax.plot(before, after, ".", ms=2.5, color=BLUE, alpha=0.5, rasterized=True)
-            for line in (ax.axhline, ax.axvline):
-                line(max(layer["tau"], SHOWN[0]), color=RED, lw=1)
-            ax.set(xscale="log", yscale="log", xlabel="w² before", xlim=SHOWN, ylim=SHOWN)
-            ax.set_title(f"{KINDS[row['weight_gradient']]}: {100 * layer['kept']:.1f} % kept")
-            for axis in (ax.xaxis, ax.yaxis):
-                axis.set_ticks([1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1])
-                log_axis(axis)
-        axes[0].set_ylabel("w² after learning")
+        axes = figure.subplots(len(parts), len(shown), sharex="row", sharey="row", squeeze=False)
+        for line, (part, unit, limits) in zip(axes, parts, strict=True):
+            for ax, row in zip(line, shown, strict=True):
+                _before_and_after(ax, row[part], limits)
+                ax.set(xlabel=f"{unit} before", title=_kept_of(row, part))
+            line[0].set_ylabel(f"{unit} after learning")
 
-    return Drawing(3.1 * len(shown), 3.3, [row["layer"] for row in shown], draw)
+    return Drawing(3.1 * len(shown), 6.2, [[row[part] for part, *_ in parts] for row in shown], draw)
+
+
+def _before_and_after(ax: Axes, seen: Row, limits: tuple[float, float]) -> None:
+    """Points beyond the limits lie on the edge."""
+    before, after = (np.clip(np.square(numbers(seen[key])), *limits) for key in ("before", "after"))
+    ax.plot(before, after, ".", ms=2.5, color=BLUE, alpha=0.5, rasterized=True)
+    for line in (ax.axhline, ax.axvline):
+        line(max(seen["tau"], limits[0]), color=RED, lw=1)
+    ax.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+    for axis in (ax.xaxis, ax.yaxis):
+        log_axis(axis)
+
+
+def _kept_of(row: Row, part: str) -> str:
+    what = {"layer": "layer", "kernels": "all kernels"}[part]
+    return f"by ({row['weight_gradient']}), {what}: {100 * row[part]['kept']:.1f} % kept"
 
 
 def gap(rows: Sequence[Row]) -> Drawing | None:
-    """Where weights lie about the threshold, and how pruning goes on, for each weight gradient."""
+    """Where weights lie about the threshold, and how pruning goes on, for each weight gradient and seed."""
     shown = found(rows, plans.gradient())
     if not shown:
         return None
 
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2)
-        for row, color, style in zip(shown, (BLUE, RED), ("-", "--"), strict=False):
-            counts = np.array(row["layer"]["about_threshold"])
-            left.stairs(counts, BINS, color=color, ls=style, lw=1.4, label=KINDS[row["weight_gradient"]])
+        for row in shown:
+            _about_threshold(left, row)
+            color, style = LINES[row["weight_gradient"]]
             kept = [100.0, *(100 * s["kept"] for s in row["epochs_seen"])]
-            right.plot(range(len(kept)), kept, color=color, ls=style, marker="o", ms=4)
-        left.axvline(1, color="#404040", lw=0.8)
-        left.set(xlabel="|w| / √τ after learning", ylabel="weights of the layer per bin", xlim=(0.3, 2), yscale="log")
+            right.plot(range(len(kept)), kept, color=color, ls=style, lw=1, marker="o", ms=3.5)
+        left.set(xlabel="|w| / √τ after learning", ylabel="weights of all kernels per bin")
         right.set(xlabel="epoch", ylabel="weights kept in the network, %", yscale="log")
-        for ax, ticks in ((left, (1, 10, 100, 1000)), (right, (5, 10, 20, 50, 100))):
-            ax.set_yticks(ticks)
-            log_axis(ax.yaxis)
-            ax.minorticks_off()
+        right.set_yticks((5, 10, 20, 50, 100))
+        log_axis(right.yaxis)
+        right.minorticks_off()
         right.xaxis.get_major_locator().set_params(integer=True)
-        _legend(figure, left)
+        legend(figure, left)
 
     return Drawing(8, 3.4, shown, draw)
+
+
+def gap_by_t0(rows: Sequence[Row]) -> Drawing | None:
+    """Where weights lie about the threshold for each T0, weight gradient and seed."""
+    shown = found(rows, plans.gap())
+    if not shown:
+        return None
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(1, len(plans.GAP_T0), sharey=True)
+        for ax, t0 in zip(axes, plans.GAP_T0, strict=True):
+            for row in (row for row in shown if row["t0"] == t0):
+                _about_threshold(ax, row)
+            ax.set(xlabel="|w| / √τ after learning", title=f"T0 = {t0:g}")
+        axes[0].set(ylabel="weights of all kernels per bin", ylim=(8, 9000))
+        legend(figure, axes[0])
+
+    return Drawing(10, 3.2, shown, draw)
+
+
+def _about_threshold(ax: Axes, row: Row) -> None:
+    """A line for the weights of one run."""
+    color, style = LINES[row["weight_gradient"]]
+    label = once(ax, KINDS[row["weight_gradient"]])
+    ax.stairs(np.array(row["kernels"]["about_threshold"]), BINS, color=color, ls=style, lw=1, label=label)
+    if label:
+        ax.axvline(1, color="#404040", lw=0.8)
+        ax.set(xlim=(0.3, 2), yscale="log")
+        ax.set_yticks((10, 100, 1_000, 10_000))
+        log_axis(ax.yaxis)
+        ax.minorticks_off()
 
 
 def seeds(rows: Sequence[Row]) -> Drawing | None:
@@ -199,7 +163,7 @@ def seeds(rows: Sequence[Row]) -> Drawing | None:
             label = f"{mode} mode, {len(runs)} seeds"
             ax.errorbar(x, y, dy, dx, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=label)
         ax.set(xscale="log", xlabel="compression", ylabel="validation top-1 without fine-tuning, %")
-        _compressions(ax)
+        compressions(ax)
         ax.legend()
 
     return Drawing(6, 3.6, shown, draw)
@@ -220,7 +184,7 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
                     (x, dx), (y, dy) = _trail(runs)
                     ax.errorbar(x, y, dy, dx, lw=1, color=color, marker=marker, ms=3.5, capsize=2, label=f"{value:g}")
             ax.set(xscale="log", xlabel="compression", title=name)
-            _compressions(ax)
+            compressions(ax)
             if ax.lines:
                 ax.legend(loc="lower left")
         axes[0].set_ylabel("validation top-1 without fine-tuning, %")
@@ -269,8 +233,8 @@ def quality(rows: Sequence[Row], network: str) -> Drawing | None:
                 x, y, dy = zip(*sorted(points), strict=True)
                 ax.errorbar(x, y, dy, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=name)
         ax.set(xscale="log", xlabel="compression reached", ylabel="test top-1, %")
-        _compressions(ax)
-        _legend(figure, ax, columns=3)
+        compressions(ax)
+        legend(figure, ax, columns=3)
 
     return Drawing(6.5, 4.2, shown, draw)
 
@@ -292,19 +256,3 @@ def _spread(ax: Axes, x: Sequence[float], groups: Sequence[Sequence[float]]) -> 
     ax.plot([at for at, _ in there], [np.mean(values) for _, values in there], color=BLUE, lw=1.2)
     for at, values in there:
         ax.plot([at] * len(values), values, "o", ms=4.5, color=BLUE, alpha=0.7)
-
-
-def _compressions(ax: Axes) -> None:
-    """Ticks that are read as compressions."""
-    low, high = ax.get_xlim()
-    values = (
-        (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500) if high / low > 8 else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
-    )
-    ax.set_xticks([v for v in values if low <= v <= high])
-    log_axis(ax.xaxis, "×")
-    ax.minorticks_off()
-
-
-def _legend(figure: Figure, ax: Axes, columns: int = 4) -> None:
-    """One legend above everything, where it hides nothing."""
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, borderpad=0)

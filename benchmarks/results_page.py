@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ablation_text, plots
-from benchmarks.plots import METHODS, Drawing, Row, mean_std
+from benchmarks.drawing import Drawing
+from benchmarks.plots import METHODS
+from benchmarks.rows import Row, mean_std
 from benchmarks.tables import figure, sentence, table, text
 
 FILES = ("quality", "ablations", "six_networks", "decoding", "paper")
@@ -37,6 +39,7 @@ def drawings(results: Mapping[str, Any]) -> dict[str, Drawing]:
         "regulariser": plots.regulariser(rows),
         "gradient-scatter": plots.scatter(rows),
         "gradient-gap": plots.gap(rows),
+        "gap-by-t0": plots.gap_by_t0(rows),
         "seeds": plots.seeds(rows),
         "sensitivity": plots.sensitivity(rows),
         "budget-sensitivity": plots.budget_sensitivity(rows),

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from benchmarks.plots import mean_std
+from benchmarks.rows import mean_std
 
 WIDTH = 120
 
@@ -28,10 +28,10 @@ def figure(name: str, said: str) -> str:
     return f"![{said}](../benchmarks/results/{name}.svg)\n"
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], digits: int = 1) -> str:
     """Mean, and the standard deviation where there is one."""
     mean, std = mean_std(values)
-    return f"{mean:.1f} ± {std:.1f}" if len(values) > 1 else f"{mean:.1f}"
+    return f"{mean:.{digits}f} ± {std:.{digits}f}" if len(values) > 1 else f"{mean:.{digits}f}"
 
 
 def percent(share: float) -> str:

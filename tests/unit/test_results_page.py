@@ -4,10 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import tensor
 
-from benchmarks import findings, plots, results_page, tables
+from benchmarks import findings, results_page, tables
+from benchmarks import rows as rows_of
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS, closely, looked_at, settings_of
 
@@ -71,15 +73,13 @@ def test_density_at_the_threshold(filled, density):
     counts = [0] * (len(BINS) - 1)
     for i in filled:
         counts[i] = 5
-    assert findings.at_threshold(counts) == pytest.approx(density)
+    assert findings.at_threshold({"about_threshold": counts}) == pytest.approx(density)
 
 
-@pytest.mark.parametrize(("filled", "share"), [(range(60), 0.125), ([*range(20), *range(25, 60)], 0.0), ([], 0.0)])
-def test_share_of_kept_weights_just_above_the_threshold(filled, share):
+def test_weights_just_below_the_threshold():
     counts = [0] * (len(BINS) - 1)
-    for i in filled:
-        counts[i] = 5
-    assert findings.just_above({"about_threshold": counts}) == pytest.approx(share)
+    counts[18:21] = 3, 5, 7  # the threshold lies between the last two
+    assert findings.just_below({"about_threshold": counts}) == 5
 
 
 def test_layer_looked_at_closely():
@@ -96,6 +96,8 @@ def test_kernels_are_looked_at_together_each_by_its_own_threshold():
     assert seen["kernels"]["before"] == "1 2 1"
     assert seen["kernels"]["after"] == "0.1 2 -2"
     assert seen["kernels"]["kept"] == pytest.approx(2 / 3)
+    alone = looked_at(before, after, {"a": 1.0, "b": 16.0}, None)
+    assert alone == {"kernels": {key: seen["kernels"][key] for key in ("kept", "about_threshold")}}
 
 
 def test_plans_are_settings_and_differ():
@@ -109,34 +111,44 @@ def test_plans_are_settings_and_differ():
 def test_rows_are_found_by_plan():
     plan = plans.paper("resnet20", weight_gradient="10")
     rows = [{**plans.paper("resnet20"), "test": 1}, {**plan, "test": 2}]
-    assert plots.find(rows, plan)["test"] == 2
-    assert plots.find(rows, plans.budget("resnet")) is None
+    assert rows_of.find(rows, plan)["test"] == 2
+    assert rows_of.find(rows, plans.budget("resnet")) is None
 
 
 def test_words_hold(results):
     """What findings.py says in words, beyond the numbers it fills in."""
     rows = results["ablations"]["rows"]
-    l0, l2, none = plots.found(rows, plans.regulariser())
-    kept = [row["epochs_seen"][-1]["kept"] for row in (l0, l2, none)]
-    assert kept[1] < kept[0] < 0.1 < 0.5 < kept[2]
-    fractions = [seen["kept"] for seen in l0["epochs_seen"]]
-    assert 1 - fractions[0] > 10 * (fractions[0] - fractions[-1])
-    assert 0.9 < l0["epochs_seen"][-1]["mean_square"] / l0["before"]["mean_square"] < 1.1
-    assert l2["epochs_seen"][-1]["mean_square"] < l2["before"]["mean_square"] / 1e10
-    assert l2["epochs_seen"][-1]["val"] < 0.5 < 0.85 < l0["epochs_seen"][-1]["val"]
-    plain, exact = plots.found(rows, plans.gradient())
-    density = [findings.at_threshold(row["layer"]["about_threshold"]) for row in (plain, exact)]
-    assert density[1] < density[0] < 0.2  # hardly apart, and low with both
-    assert findings.just_above(exact["layer"]) < findings.just_above(plain["layer"]) / 2
-    assert plain["epochs_seen"][-1]["kept"] < exact["epochs_seen"][-1]["kept"]
-    assert plain["epochs_seen"][-1]["val"] > exact["epochs_seen"][-1]["val"]
-    assert findings.crossed(plain["layer"])[0] > 0.5
+    for l0, l2, none in zip(
+        *rows_of.by(rows_of.found(rows, plans.regulariser()), "regulariser").values(), strict=False
+    ):
+        kept = [row["epochs_seen"][-1]["kept"] for row in (l0, l2, none)]
+        assert kept[1] < kept[0] < 0.1 < 0.5 < kept[2]
+        fractions = [seen["kept"] for seen in l0["epochs_seen"]]
+        assert 1 - fractions[0] > 10 * (fractions[0] - fractions[-1])
+        assert 0.9 < findings.growth([l0]) < 1.1
+        assert findings.growth([l2]) < 1e-10
+        assert l2["epochs_seen"][-1]["val"] < 0.5 < 0.85 < l0["epochs_seen"][-1]["val"]
+    for plain, exact in zip(
+        *rows_of.by(rows_of.found(rows, plans.gradient()), "weight_gradient").values(), strict=True
+    ):
+        assert 0.2 < findings.at_threshold(exact["kernels"]) < findings.at_threshold(plain["kernels"]) < 0.5
+        assert plain["epochs_seen"][-1]["kept"] < exact["epochs_seen"][-1]["kept"]
+        assert plain["epochs_seen"][-1]["val"] > exact["epochs_seen"][-1]["val"]
+        assert findings.crossed(plain)[0] > 0.1
+    for t0 in plans.GAP_T0:
+        wanted = [plan for plan in plans.gap() if plan["t0"] == t0]
+        plain, exact = rows_of.by(rows_of.found(rows, wanted), "weight_gradient").values()
+        below = [np.mean([findings.just_below(row["kernels"]) for row in runs]) for runs in (plain, exact)]
+        assert below[1] < below[0] / (10 if t0 == 0.01 else 1)
+        assert np.mean(findings.lasts(plain, "kept")) < np.mean(findings.lasts(exact, "kept"))
+        densities = [np.mean([findings.at_threshold(row["kernels"]) for row in runs]) for runs in (plain, exact)]
+        assert densities[1] < densities[0]
     for key, values, _ in (plans.VARIED[0], plans.VARIED[2]):
-        reached = findings.means([plots.repeated(rows, plans.paper, {key: v}) for v in values], "reached")
+        reached = findings.means([rows_of.repeated(rows, plans.paper, {key: v}) for v in values], "reached")
         assert reached == sorted(reached)
-    ends = findings.means([plots.repeated(rows, plans.paper, {"t0": v}) for v in plans.VARIED[1][1]], "test")
+    ends = findings.means([rows_of.repeated(rows, plans.paper, {"t0": v}) for v in plans.VARIED[1][1]], "test")
     assert max(ends[0], ends[-1]) < min(ends[1:-1])
-    tests = findings.means([plots.repeated(rows, plans.budget, {"lr": lr}) for lr in plans.LRS], "test")
+    tests = findings.means([rows_of.repeated(rows, plans.budget, {"lr": lr}) for lr in plans.LRS], "test")
     assert tests == sorted(tests)
 
 
