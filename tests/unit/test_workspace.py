@@ -28,7 +28,7 @@ def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
 
 def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: Path):
     opened(tmp_path / "run", model="0abc", data="1def")
-    with pytest.raises(InputError, match="holds another run: its data were another; its model was another$"):
+    with pytest.raises(InputError, match=r"holds another run: its data were another; its model was another$"):
         opened(tmp_path / "run", model="2abc", data="3def")
 
 
