@@ -54,7 +54,7 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
     for kind, runs in kinds.items():
         weight = {"l0": f"λ·N = {runs[0]['pull']:g}", "l2": f"λ = {runs[0].get('l2', 0):g}", "none": "–"}[kind]
         measured = [spread([100 * value for value in lasts(runs, key)]) for key in ("kept", "train", "val")]
-        measured += [spread([100 * row["test"] for row in runs]), f"{findings.growth(runs):.2g}"]
+        measured += [spread([100 * row["test"] for row in runs]), ", ".join(f"{g:.2g}" for g in findings.growths(runs))]
         lines.append([REGULARISERS[kind][0], weight, *measured, str(len(runs))])
     head = ("regulariser", "weight", "kept, %", "training top-1, %")
     hard = ("validation top-1, hard-pruned, %", "test top-1, hard-pruned, %")

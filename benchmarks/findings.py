@@ -20,9 +20,10 @@ def regulariser(l0: Sequence[Row], l2: Sequence[Row], none: Sequence[Row]) -> It
         the weights are left after the first epoch, {kept[0]} % in the end, and the scale of weights stays. Hard-pruned
         to that, with no fine-tuning, the network has {val[0]} % on the validation split.
     """)
+    fallen = " and ".join(f"{g:.0e}" for g in growths(l2))
     yield text(f"""
         As in the paper, L2 prunes and ruins: weights fall together, which BatchNormalization lets them do without a
-        word from the loss, here to {growth(l2):.0e} of their mean square; {kept[1]} % stay above the thresholds, and
+        word from the loss, here to {fallen} of their mean square; {kept[1]} % stay above the thresholds, and
         {val[1]} % accuracy is left.
     """)
     yield text(f"""
@@ -37,7 +38,7 @@ def gradient(plain: Sequence[Row], exact: Sequence[Row]) -> Iterable[str]:
     third = plain[0]["epochs"] // 3
     kept = [[percent(mean(seen)) for seen in over_epochs(runs, "kept")] for runs in (plain, exact)]
     val = [percent(mean(lasts(runs, "val"))) for runs in (plain, exact)]
-    grown = [growth(runs) for runs in (plain, exact)]
+    grown = [mean(growths(runs)) for runs in (plain, exact)]
     yield text(f"""
         As in the paper, pruning stalls with (10): from epoch {third} to the last the kept fraction goes from
         {kept[1][third - 1]} to {kept[1][-1]} %, with (4) from {kept[0][third - 1]} to {kept[0][-1]} %, and accuracy
@@ -138,9 +139,9 @@ def lasts(runs: Sequence[Row], key: str) -> list[float]:
     return [float(value) for value in over_epochs(runs, key)[-1]]
 
 
-def growth(runs: Sequence[Row]) -> float:
-    """Mean square of the layer in the end / that of the start."""
-    return mean(lasts(runs, "mean_square")) / runs[0]["before"]["mean_square"]
+def growths(runs: Sequence[Row]) -> list[float]:
+    """Mean square of the layer in the end / that of the start, of each run."""
+    return [row["epochs_seen"][-1]["mean_square"] / row["before"]["mean_square"] for row in runs]
 
 
 def at_threshold(seen: Row) -> float:
