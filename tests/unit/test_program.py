@@ -10,6 +10,7 @@ import torch.nn.utils.parametrize
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 from ltp_pipeline.stages.import_model.graph_module import GraphModule, attribute_name
+from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
@@ -280,6 +281,12 @@ BROKEN = {
         {"go": np.bool_(True), "w": F32([1])},
     ),
 }
+
+
+def test_a_shape_without_elements_may_not_be_huge_either():
+    assert checked([2, 0, 3]) == [2, 0, 3]
+    with pytest.raises(ValueError, match="beyond reason"):
+        checked([1 << 31, 0])
 
 
 @pytest.mark.parametrize("reason", BROKEN)

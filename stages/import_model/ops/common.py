@@ -49,8 +49,10 @@ def checked(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
         limit = min(max(limit, 64 * source.numel()), LARGEST_RESULT)
     if any(s < 0 for s in wanted):
         raise ValueError(f"a tensor of shape {wanted} cannot be")
-    if math.prod(wanted) > limit:
-        raise ValueError(f"a tensor of shape {wanted} has {math.prod(wanted):,} elements, which is beyond reason")
+    count = math.prod(s or 1 for s in wanted)  # a sum over an empty axis has all the others
+    if count > limit:
+        empty = " but for its empty axes" * (0 in wanted)
+        raise ValueError(f"a tensor of shape {wanted} has {count:,} elements{empty}, which is beyond reason")
     return wanted
 
 
