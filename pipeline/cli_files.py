@@ -283,6 +283,6 @@ def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
     failed = [v for v in verdicts if not v.passed]
     if failed:
         lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        changed = all(v.name.startswith("file ") for v in failed)  # hashes, and nothing else
+        changed = all(v.is_hash for v in failed)
         remedy = "restore the files the report speaks of" if changed else "improve the result, or change the limit"
         raise GateFailed(lines, remedy)

@@ -39,9 +39,14 @@ class Verdict:
     detail: str = ""
 
     @property
+    def is_hash(self) -> bool:
+        """Whether a file was judged, by the hash that the report has of it; empty where it has none."""
+        return isinstance(self.limit, str)
+
+    @property
     def line(self) -> str:
         """Name, limit and value in one line."""
-        if isinstance(self.limit, str):  # a hash, which tells nobody anything
+        if self.is_hash:  # which tells nobody anything
             said = f"{self.name}: {self.detail}"
         else:
             detail = f" ({self.detail})" if self.detail else ""
@@ -120,7 +125,7 @@ def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
             detail = "the file is the one the report speaks of"
         else:
             detail = f"its sha256 is {found}: the report does not belong to this file"
-        verdicts.append(Verdict(f"file {name}", expected, None, found == expected, detail))
+        verdicts.append(Verdict(f"file {name}", expected or "", None, found == expected, detail))
     return verdicts
 
 

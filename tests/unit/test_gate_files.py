@@ -9,6 +9,7 @@ import pytest
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import sha256_of, write_json
 from ltp_pipeline.gates import check_files, gate_settings, judge, read_report
+from tests.support.cli import invoke
 from tests.support.sample_report import sample
 
 
@@ -101,6 +102,17 @@ def test_a_file_without_a_hash_fails(run: tuple[dict[str, Any], Path]) -> None:
     report, folder = run
     report["pruned"]["files"][0]["sha256"] = None
     assert not check_files(report, folder)[0].passed
+    assert check_files(report, folder)[0].line.endswith("the report has no hash for this file")
+
+
+def test_only_changed_files_are_told_to_be_restored(run: tuple[dict[str, Any], Path], capsys: Any) -> None:
+    report, folder = run
+    write_json(folder / "report.json", report)
+    (folder / report["pruned"]["files"][0]["path"]).write_bytes(b"changed")
+    changed = invoke(capsys, "gate", folder / "report.json", "--max-drop", "0.5")
+    assert (changed.code, "restore the files the report speaks of" in changed.err) == (7, True)
+    both = invoke(capsys, "gate", folder / "report.json", "--min-compression", "1000")
+    assert (both.code, "improve the result, or change the limit" in both.err) == (7, True)
 
 
 def test_original_beside_the_report_counts(run: tuple[dict[str, Any], Path]) -> None:
