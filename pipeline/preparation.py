@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.config import Settings
+from ltp_pipeline.config import FEWEST_EPOCHS, Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile
@@ -86,7 +86,9 @@ def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
 
 def warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
-    for note in (*training.imported.notes, *training.data.notes, *about_metric(training), *doubts(training, accuracy)):
+    about = (*about_metric(training), *about_epochs(training), *doubts(training, accuracy))
+    told = (*training.imported.notes, *training.data.notes, *about)
+    for note in told:
         training.workspace.progress.say(f"Note: {note}")
 
 
@@ -98,11 +100,26 @@ def doubts(training: Training, accuracy: float) -> list[str]:
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         said = f"the original is right on only {accuracy:.1%} of the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
-    settings = training.settings
-    steps = settings.epochs * max(len(training.data.train) // settings.batch_size, 1)
+    steps = training.epochs * _steps_per_epoch(training)
     if steps < FEW_STEPS:
         notes.append(f"thresholds are learned in only {steps} steps: more epochs or smaller batches would lose less")
     return notes
+
+
+def about_epochs(training: Training) -> list[str]:
+    """How long training takes, where few samples made it more epochs than usual."""
+    if training.settings.epochs is not None or training.epochs == FEWEST_EPOCHS:
+        return []
+    steps = _steps_per_epoch(training)
+    return [
+        f"{len(training.data.train):,} training samples make {steps} steps an epoch; so thresholds are learned for "
+        f"{training.epochs} epochs and the result is fine-tuned for {training.finetune_epochs} "
+        f"({(training.epochs + training.finetune_epochs) * steps:,} steps); --epochs sets another number"
+    ]
+
+
+def _steps_per_epoch(training: Training) -> int:
+    return max(len(training.data.train) // training.settings.batch_size, 1)
 
 
 def about_metric(training: Training) -> list[str]:

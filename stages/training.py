@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline import ranks
-from ltp_pipeline.config import TrainSettings
+from ltp_pipeline.config import TrainSettings, epochs_for
 from ltp_pipeline.data import Data, Split, batches, check_labels
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
@@ -26,7 +26,7 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.objective import LONGEST, Objective, from_softmax
-from ltp_pipeline.stages.phase import Phase, Progress
+from ltp_pipeline.stages.phase import Phase, Progress, epochs_between_entries
 from ltp_pipeline.stages.prune import load_tensors
 from ltp_pipeline.workspace import Workspace
 
@@ -86,6 +86,16 @@ class Training:
         check_labels(self.data, classes)
         return found
 
+    @property
+    def epochs(self) -> int:
+        """In which thresholds are learned."""
+        return epochs_for(self.settings, len(self.data.train))[0]
+
+    @property
+    def finetune_epochs(self) -> int:
+        """In which the pruned network is trained further."""
+        return epochs_for(self.settings, len(self.data.train))[1]
+
     @cached_property
     def objective(self) -> Objective:
         """The loss."""
@@ -121,6 +131,7 @@ class Training:
         )
         batch = self._batch()
         per_epoch = max(len(self.data.train) // batch, 1)
+        every = epochs_between_entries(epochs)
         total = per_epoch * epochs
         start = self._resume(phase, optimizer, parameters)
         network = ranks.shared(module)
@@ -137,7 +148,8 @@ class Training:
                 if done % per_epoch == 0:
                     if not all(bool(p.isfinite().all()) for p in parameters.values()):
                         raise self._not_finite(phase.name, progress)
-                    shown |= phase.end_epoch(progress.epoch)
+                    if (progress.epoch + 1) % every == 0 or done == total:
+                        shown |= phase.end_epoch(progress.epoch)
                     self._log(phase, progress, shown)
                 if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                     self._save(phase, optimizer, parameters, done)

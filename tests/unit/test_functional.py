@@ -112,6 +112,12 @@ def test_r1_is_exactly_zero_below_the_threshold_and_nowhere_above():
     assert torch.equal(v != 0, w**2 > TAU)
 
 
+def test_r1_of_another_width_has_a_temperature_of_that_share_of_the_threshold():
+    w = weights()
+    expected = (2 * torch.sigmoid((w**2 - TAU) / (0.3 * TAU)) - 1).clamp(min=0)
+    assert torch.allclose(F.rectified_gates([w], TAU[None], 0.3)[0], expected, atol=1e-12)
+
+
 def test_r2_passes_the_gradient_to_kept_weights_only():
     w = weights().requires_grad_()
     grad_v = weights(1)
@@ -119,11 +125,12 @@ def test_r2_passes_the_gradient_to_kept_weights_only():
     assert torch.equal(w.grad, grad_v * (w.detach() ** 2 > TAU))
 
 
-def test_r2_gives_the_exact_gradient_of_the_threshold():
+@pytest.mark.parametrize("c", [1.0, 0.2])
+def test_r2_gives_the_exact_gradient_of_the_threshold(c: float):
     w, grad_v = weights(), weights(1)
     tau = TAU.clone().requires_grad_()
-    (F.rectified_prune([w], tau[None])[0] * grad_v).sum().backward()
-    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None])[0] * grad_v).sum(), TAU, 1e-7)
+    (F.rectified_prune([w], tau[None], c)[0] * grad_v).sum().backward()
+    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None], c)[0] * grad_v).sum(), TAU, 1e-7)
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
 
 
@@ -141,6 +148,20 @@ def test_layers_pruned_together_are_what_they_are_alone():
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
     step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1)
     assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])
+
+
+def test_r3_takes_the_steepness_of_a_narrow_gate_out_of_the_step():
+    step = F.log_threshold_step(torch.tensor([0.5, -5.0, 100.0]), lr=0.1, c=0.1)
+    assert step.tolist() == pytest.approx([-0.005, 0.05, -0.1])
+
+
+def test_r6_brings_a_layer_back_to_the_norm_of_what_is_kept_and_passes_no_gradient():
+    w = weights().requires_grad_()
+    v = F.rectified_prune([w], TAU[None])[0]
+    s = F.scale_of_kept(w, v)
+    assert not s.requires_grad
+    assert torch.allclose((s * v).norm(), w[w**2 > TAU].norm())
+    assert F.scale_of_kept(w, torch.zeros_like(w)).isfinite()
 
 
 def test_eq_20_is_the_gradient_of_the_whole_objective_where_the_clamp_does_not_bind():
