@@ -3,7 +3,6 @@
 Later sources win: defaults < preset < ltp.toml < options of the command line.
 """
 
-import math
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -15,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ltp_pipeline.errors import InputError
 
 CONFIG_NAME = "ltp.toml"
-FEWEST_EPOCHS, FEWEST_STEPS = 12, 500  # in which thresholds are learned, by default
 Format = Literal["sparse", "packed", "dense"]
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 
@@ -83,7 +81,7 @@ class BudgetSettings(Section):
 class TrainSettings(Section):
     """How the network is trained while thresholds are learned and afterwards."""
 
-    epochs: Count | None = None  # None: `epochs_for` says how many
+    epochs: Count | None = None  # None: by the schedule
     finetune_epochs: Annotated[int, Field(ge=0)] | None = None
     batch_size: Annotated[int, Field(ge=2)] = 128
     lr: Positive = 0.03
@@ -188,13 +186,6 @@ class Settings(Section):
     baseline: BaselineSettings = BaselineSettings()
     log: LogSettings = LogSettings()
     gates: GateSettings = GateSettings()
-
-
-def epochs_for(train: TrainSettings, samples: int) -> tuple[int, int]:
-    """Epochs of learning and of fine-tuning, where none are given: more than FEWEST_EPOCHS if those are few steps."""
-    per_epoch = max(samples // min(train.batch_size, samples), 1)
-    epochs = train.epochs or max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / per_epoch))
-    return epochs, math.ceil(epochs / 2) if train.finetune_epochs is None else train.finetune_epochs
 
 
 def check_reachable(settings: Settings) -> None:

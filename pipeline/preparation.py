@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.config import FEWEST_EPOCHS, Settings
+from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile
@@ -18,6 +18,7 @@ from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
+from ltp_pipeline.stages.schedule import FEWEST_EPOCHS
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import Workspace
 
@@ -33,7 +34,8 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Traini
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     _require_matches(settings.kernels.exclude, imported)
-    training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
+    device, wanted = pick_device(settings.train.device), settings.budget.wanted_compression
+    training = Training(imported, data, settings.train, workspace, device, compression=wanted)
     imported = _judged_only(imported, training.metric)
     training = replace(training, imported=imported)
     learn_thresholds.make_method(imported, settings)
@@ -100,26 +102,22 @@ def doubts(training: Training, accuracy: float) -> list[str]:
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         said = f"the original is right on only {accuracy:.1%} of the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
-    steps = training.epochs * _steps_per_epoch(training)
+    steps = training.epochs * training.steps_per_epoch
     if steps < FEW_STEPS:
         notes.append(f"thresholds are learned in only {steps} steps: more epochs or smaller batches would lose less")
     return notes
 
 
 def about_epochs(training: Training) -> list[str]:
-    """How long training takes, where few samples made it more epochs than usual."""
-    if training.settings.epochs is not None or training.epochs == FEWEST_EPOCHS:
+    """How long training takes, where nothing was said of it."""
+    if training.settings.epochs is not None:
         return []
-    steps = _steps_per_epoch(training)
+    epochs, steps = (training.epochs, training.finetune_epochs), training.steps_per_epoch
+    few = f", because {len(training.data.train):,} samples make few steps" if sum(epochs) > FEWEST_EPOCHS else ""
     return [
-        f"{len(training.data.train):,} training samples make {steps} steps an epoch; so thresholds are learned for "
-        f"{training.epochs} epochs and the result is fine-tuned for {training.finetune_epochs} "
-        f"({(training.epochs + training.finetune_epochs) * steps:,} steps); --epochs sets another number"
+        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps} steps"
+        f"{few}; --epochs and --finetune-epochs set other numbers"
     ]
-
-
-def _steps_per_epoch(training: Training) -> int:
-    return max(len(training.data.train) // training.settings.batch_size, 1)
 
 
 def about_metric(training: Training) -> list[str]:

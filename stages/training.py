@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline import ranks
-from ltp_pipeline.config import TrainSettings, epochs_for
+from ltp_pipeline.config import TrainSettings
 from ltp_pipeline.data import Data, Split, batches, check_labels
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
@@ -28,6 +28,7 @@ from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.objective import LONGEST, Objective, from_softmax
 from ltp_pipeline.stages.phase import Phase, Progress, epochs_between_entries
 from ltp_pipeline.stages.prune import load_tensors
+from ltp_pipeline.stages.schedule import default_epochs
 from ltp_pipeline.workspace import Workspace
 
 SAVE_EVERY_SECONDS = 120.0
@@ -59,6 +60,7 @@ class Training:
     workspace: Workspace
     device: torch.device
     teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
+    compression: float | None = None  # that is asked for; how long thresholds are learned depends on it
 
     @cached_property
     def metric(self) -> Metric:
@@ -87,14 +89,24 @@ class Training:
         return found
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of the training split, at least one."""
+        return max(len(self.data.train) // self._batch(), 1)
+
+    @property
     def epochs(self) -> int:
         """In which thresholds are learned."""
-        return epochs_for(self.settings, len(self.data.train))[0]
+        return self.settings.epochs or default_epochs(self.steps_per_epoch, self.compression)[0]
 
     @property
     def finetune_epochs(self) -> int:
-        """In which the pruned network is trained further."""
-        return epochs_for(self.settings, len(self.data.train))[1]
+        """In which the pruned network is trained further: half as many, where only the others are given."""
+        given = self.settings
+        if given.finetune_epochs is not None:
+            return given.finetune_epochs
+        if given.epochs is not None:
+            return math.ceil(given.epochs / 2)
+        return default_epochs(self.steps_per_epoch, self.compression)[1]
 
     @cached_property
     def objective(self) -> Objective:
@@ -130,7 +142,7 @@ class Training:
             fused=True,
         )
         batch = self._batch()
-        per_epoch = max(len(self.data.train) // batch, 1)
+        per_epoch = self.steps_per_epoch
         every = epochs_between_entries(epochs)
         total = per_epoch * epochs
         start = self._resume(phase, optimizer, parameters)

@@ -9,9 +9,9 @@ from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.schedule import Schedule
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 

@@ -5,6 +5,7 @@ a layer, v their pruned version, τ the layer's threshold on w², T its temperat
 Equations (R1) to (R3) and (R6) are ours, a small step from the paper's; docs/method.md derives them.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -87,45 +88,45 @@ def temperature(w: Tensor, t0: float) -> Tensor:
     return t0 * w.abs().var(correction=0)
 
 
-def rectified_gates(ws: list[Tensor], taus: Tensor, c: float = 1.0) -> list[Tensor]:
+def rectified_gates(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list[Tensor]:
     """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = cτ: exactly zero below the threshold, rising softly above. (R1).
 
     For several layers at once, so that a network of many small ones does not spend its time between them.
     """
-    starts = [w.new_full((), -0.5 / c) for w in ws]
-    gates = torch._foreach_addcmul(starts, ws, ws, [0.5 / (c * tau) for tau in taus.tolist()])
+    starts = [w.new_full((), -0.5 / c) for w, c in zip(ws, cs, strict=True)]
+    gates = torch._foreach_addcmul(starts, ws, ws, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)])
     torch._foreach_tanh_(gates)
     torch._foreach_clamp_min_(gates, 0.0)
     return list(gates)
 
 
-def rectified_prune(ws: list[Tensor], taus: Tensor, c: float = 1.0) -> tuple[Tensor, ...]:
+def rectified_prune(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> tuple[Tensor, ...]:
     """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2)."""
-    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, c, *ws)  # type: ignore[no-untyped-call]
+    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, *ws)  # type: ignore[no-untyped-call]
     return vs
 
 
 def scale_of_kept(w: Tensor, v: Tensor) -> Tensor:
     """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
     w, v = w.detach(), v.detach()
-    s: Tensor = (w * (v != 0)).norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)  # type: ignore[no-untyped-call]
+    s: Tensor = (w * (v != 0)).norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
     return s
 
 
-def log_threshold_step(grad_loss: Tensor, lr: float, c: float = 1.0) -> Tensor:
+def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
     """Δ log τ = -η c ∂L/∂log τ, clipped to η: eq. (8) free of scale, without its λ, which is solved for. (R3).
 
     The gradient grows as 1/c, because the gate rises within cτ; the factor c takes that out again.
     """
-    return -lr * (c * grad_loss).clamp(-1, 1)
+    return -lr * (cs * grad_loss).clamp(-1, 1)
 
 
 class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, taus: Tensor, c: float, *ws: Tensor) -> tuple[Tensor, ...]:
-        gates = rectified_gates(list(ws), taus, c)
+    def forward(ctx: Any, taus: Tensor, cs: Sequence[float], *ws: Tensor) -> tuple[Tensor, ...]:
+        gates = rectified_gates(list(ws), taus, cs)
         ctx.save_for_backward(taus, *ws, *gates)
-        ctx.c = c
+        ctx.cs = cs
         return tuple(torch._foreach_mul(ws, gates))
 
     @staticmethod
@@ -143,7 +144,7 @@ class _RectifiedPrune(torch.autograd.Function):
         for _ in range(3):
             torch._foreach_mul_(slopes, ws)
         sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])
-        return -sums / taus / (2 * ctx.c * taus), None, *grad_ws
+        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, *grad_ws
 
 
 class _SoftPrune(torch.autograd.Function):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule, gate_width, strength
+from ltp_pipeline.stages.schedule import Schedule, gate_width, strength
 
 TOTAL = 100_000
 
@@ -27,7 +27,12 @@ def test_a_mild_budget_begins_at_its_target_with_the_narrowest_gate():
 def test_a_strong_budget_begins_at_the_root_of_its_compression_with_a_gate_as_wide_as_the_threshold():
     schedule = towards(25)
     assert (schedule.count(0.0), schedule.count(1.0)) == (TOTAL // 5, TOTAL // 25)
-    assert (schedule.width(0.0), schedule.width(1.0)) == (1.0, pytest.approx(0.1))
+    assert schedule.width(0.0) == schedule.width(1.0) == 1.0
+
+
+def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_stays():
+    assert [towards(25).width(share, norm=False) for share in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.1**0.5, 0.1])
+    assert [towards(3).width(share, norm=False) for share in (0.0, 0.5, 1.0)] == pytest.approx([0.01] * 3)
 
 
 def test_the_count_falls_as_a_cubic():
@@ -46,9 +51,9 @@ def test_no_more_weights_are_kept_than_there_are():
     assert towards(25, present=9_000).count(0.0) == 9_000
 
 
-@given(st.floats(1.01, 1000), st.floats(0, 1), st.floats(0, 1))
-def test_neither_count_nor_width_ever_grows(compression: float, one: float, other: float):
+@given(st.floats(1.01, 1000), st.floats(0, 1), st.floats(0, 1), st.booleans())
+def test_neither_count_nor_width_ever_grows(compression: float, one: float, other: float, norm: bool):
     schedule = towards(compression)
     early, late = sorted((one, other))
     assert schedule.count(early) >= schedule.count(late) >= schedule.count(1.0)
-    assert schedule.width(early) * (1 + 1e-9) >= schedule.width(late) >= 0.0099
+    assert schedule.width(early, norm) * (1 + 1e-9) >= schedule.width(late, norm) >= 0.0099

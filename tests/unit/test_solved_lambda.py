@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.schedule import Schedule
 
 
 def make(
@@ -71,11 +71,11 @@ def test_the_log_has_the_solved_lambda_and_the_learning_rate():
     assert logged["lambda"] != 0
 
 
-def test_the_state_has_the_width_of_the_gate():
-    method, other = make(30), make(30)
+def test_the_state_has_the_widths_of_the_gates():
+    method, other = make(30, scaled=("layer1",)), make(30, scaled=("layer1",))
     learn(method, (1.0, 2.0), steps=20)
     other.restore(method.state())
-    assert other.width == pytest.approx(0.1)
+    assert other.widths == pytest.approx([1.0, 0.1])
     assert all(map(torch.equal, method.weights().values(), other.weights().values()))
 
 
