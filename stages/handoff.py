@@ -1,14 +1,11 @@
 """The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import hashes, sha256_of, write_text
+from ltp_pipeline.files import copy, hashes, sha256_of, write_text
 from ltp_pipeline.stages import handoff_text
 from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
@@ -28,7 +25,7 @@ def run(report: Mapping[str, Any], source: Path, out: Path) -> Path:
         (out / name).unlink(missing_ok=True)
     write_text(out / SETTINGS, handoff_text.settings_toml(report))
     for name in (*models, REPORT_JSON, REPORT_HTML):
-        _copy(source / name, out / name)
+        copy(source / name, out / name)
     names = [*models, REPORT_JSON, REPORT_HTML, SETTINGS, README]
     write_text(out / SUMS, "".join(f"{sha256_of(out / name)}  {name}\n" for name in names))
     return out
@@ -67,17 +64,3 @@ def _listed_in(folder: Path) -> set[str]:
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
     names = {line[66:] for line in lines if len(line) > 66}
     return {name for name in names if Path(name).name == name and (folder / name).is_file()}
-
-
-def _copy(source: Path, target: Path) -> None:
-    """A second name for the same content where the file system can do that, else a copy; in one move."""
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".handoff-") as folder:
-            scratch = Path(folder, target.name)
-            try:
-                os.link(source, scratch)
-            except OSError:
-                shutil.copyfile(source, scratch)
-            scratch.replace(target)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}", "give a writable folder with --out") from None

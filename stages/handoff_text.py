@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ltp_pipeline.files import hashes
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.stages.report.text import get
@@ -154,10 +155,15 @@ def _files(report: Mapping[str, Any]) -> str:
         share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
         accuracy = file.get("accuracy")
         top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
-        rows.append(f"| {escape(file['path'])} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
+        names = " with ".join(map(escape, hashes(file)))
+        rows.append(f"| {names} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
     said = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
     if len(_listed(report)) > 1:
-        said += f" One file is enough: {escape(_first_file(report))}, unless your tool needs another."
+        enough = next(hashes(file) for file in _listed(report) if file["path"] == _first_file(report))
+        count = "Two files are" if len(enough) > 1 else "One file is"
+        said += f" {count} enough: {' with '.join(map(escape, enough))}, unless your tool needs another."
+    if any(len(hashes(file)) > 1 for file in _listed(report)):
+        said += " A file listed *with* another keeps its large tensors there: both go into one folder, names unchanged."
     return "\n".join(rows) + f"\n\n{said}"
 
 
