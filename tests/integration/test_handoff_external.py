@@ -109,6 +109,14 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
             assert f"| {path.name} with {data.name} |" in page(finished)
     assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(finished)
     opens_everywhere(finished / "run", tmp_path)
+    shutil.copytree(finished / "run" / "handoff", tmp_path / "out")
+    assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    with (tmp_path / "out" / "model.packed.onnx.data").open("r+b") as data:
+        data.write(b"other")
+    done = bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py")
+    assert done.returncode == 1
+    assert "FAILED  model.packed.onnx.data is not the file" in done.stdout
+    assert "FAILED  model.packed.onnx is not run" in done.stdout
     again = short_run(finished, **few).report
     assert not list((finished / "run").rglob("*.onnx.data"))
     assert [file["data_sha256"] for file in again["pruned"]["files"]] == [None, None]
