@@ -54,7 +54,7 @@ def apart(found: Any, expected: Any) -> float:
     gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     largest = finite.max() if finite.size and finite.max() else 1.0
-    return float(np.nan_to_num(gap, nan=np.inf).max(initial=0) / largest)
+    return float(np.where(np.isnan(gap), np.inf, gap).max(initial=0) / largest)
 
 
 def differs(path: Path, example: Any) -> float:

@@ -18,10 +18,10 @@ from PIL import Image
 from ltp_pipeline.data import Data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts
+from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts, handoff_verify
 from tests.support.bare import bare
 from tests.support.photos import RGB, jpeg, opened, put
-from tests.unit.test_handoff import RECIPE, finished
+from tests.unit.test_handoff import RECIPE, classifier, finished
 
 LABELS = np.arange(10) % 2
 
@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, di
     "idx-flattened": (idx, (), None, model(72), {"scale": 1 / 255, **GREY}),
     "images-squeezed": (photographs, (), None, RGB, {"scale": 1 / 255, **COLOURS}),
     "images-cropped": (photographs, (), None, RGB, {"crop": 0.875, "scale": 1 / 255, **COLOURS}),
+    "images-cropped-oblong": (photographs, (), None, model(3, "H", "W"), {"resize": (7, 12), "crop": 0.7}),
     "images-resized": (photographs, (), None, model(3, "H", "W"), {"resize": (9, 11)}),
     "images-grey": (photographs, (), None, model(1, 8, 8), {"scale": 1 / 255, **GREY}),
     "images-rgba": (photographs, (), None, model(4, 8, 8), {"crop": 0.9}),
@@ -121,9 +122,14 @@ def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Pa
 
 
 def test_the_range_is_that_of_all_samples(tmp_path: Path):
-    x = np.zeros((10, 4), np.float32)
-    x[3, 1], x[8, 2] = -1.5, 7
-    np.savez(tmp_path / "data.npz", x=x, y=LABELS)
+    x = np.zeros((3, 10, 4), np.float32)
+    x[1, 3, 1], x[2, 8, 2] = -1.5, 7
+    named = {
+        f"{key}_{part}": v
+        for part, *pair in zip(("train", "val", "test"), x, [LABELS] * 3, strict=True)
+        for key, v in zip("xy", pair, strict=True)
+    }
+    np.savez(tmp_path / "data.npz", **named)
     kept = recipe.of_data(opened(tmp_path / "data.npz", model(4)))
     assert (kept.low, kept.high) == (-1.5, 7)
     made = kept.generate(50, seed=1)
@@ -246,6 +252,16 @@ def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: P
     assert done.returncode == 0, done.stderr
 
 
+def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: Path):
+    finished(tmp_path)
+    floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
+    kept = recipe.of_report({"recipe": RECIPE | floats | {"channels_to_front": False, "resize": None}})
+    fed = {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}
+    example = np.load(io.BytesIO(handoff_example.make(kept, fed, [tmp_path / "model.packed.onnx"], None).content))
+    assert np.array_equal(example["samples"], kept.generate(4, handoff_example.SEED))
+    assert not np.array_equal(example["samples"], example["input"])
+
+
 def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
     report = finished(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
@@ -263,6 +279,31 @@ def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
         made = handoff_example.make(kept, fixed, [tmp_path / "model.packed.onnx"], real)
         assert np.load(io.BytesIO(made.content))["input"].shape == (6, 3, 32, 32)
         assert made.real == (0 if real is None else min(6, len(real)))
+
+
+@pytest.mark.parametrize(("name", "limit"), [("fc.weight", 2e-2), ("ltp/0.values", 1e-3)])
+def test_half_precision_has_a_wider_tolerance_unless_values_are_only_stored_so(tmp_path: Path, name: str, limit: float):
+    changed = classifier()
+    changed.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half"))
+    onnx.save(changed, tmp_path / "model.onnx")
+    fed = {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}
+    made = handoff_example.make(recipe.of_report({"recipe": RECIPE}), fed, [tmp_path / "model.onnx"], None)
+    assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]
+
+
+def test_outputs_are_compared_by_the_largest_value_and_what_is_no_float_must_be_equal():
+    apart = handoff_verify.apart
+    a = np.float32([1, -200, np.nan, np.inf])
+    assert apart(a.copy(), a) == 0
+    assert apart(np.float32([2, -200, np.nan, np.inf]), a) == pytest.approx(1 / 200)
+    assert apart(np.float32([1, -200, 0, np.inf]), a) == np.inf
+    assert apart(np.float32([1, -200, np.nan, 5]), a) == np.inf
+    assert apart(np.float32([1, np.nan, np.nan, np.inf]), a) == np.inf
+    assert apart(a[:3], a) == np.inf
+    assert apart(np.zeros(2, np.float32), np.float32([0, 0.1])) == pytest.approx(1)
+    assert apart(np.int64([1, 2]), np.int64([1, 2])) == 0
+    assert apart(np.int64([1, 3]), np.int64([1, 2])) == np.inf
+    assert apart(np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32)) == 0
 
 
 def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
