@@ -14,7 +14,7 @@ from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.metadata import labels, stamp
 from ltp_pipeline.exporters.proof import check_labels, verify
 from ltp_pipeline.exporters.scan import Scan
-from ltp_pipeline.exporters.storage import load, save, save_all
+from ltp_pipeline.exporters.storage import load, load_with_data, save, save_all
 from ltp_pipeline.exporters.tensors import with_tensors
 
 
@@ -51,6 +51,7 @@ __all__ = [
     "check_labels",
     "labels",
     "load",
+    "load_with_data",
     "read_tensors",
     "save",
     "save_all",

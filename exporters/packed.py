@@ -142,18 +142,18 @@ def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel
 
 
 def _units(kernels: Iterable[_Kernel]) -> Iterator[list[_Kernel]]:
-    """Large kernels alone, small ones together with those that were kept in the same place."""
-    open_: dict[bool, list[_Kernel]] = {False: [], True: []}
+    """Large kernels alone, small ones together."""
+    unit = list[_Kernel]()
     for kernel in kernels:
         if not kernel.joins:
             yield [kernel]
             continue
-        unit = open_[bool(kernel.tensor.external_data)]
         if unit and sum(k.size for k in unit) + kernel.size > TOGETHER:
-            yield list(unit)
-            unit.clear()
+            yield unit
+            unit = []
         unit.append(kernel)
-    yield from filter(None, open_.values())
+    if unit:
+        yield unit
 
 
 def _choose(costs: Array) -> Array:

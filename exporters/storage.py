@@ -19,11 +19,12 @@ PAGE = 4096  # the alignment with which runtimes can map external data into memo
 
 
 def load(path: Path) -> ModelProto:
-    """Read an ONNX file and the external data beside it.
+    """Read an ONNX file and the external data beside it; every tensor has its values inside then."""
+    return load_with_data(path)[0]
 
-    A tensor that was external keeps its `external_data` entries although its values are now inside: `save` sees by
-    them that the model is one that keeps its weights in a second file.
-    """
+
+def load_with_data(path: Path) -> tuple[ModelProto, list[Path]]:
+    """The same, and the data files that were read."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -33,11 +34,12 @@ def load(path: Path) -> ModelProto:
         raise InputError(f"{path} is a folder", "give the path of an ONNX model") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", "give a readable ONNX model") from None
-    model = _parse(path, content)
+    model, read = _parse(path, content), dict[Path, None]()
     for tensor in every_tensor(model):
         if tensor.data_location == TensorProto.EXTERNAL:
-            _load_external(tensor, path.parent)
-    return model
+            read[_load_external(tensor, path.parent)] = None
+        del tensor.external_data[:]  # where the values were says nothing about where they will be
+    return model, list(read)
 
 
 def _parse(path: Path, content: bytes) -> ModelProto:
@@ -52,7 +54,8 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     return model
 
 
-def _load_external(tensor: TensorProto, folder: Path) -> None:
+def _load_external(tensor: TensorProto, folder: Path) -> Path:
+    """Read a tensor's values, and say from which file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     source = _external_file(tensor.name, entries.get("location", ""), folder)
     expected = byte_size(tensor)
@@ -71,6 +74,7 @@ def _load_external(tensor: TensorProto, folder: Path) -> None:
         file.seek(offset)
         tensor.raw_data = file.read(length)
     tensor.ClearField("data_location")
+    return source
 
 
 def _external_file(name: str, location: str, folder: Path) -> Path:
@@ -88,35 +92,38 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
         )
     if not source.is_file():
         raise InputError(f"tensor '{name}' has its data in '{location}', which is missing", "put it beside the model")
+    if (folder / location).is_symlink():
+        raise InputError(f"tensor '{name}' has its data in '{location}', which is a link", "put the file itself there")
     return source
 
 
-def save(model: ModelProto | Draft, path: Path) -> None:
+def save(model: ModelProto | Draft, path: Path, external: bool = False) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
-    More than 2 GB, or a model that had external data when it was loaded: the weights go to `<name>.data` beside it.
+    Everything is in the one file; of more than 2 GB, or where `external` asks for it, the large tensors go to
+    `<name>.data` beside it.
     """
     path = Path(path)
-    draft = model if isinstance(model, Draft) else Draft(model)
-    if not _goes_outside(draft.model):
-        _write(path, pieces(draft))
-        return
-    beside = data_beside(path)
-    draft, data = _with_external_data(draft, beside.name)
-    # An older model of this name must not meet the new data, should we be stopped between the two.
-    path.unlink(missing_ok=True)
-    _write(beside, data)
+    draft, data = model if isinstance(model, Draft) else Draft(model), list[Piece]()
+    if external or _too_large(draft.model):
+        draft, data = _with_external_data(draft, data_beside(path).name)
+    if data:
+        # An older model of this name must not meet the new data, should we be stopped between the two.
+        path.unlink(missing_ok=True)
+        _write(data_beside(path), data)
     _write(path, pieces(draft))
 
 
-def save_all(drafts: Iterable[tuple[Draft, Path]], written: list[Path]) -> dict[Path, Future[None]]:
+def save_all(
+    drafts: Iterable[tuple[Draft, Path]], written: list[Path], external: bool = False
+) -> dict[Path, Future[None]]:
     """Save each as it comes, in the background while the next one is made.
 
     Paths join `written` when their files are there; the `result()` of the others tells why they are not.
     """
 
     def save_one(draft: Draft, path: Path) -> None:
-        save(draft, path)
+        save(draft, path, external)
         written.append(path)
 
     pool = ThreadPoolExecutor(max_workers=2)
@@ -128,13 +135,8 @@ def save_all(drafts: Iterable[tuple[Draft, Path]], written: list[Path]) -> dict[
     return saving
 
 
-def _goes_outside(model: ModelProto) -> bool:
-    total = 0
-    for tensor in every_tensor(model):
-        if tensor.external_data:
-            return True
-        total += byte_size(tensor)
-    return total > LARGEST - MARGIN
+def _too_large(model: ModelProto) -> bool:
+    return sum(map(byte_size, every_tensor(model))) > LARGEST - MARGIN
 
 
 def _with_external_data(draft: Draft, location: str) -> tuple[Draft, list[Piece]]:

@@ -137,7 +137,7 @@ def store(tensor: TensorProto, data_type: int, array: Array) -> None:
 
 
 def make(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> TensorProto:
-    """A new tensor; `like` passes on the doc string and where the tensor was kept in the original."""
+    """A new tensor; `like` passes on the doc string."""
     tensor = named(name, like)
     store(tensor, data_type, array)
     return tensor
@@ -147,7 +147,7 @@ def named(name: str, like: TensorProto | None = None) -> TensorProto:
     """A new tensor without values."""
     tensor = TensorProto(name=name)
     if like is not None:
-        copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment"})
+        copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment", "external_data"})
     return tensor
 
 

@@ -121,15 +121,21 @@ def export(
 def handoff(
     folder: opt.RunArgument,
     out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
+    example_samples: Annotated[
+        int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
+    ] = 0,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline.gates import read_report
+    from ltp_pipeline.preparation import stored_samples
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.workspace import REPORT_JSON
 
-    target = stage.run(read_report(folder / REPORT_JSON), folder, out or folder / stage.FOLDER)
+    content = read_report(folder / REPORT_JSON)
+    samples = stored_samples(folder, content, example_samples) if example_samples else None
+    target = stage.run(content, folder, out or folder / stage.FOLDER, samples)
     _print_path(target, as_json, quiet)
 
 

@@ -122,11 +122,15 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written: `deploy` adds a graph with norms folded, `values` rounds those of packed files."""
+    """Which files are written: `deploy` adds a graph with norms folded, `values` rounds those of packed files.
+
+    A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
+    """
 
     formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
     deploy: bool = False
     values: Literal["exact", "fp16", "int8"] = "exact"
+    external_data: bool = False
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:

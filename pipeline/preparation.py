@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,8 +12,9 @@ import numpy as np
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
+from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import ImportedModel, ModelFile
+from ltp_pipeline.records import ImportedModel, ModelFile, TensorInfo
 from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
@@ -136,6 +137,25 @@ def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
             raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
     if data is not None and takes_in(data, out):
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
+
+
+def stored_samples(folder: Path, report: Mapping[str, Any], count: int) -> Array:
+    """The first samples of a run's test split, as they are stored; its data must still be those of the run."""
+    workspace = Workspace(folder)
+    _, settings = workspace.inputs()
+    try:
+        wanted = report["model"]["inputs"][0]
+        model_input = TensorInfo(wanted["name"], wanted["type"], wanted["shape"] and tuple(wanted["shape"]))
+    except (KeyError, IndexError):
+        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again") from None
+    data = open_data(settings.data, model_input, settings.train.seed)
+    if data.fingerprint != workspace.data_fingerprint:
+        raise InputError(
+            f"the data at {settings.data.path} are no longer those of the run in {folder}",
+            "bring them back, or leave --example-samples out",
+        )
+    test = data.test
+    return test.samples.take(test.rows[:count])
 
 
 def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:

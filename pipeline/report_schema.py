@@ -163,6 +163,38 @@ class Environment(Part):
     seed: int
 
 
+class StoredSamples(Part):
+    """Samples before they are prepared; those that are images, once decoded."""
+
+    type: str
+    shape: list[Whole]
+    range: Annotated[Interval, Field(description="smallest and largest value")]
+
+
+class Image(Part):
+    """What image files are decoded to; `crop` is the share of the shorter side that the centre keeps."""
+
+    mode: Literal["L", "RGB", "RGBA"]
+    size: Annotated[list[Whole], Field(min_length=2, max_length=2)]
+    crop: float | None
+
+
+class Recipe(Part):
+    """From stored samples to the model's input, in this order; `image` where they are files of images."""
+
+    stored: StoredSamples
+    image: Image | None
+    add_channel: bool
+    channels_to_front: bool
+    resize: Annotated[list[Whole], Field(min_length=2, max_length=2)] | None
+    type: str
+    scale: float | None
+    mean: list[float] | None
+    std: list[float] | None
+    channels_to_back: bool
+    flatten: bool
+
+
 class Data(Part):
     """What it was trained and measured on."""
 
@@ -174,6 +206,7 @@ class Data(Part):
     preparation: Annotated[
         list[str] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
     ] = None
+    recipe: Annotated[Recipe | None, Field(description="the same for machines, with scale, mean and std")] = None
     class_names: Annotated[list[str] | None, Field(description="by number, where the data have names")] = None
 
 

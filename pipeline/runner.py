@@ -283,6 +283,7 @@ def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
         set(asked.formats) <= set(had["formats"])
         and asked.deploy <= had["deploy"]
         and asked.values == had["values"]
+        and asked.external_data == had.get("external_data")
         and settings.baseline.enabled <= done["baseline"]
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
@@ -133,6 +133,11 @@ class Workspace:
         """Which entry of its parent's trail this run finishes; None for a run of its own."""
         found = self._manifest.get("identity", {}).get("entry")
         return None if found is None else int(found)
+
+    @property
+    def data_fingerprint(self) -> str | None:
+        """Of the data that the run in this directory was made from."""
+        return cast("str | None", self._manifest.get("identity", {}).get("data"))
 
     def done(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage noted, or None when it has not finished."""

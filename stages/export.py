@@ -71,7 +71,7 @@ def run(
             name: workspace.path(folder) / _file_name(name, source.graph) for name in settings.formats
         }
         with _removed_unless_proven() as unproven:
-            saving, promised = _save(imported, source, paths, unproven, settings.values)
+            saving, promised = _save(imported, source, paths, unproven, settings.values, settings.external_data)
             for name, path in paths.items():
                 saving[path].result()
                 said, values = promised[name]
@@ -129,6 +129,7 @@ def _save(
     paths: Mapping[str, Path],
     written: list[Path],
     packed_values: str = EXACT,
+    external: bool = False,
 ) -> tuple[Mapping[Path, Future[None]], Mapping[str, tuple[Mapping[str, Array], str]]]:
     """Write a file for each format: how that went, and what its tensors must hold with which kind of values."""
     promised: dict[str, tuple[Mapping[str, Array], str]] = {}
@@ -139,7 +140,9 @@ def _save(
             promised[name] = said, values
             yield draft, paths[name]
 
-    return exporters.save_all(drafts(), written), promised
+    for path in paths.values():
+        data_beside(path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
+    return exporters.save_all(drafts(), written, external), promised
 
 
 def _draft(

@@ -1,37 +1,55 @@
 """The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
 
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ltp_pipeline.data import recipe
+from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import hashes, sha256_of, write_text
-from ltp_pipeline.stages import handoff_text
+from ltp_pipeline.files import copy, hashes, sha256_of, write_bytes
+from ltp_pipeline.stages import handoff_example, handoff_scripts, handoff_text
 from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
 
 FOLDER = "handoff"
 README = "HANDOFF.md"
 SETTINGS = "ltp.toml"
+PREPROCESS, EXAMPLE, VERIFY = "preprocess.py", "example.npz", "verify.py"
 
 
-def run(report: Mapping[str, Any], source: Path, out: Path) -> Path:
-    """Fill `out` from the run directory `source`; a folder that holds anything else is left alone."""
-    models = _models(report, source)
+def run(report: Mapping[str, Any], source: Path, out: Path, samples: Array | None = None) -> Path:
+    """Fill `out` from the run directory `source`; a folder that holds anything else is left alone.
+
+    The example has the stored `samples` that are given; without any it has generated ones.
+    """
+    copied = [*_models(report, source), REPORT_JSON, REPORT_HTML]
     _refuse_foreign(out)
-    stale = _listed_in(out) - {*models, REPORT_JSON, REPORT_HTML, SETTINGS, README}
-    write_text(out / README, handoff_text.render(report))  # first: it marks the folder as ours, should we be stopped
+    made = _made(report, [source / name for name in copied if name.endswith(".onnx")], samples)
+    stale = _listed_in(out) - {*copied, *made}
+    write_bytes(out / README, made[README])  # first: it marks the folder as ours, should we be stopped
     for name in (*stale, SUMS):
         (out / name).unlink(missing_ok=True)
-    write_text(out / SETTINGS, handoff_text.settings_toml(report))
-    for name in (*models, REPORT_JSON, REPORT_HTML):
-        _copy(source / name, out / name)
-    names = [*models, REPORT_JSON, REPORT_HTML, SETTINGS, README]
-    write_text(out / SUMS, "".join(f"{sha256_of(out / name)}  {name}\n" for name in names))
+    for name, content in made.items():
+        write_bytes(out / name, content)
+    for name in copied:
+        copy(source / name, out / name)
+    sums = "".join(f"{sha256_of(out / name)}  {name}\n" for name in (*copied, *made))
+    write_bytes(out / SUMS, sums.encode())
     return out
+
+
+def _made(report: Mapping[str, Any], models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
+    """What is written for this handoff, by name."""
+    steps, wanted = recipe.of_report(report.get("data") or {}), handoff_text.given(report)
+    example = handoff_example.make(steps, wanted, models, samples)
+    texts = {
+        SETTINGS: handoff_text.settings_toml(report),
+        README: handoff_text.render(report, example.tolerance, example.real),
+        PREPROCESS: handoff_scripts.preprocess(steps, handoff_example.input_type(steps, wanted)),
+        VERIFY: handoff_scripts.verify(),
+    }
+    return {EXAMPLE: example.content, **{name: text.encode() for name, text in texts.items()}}
 
 
 def _models(report: Mapping[str, Any], source: Path) -> list[str]:
@@ -67,17 +85,3 @@ def _listed_in(folder: Path) -> set[str]:
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
     names = {line[66:] for line in lines if len(line) > 66}
     return {name for name in names if Path(name).name == name and (folder / name).is_file()}
-
-
-def _copy(source: Path, target: Path) -> None:
-    """A second name for the same content where the file system can do that, else a copy; in one move."""
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".handoff-") as folder:
-            scratch = Path(folder, target.name)
-            try:
-                os.link(source, scratch)
-            except OSError:
-                shutil.copyfile(source, scratch)
-            scratch.replace(target)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}", "give a writable folder with --out") from None

@@ -3,6 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ltp_pipeline.data import recipe
+from ltp_pipeline.files import hashes
+from ltp_pipeline.stages.handoff_example import TOLERANCE
+from ltp_pipeline.stages.handoff_scripts import span
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.stages.report.text import get
@@ -33,8 +37,8 @@ MOST_CLASSES = 20  # that are named one by one
 LIKED = ("packed", "dense", "sparse")  # which file the example loads
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """HANDOFF.md."""
+def render(report: Mapping[str, Any], tolerance: float = TOLERANCE, real: int = 0) -> str:
+    """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones."""
     name = get(report, "model", "name") or "model"
     parts = [
         MARK,
@@ -46,7 +50,7 @@ def render(report: Mapping[str, Any]) -> str:
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         "## Accuracy\n" + _accuracy(report),
         "## Who reads which format\n" + _readers(report),
-        "## Verify it\n" + _verification(report),
+        "## Verify it\n" + _verification(report, tolerance, real),
         """## What not to expect
 The zeros save storage and transfer. They do not make the model faster: runtimes for dense weights, onnxruntime among
 them, fill the zeros in when they load the file, and latency and memory are then those of the original.
@@ -73,7 +77,7 @@ def settings_toml(report: Mapping[str, Any]) -> str:
 
 def example(report: Mapping[str, Any]) -> str:
     """Five lines of Python that run the model."""
-    wanted = _given(report)
+    wanted = given(report)
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.get("shape") or []]
     sample = get(report, "data", "sample_shape")
     if sample:
@@ -92,7 +96,8 @@ def example(report: Mapping[str, Any]) -> str:
     )
 
 
-def _given(report: Mapping[str, Any]) -> Mapping[str, Any]:
+def given(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model's input."""
     inputs = get(report, "model", "inputs") or [{"name": "input", "type": "FLOAT", "shape": None}]
     return dict(inputs[0])
 
@@ -130,15 +135,27 @@ def _verdict(report: Mapping[str, Any]) -> str:
     return f"{said} Ask before you ship it." if failed or missed else said
 
 
-def _verification(report: Mapping[str, Any]) -> str:
+def _verification(report: Mapping[str, Any], tolerance: float, real: int) -> str:
     unlabelled = text.metric(report) == "agreement"
     against = " --against ORIGINAL.onnx" if unlabelled else ""
     needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if unlabelled else ""
-    return f"""    sha256sum -c SHA256SUMS
+    version = get(report, "environment", "versions", "ltp-pipeline") or "of an unknown version"
+    samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
+    if real:
+        samples = f"**Its samples are real data**: the first {real} of the test split."
+    return f"""    python verify.py
+
+needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on the inputs
+in `example.npz` (`input`, made of `samples` by preprocess.py): outputs may differ by {tolerance:g} of their largest
+value from those that the file gave when it was written. {samples}
+
     ltp-pipeline validate {_first_file(report)} --data DATA{against}
 
-The second measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
-`ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` hashes the files against the report."""
+measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
+`ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` hashes the files against the report.
+
+The model was made by ltp-pipeline {escape(version)}. To install it, with Python 3.11 or newer, in a checkout of its
+source at that version: `pip install -c constraints.txt .`"""
 
 
 def _files(report: Mapping[str, Any]) -> str:
@@ -154,10 +171,15 @@ def _files(report: Mapping[str, Any]) -> str:
         share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
         accuracy = file.get("accuracy")
         top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
-        rows.append(f"| {escape(file['path'])} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
+        names = " with ".join(map(escape, hashes(file)))
+        rows.append(f"| {names} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
     said = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
     if len(_listed(report)) > 1:
-        said += f" One file is enough: {escape(_first_file(report))}, unless your tool needs another."
+        enough = next(hashes(file) for file in _listed(report) if file["path"] == _first_file(report))
+        count = "Two files are" if len(enough) > 1 else "One file is"
+        said += f" {count} enough: {' with '.join(map(escape, enough))}, unless your tool needs another."
+    if any(len(hashes(file)) > 1 for file in _listed(report)):
+        said += " A file listed *with* another keeps its large tensors there: both go into one folder, names unchanged."
     return "\n".join(rows) + f"\n\n{said}"
 
 
@@ -195,8 +217,23 @@ def _preprocessing(report: Mapping[str, Any]) -> str:
     end = "nothing else: values go in as they are" if formula == "x" else "as a formula"
     listed += "\n\n" if steps else ""
     return (
-        f"From a sample as it is stored to the model's input:\n\n{listed}{end[0].upper()}{end[1:]}: `input = {formula}`"
+        f"{_stored(report)}From a sample as it is stored to the model's input:\n\n"
+        f"{listed}{end[0].upper()}{end[1:]}: `input = {formula}`"
     )
+
+
+def _stored(report: Mapping[str, Any]) -> str:
+    """What samples look like before they are prepared, and the script that prepares them."""
+    if not get(report, "data", "recipe"):
+        return ""
+    steps = recipe.of_report(report["data"])
+    kind = f"`{steps.dtype.name}` of shape {_shape(steps.shape)}, values {span(steps)}"
+    called = "`prepare(samples)`"
+    if steps.form is not None:
+        kind = f"image files; decoded, a sample is {kind}"
+        called = "`prepare([load(file), …])`"
+    script = f"`preprocess.py` does what follows: {called}, or from a shell as its first lines say."
+    return f"Samples are stored as {kind}. {script}\n\n"
 
 
 def _each(values: Sequence[float]) -> str:

@@ -64,7 +64,7 @@ def check_samples(part: Part, prepare: Preparation) -> None:
         return
     if np.can_cast(samples.dtype, target, "safe") and target.kind != "f":
         return
-    for start, chunk in _chunks(samples):
+    for start, chunk in chunks(samples):
         with np.errstate(over="ignore", invalid="ignore"):
             good = np.isfinite(chunk.astype(target)) if target.kind == "f" else chunk.astype(target) == chunk
         if good.all():
@@ -79,7 +79,8 @@ def check_samples(part: Part, prepare: Preparation) -> None:
         )
 
 
-def _chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
+def chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
+    """Go through all samples, a few at a time, each time with the number of the first."""
     row_bytes = max(1, math.prod(samples.shape) * samples.dtype.itemsize)
     step = max(1, CHUNK_BYTES // row_bytes)
     for start in range(0, len(samples), step):

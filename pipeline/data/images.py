@@ -83,7 +83,7 @@ class ImageSamples:
 
     def __init__(self, sources: Sequence[Source], form: Form, broken: Broken, workers: Workers | None = None) -> None:
         self._sources = sources
-        self._form = form
+        self.form = form
         self.broken = broken
         self._workers = workers
         self.shape: tuple[int, ...] = form.shape
@@ -92,8 +92,8 @@ class ImageSamples:
     @property
     def steps(self) -> tuple[str, ...]:
         """How a file becomes a sample, in words."""
-        (rows, columns), crop = self._form.size, self._form.crop
-        decoded = f"decode the file to {DECODED[self._form.mode]}, 0 to 255"
+        (rows, columns), crop = self.form.size, self.form.crop
+        decoded = f"decode the file to {DECODED[self.form.mode]}, 0 to 255"
         if crop is None:
             return decoded, f"resize to {rows} × {columns} pixels, height × width, bilinear, whatever its shape"
         covered = f"{round(rows / crop)} × {round(columns / crop)} pixels, height × width, bilinear"
@@ -124,7 +124,7 @@ class ImageSamples:
 
         def fill(place: int) -> None:
             try:
-                found = pixels(sources[place], self._form, seeds[place])
+                found = pixels(sources[place], self.form, seeds[place])
                 out[place] = np.frombuffer(found, np.uint8).reshape(self.shape)
             except BrokenImageError as error:
                 problems[place] = error.problem

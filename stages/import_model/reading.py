@@ -7,7 +7,6 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.tensors import every_tensor
 from ltp_pipeline.files import sha256_of
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
@@ -22,8 +21,8 @@ def read(source: Path | str | ModelProto) -> ModelFile:
         digest, size = _hash_of(source)
     else:
         path = Path(source)
-        proto = exporters.load(path)
-        digest, size = _hash_of_file(path, proto)
+        proto, data = exporters.load_with_data(path)
+        digest, size = _hash_of_files(path, *data)
     put_in_order(proto.graph)
     check(proto, path)
     dense = exporters.to_dense(proto)
@@ -46,19 +45,10 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
     return hashlib.sha256(content).hexdigest(), len(content)
 
 
-def _hash_of_file(path: Path, model: ModelProto) -> tuple[str, int]:
-    """Hash and size of a file; data files beside it are part of both, because the weights are in them."""
-    beside: list[Path] = []
-    for tensor in every_tensor(model):
-        for entry in tensor.external_data:
-            data = path.parent / entry.value
-            if entry.key == "location" and data not in beside:
-                if data.is_symlink():
-                    what = f"tensor '{tensor.name}' has its data in '{entry.value}', which is a link"
-                    raise InputError(what, "put the file itself there")
-                beside.append(data)
-    digests = [sha256_of(p) for p in (path, *beside)]
-    size = sum(p.stat().st_size for p in (path, *beside))
+def _hash_of_files(*files: Path) -> tuple[str, int]:
+    """Hash and size of a model; data files beside it are part of both, because the weights are in them."""
+    digests = [sha256_of(p) for p in files]
+    size = sum(p.stat().st_size for p in files)
     if len(digests) == 1:
         return digests[0], size
     return hashlib.sha256("".join(digests).encode()).hexdigest(), size

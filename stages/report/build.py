@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline.data import recipe
 from ltp_pipeline.report_schema import SCHEMA
 from ltp_pipeline.stages.report.intervals import paired_interval
 
@@ -79,6 +80,7 @@ def build(f: Findings) -> dict[str, Any]:
             "sample_shape": list(f.data.test.read(np.arange(1)).shape[1:]),
             "notes": list(f.data.notes),
             "preparation": list(f.data.steps),
+            "recipe": recipe.of_data(f.data).plain(),
             "class_names": None if f.data.class_names is None else list(f.data.class_names),
         },
         "original": {

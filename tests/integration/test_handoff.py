@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import ltp_pipeline
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
+from tests.support.bare import bare
 from tests.support.cli import invoke
 
 FORMATS = ("sparse", "packed", "deploy-sparse", "deploy-packed")
@@ -54,6 +57,54 @@ def test_the_five_lines_of_the_page_run_beside_it(finished: Path):
     command = [sys.executable, "-c", f"{code}\nprint(x.shape, x.dtype, scores.shape)"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.stdout.strip() == "(1, 1, 8, 8) float32 (1, 10)", done.stderr
+
+
+def test_the_scripts_of_the_folder_run_where_this_program_is_not(finished: Path, tmp_path: Path):
+    folder = finished / "run" / "handoff"
+    done = bare(tmp_path, ("numpy", "onnxruntime"), folder / "verify.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"ok      {f['path']}: outputs" in done.stdout for f in report_of(finished)["pruned"]["files"])
+    stored = np.load(finished / "digits.npz")["x_test"]
+    np.save(tmp_path / "stored.npy", stored)
+    done = bare(tmp_path, ("numpy",), folder / "preprocess.py", tmp_path / "stored.npy", tmp_path / "input.npy")
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(tmp_path / "input.npy"), stored.astype(np.float32) * np.float32(0.0625))
+
+
+def test_the_page_says_how_samples_are_stored_and_what_made_the_model(finished: Path):
+    page = (finished / "run" / "handoff" / "HANDOFF.md").read_text()
+    stored = np.load(finished / "digits.npz")["x_train"]
+    assert f"Samples are stored as `{stored.dtype}` of shape `1 × 8 × 8`, values from 0 to 16." in page
+    assert f"The model was made by ltp-pipeline {ltp_pipeline.__version__}." in page
+    assert "pip install -c constraints.txt ." in page
+
+
+def test_real_samples_are_in_the_example_only_when_asked_for(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    real = np.load(finished / "digits.npz")["x_test"]
+    generated = np.load(finished / "run" / "handoff" / "example.npz")["samples"]
+    assert not any((sample == real).all(axis=(1, 2, 3)).any() for sample in generated)
+    result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5)
+    assert result.code == 0, result.err
+    assert np.array_equal(np.load(tmp_path / "out" / "example.npz")["samples"], real[:5])
+    assert "**Its samples are real data**: the first 5 of the test split." in (tmp_path / "out/HANDOFF.md").read_text()
+    assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+
+
+def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    shutil.copy(finished / "digits.npz", tmp_path)
+    arrays = dict(np.load(finished / "digits.npz"))
+    np.savez(finished / "digits.npz", **{**arrays, "x_test": arrays["x_test"][::-1]})
+    try:
+        result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5)
+    finally:
+        shutil.copy(tmp_path / "digits.npz", finished)
+    assert result.code == 3
+    assert "are no longer those of the run" in result.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_validate_repeats_the_accuracy_from_the_handoff_alone(finished: Path, capsys: pytest.CaptureFixture[str]):

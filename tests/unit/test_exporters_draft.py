@@ -75,8 +75,7 @@ def test_a_draft_with_rounded_values(tmp_path, values):
 def test_a_draft_of_a_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
-    model.graph.initializer[0].external_data.add(key="location", value="w")
-    exporters.save(exporters.FORMATS[format_].draft(model, list(arrays)), tmp_path / "m.onnx")
+    exporters.save(exporters.FORMATS[format_].draft(model, list(arrays)), tmp_path / "m.onnx", external=True)
     exporters.verify(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 

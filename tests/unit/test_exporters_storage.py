@@ -128,26 +128,44 @@ def test_stamping_twice_replaces():
     assert exporters.labels(model) == {"format": "packed"}
 
 
-def test_external_data_is_loaded_and_stays_external(tmp_path):
-    model = exporters.load(external(tmp_path))
-    assert (exporters.read_tensors(model, ["w"])["w"] == pruned()).all()
+def outputs_of_every_format(model, folder, outside):
+    """Write the model in every format; the bytes of the distinct outputs."""
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     runs = set()
     for format_ in exporters.FORMATS.values():
-        path = tmp_path / "out" / format_.file_name
-        exporters.save(format_.encode(model, ["w"]), path)
+        path = folder / format_.file_name
+        exporters.save(format_.encode(model, ["w"]), path, outside)
         exporters.verify(path, {"w": pruned()}, format_.name)
         runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
-    assert len(runs) == 1
+    return runs
+
+
+def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
+    model, data = exporters.load_with_data(external(tmp_path))
+    assert data == [tmp_path.resolve() / "weights.bin"]
+    assert (exporters.read_tensors(model, ["w"])["w"] == pruned()).all()
+    assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
+    files = {p.name for p in (tmp_path / "out").iterdir()}
+    assert files == {f.file_name for f in exporters.FORMATS.values()}
+    for name in files:
+        written = onnx.load(tmp_path / "out" / name, load_external_data=False)
+        assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
+        onnx.checker.check_model(str(tmp_path / "out" / name))
+
+
+def test_data_go_outside_where_that_is_asked_for(tmp_path):
+    assert len(outputs_of_every_format(model_of(pruned()), tmp_path / "out", outside=True)) == 1
     assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= pruned().nbytes
-    assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()
+    assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()  # nothing in it is large enough
+    written = onnx.load(tmp_path / "out" / "model.sparse.onnx", load_external_data=False)
+    assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
 
 
 def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     array = pruned((256, 256), 0.1)
     model = exporters.load(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
-    exporters.save(exporters.FORMATS["packed"].encode(model, ["w"]), path)
+    exporters.save(exporters.FORMATS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
     exporters.verify(path, {"w": array}, "packed")
     options = ort.SessionOptions()
@@ -176,6 +194,7 @@ def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypa
         {"location": "."},
         {"location": "missing.bin"},
         {"location": "link.bin"},
+        {"location": "near.bin"},
         {"location": "weights.bin\0"},
         {"offset": "x"},
         {"offset": -1},
@@ -191,6 +210,7 @@ def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
     (tmp_path / "weights.bin").write_bytes(bytes(1 << 16))
     path = external(folder, **entries)
     (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
+    (folder / "near.bin").symlink_to(folder / "weights.bin")
     with pytest.raises(InputError, match="'w'"):
         exporters.load(path)
 

@@ -7,30 +7,54 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import ModelProto
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import sha256_of, write_json
 from ltp_pipeline.stages import handoff, handoff_text
+from tests.support.models import Graph
 from tests.support.sample_report import sample
 
+RECIPE = {
+    "stored": {"type": "uint8", "shape": [32, 32, 3], "range": [0, 255]},
+    "image": {"mode": "RGB", "size": [32, 32], "crop": None},
+    "add_channel": False,
+    "channels_to_front": True,
+    "resize": [32, 32],
+    "type": "float32",
+    "scale": 0.00392,
+    "mean": [0.49, 0.48, 0.45],
+    "std": [0.25, 0.24, 0.26],
+    "channels_to_back": False,
+    "flatten": False,
+}
 HOSTILE = "in`put</code>\n# <script>alert(1)</script> | [x](http://evil)"
 
 
+def classifier() -> ModelProto:
+    graph = Graph()
+    pooled = graph.add("Flatten", graph.add("GlobalAveragePool", "image"))
+    return graph.model({"image": ["batch", 3, 32, 32]}, [graph.gemm(pooled, "fc", 3, 10)])
+
+
 def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> dict[str, Any]:
-    """A run directory with files that stand for models, and its report."""
+    """A run directory with small models, and its report."""
     report, _ = sample()
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
     report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
     report["data"]["sample_shape"] = [3, 32, 32]
     report["data"]["preparation"] = ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"]
+    report["data"]["recipe"] = RECIPE
     report["settings"]["data"] |= {"scale": 0.00392, "resize": [32, 32], "validation_share": 0.1}
     folder.mkdir(exist_ok=True)
     template = report["pruned"]["files"][0]
     report["pruned"]["files"] = []
     for name in formats:
         path = folder / f"model.{name.replace('-', '.')}.onnx"
-        path.write_text(name)
+        model = classifier()
+        model.doc_string = name
+        path.write_bytes(model.SerializeToString())
         report["pruned"]["files"].append({**template, "format": name, "path": path.name, "sha256": sha256_of(path)})
     write_json(folder / "report.json", report)
     (folder / "report.html").write_text("<p>report")
@@ -41,7 +65,8 @@ def test_sha256sum_agrees_with_the_folder(tmp_path: Path):
     out = handoff.run(finished(tmp_path / "run"), tmp_path / "run", tmp_path / "new" / "out")
     names = {p.name for p in out.iterdir()}
     models = {"model.sparse.onnx", "model.packed.onnx"}
-    assert names == {*models, "report.json", "report.html", "ltp.toml", "HANDOFF.md", "SHA256SUMS"}
+    scripts = {"preprocess.py", "example.npz", "verify.py"}
+    assert names == {*models, *scripts, "report.json", "report.html", "ltp.toml", "HANDOFF.md", "SHA256SUMS"}
     done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=out, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(names) - 1
@@ -103,6 +128,20 @@ def test_external_data_go_along(tmp_path: Path):
         handoff.run(report, tmp_path / "run", tmp_path / "out")
 
 
+def test_a_file_with_data_beside_it_is_named_with_them(tmp_path: Path):
+    report = finished(tmp_path)
+    next(f for f in report["pruned"]["files"] if f["format"] == "packed")["data_sha256"] = "0" * 64
+    page = handoff_text.render(report).replace("\\", "")
+    assert "| model.packed.onnx with model.packed.onnx.data |" in page
+    assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page
+    assert "both go into one folder, names unchanged" in page
+
+
+def test_copies_have_no_second_name(tmp_path: Path):
+    out = handoff.run(finished(tmp_path / "run"), tmp_path / "run", tmp_path / "run" / "handoff")
+    assert {path.stat().st_nlink for path in (*out.iterdir(), *(tmp_path / "run").glob("*.onnx"))} == {1}
+
+
 def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     page = handoff_text.render(finished(tmp_path))
     for words in (
@@ -114,6 +153,13 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
         "| top-1 | 91.77 % | 91.32 % |",
         "10000 samples of the test split",
         "sha256sum -c SHA256SUMS",
+        "decoded, a sample is `uint8` of shape `32 × 32 × 3`, values from 0 to 255",
+        "`preprocess.py` does what follows: `prepare([load(file), …])`",
+        "    python verify.py\n",
+        "outputs may differ by 0.001 of their largest\nvalue",
+        "Its samples are generated",
+        "made by ltp-pipeline 0.1.0. To install it",
+        "`pip install -c constraints.txt .`",
         "ltp-pipeline validate model.packed.onnx",
         "| OpenVINO | yes | no |",
         "do not make the model faster",
