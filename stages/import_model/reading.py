@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.tensors import every_tensor
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
 from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
@@ -20,10 +20,13 @@ def read(source: Path | str | ModelProto) -> ModelFile:
         proto, path = ModelProto(), None
         proto.CopyFrom(source)
         digest, size = _hash_of(source)
+        data: tuple[str, ...] = ()
     else:
         path = Path(source)
         proto = exporters.load(path)
-        digest, size = _hash_of_file(path, proto)
+        data = _data_of(path, proto)
+        parts = [path, *(path.parent / name for name in data)]
+        digest, size = sha256_together(parts), sum(part.stat().st_size for part in parts)
     put_in_order(proto.graph)
     check(proto, path)
     dense = exporters.to_dense(proto)
@@ -33,7 +36,7 @@ def read(source: Path | str | ModelProto) -> ModelFile:
     initial = {t.name for t in proto.graph.initializer}
     inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
     outputs = tuple(_info(o) for o in proto.graph.output)
-    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size)
+    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size, data)
 
 
 def _hash_of(model: ModelProto) -> tuple[str, int]:
@@ -46,9 +49,9 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
     return hashlib.sha256(content).hexdigest(), len(content)
 
 
-def _hash_of_file(path: Path, model: ModelProto) -> tuple[str, int]:
-    """Hash and size of a file; data files beside it are part of both, because the weights are in them."""
-    beside: list[Path] = []
+def _data_of(path: Path, model: ModelProto) -> tuple[str, ...]:
+    """Names of the data files beside a model; they are part of its hash and size, because the weights are in them."""
+    beside: dict[Path, str] = {}
     for tensor in every_tensor(model):
         for entry in tensor.external_data:
             data = path.parent / entry.value
@@ -56,12 +59,8 @@ def _hash_of_file(path: Path, model: ModelProto) -> tuple[str, int]:
                 if data.is_symlink():
                     what = f"tensor '{tensor.name}' has its data in '{entry.value}', which is a link"
                     raise InputError(what, "put the file itself there")
-                beside.append(data)
-    digests = [sha256_of(p) for p in (path, *beside)]
-    size = sum(p.stat().st_size for p in (path, *beside))
-    if len(digests) == 1:
-        return digests[0], size
-    return hashlib.sha256("".join(digests).encode()).hexdigest(), size
+                beside[data] = entry.value
+    return tuple(beside.values())
 
 
 def _info(value: ValueInfoProto) -> TensorInfo:
