@@ -107,5 +107,7 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     accuracy = {"top1": 0.9, "top5": None, "samples": 10, "split": "test"}
     speed = {"latency_quartiles_ms": [1, 2], "latency_ms": 1.5, "batch": 16, "threads": 1, "provider": "CPU"}
     counted = {"sparsity": 0.8, "compression": 5.0, "model_compression": 1.01}
-    show_validation({"path": "m", "bytes": 1, "metric": "top-1", "load_ms": 1, "notes": [], "accuracy": accuracy} | speed | counted)
+    show_validation(
+        {"path": "m", "bytes": 1, "metric": "top-1", "load_ms": 1, "notes": [], "accuracy": accuracy} | speed | counted
+    )
     assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out
