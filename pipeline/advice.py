@@ -55,7 +55,8 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
     rounded = [f for f in files if get(f, "values") not in (None, "exact")]
     exact = [f for f in files if f not in rounded]
     if rounded and exact and min(number(f, "accuracy", "top1") or 0.0 for f in exact) >= least:
-        return f"{rounded[0].get('path')} is below the bar because its values are rounded: set export.values = 'exact'"
+        weakest = min(rounded, key=lambda f: number(f, "accuracy", "top1") or 0.0)
+        return f"{weakest.get('path')} is below the bar because its values are rounded: set export.values = 'exact'"
     now = number(report, "pruned", "compression") or math.inf
     lowest = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     milder = [e for e in _trail(report) if lowest <= e["compression"] < now]
