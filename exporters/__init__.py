@@ -16,6 +16,7 @@ from ltp_pipeline.exporters.proof import check_labels, verify
 from ltp_pipeline.exporters.scan import Scan
 from ltp_pipeline.exporters.storage import load, load_with_data, save, save_all
 from ltp_pipeline.exporters.tensors import with_tensors
+from ltp_pipeline.exporters.weights import float_weights
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ __all__ = [
     "Format",
     "Scan",
     "check_labels",
+    "float_weights",
     "labels",
     "load",
     "load_with_data",

@@ -6,7 +6,8 @@ from typing import Any
 
 from ltp_pipeline.config import Settings, completed, load_settings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import Verdict, check_files, gate_settings, judge, or_own, read_report
+from ltp_pipeline.gate_files import check_files
+from ltp_pipeline.gates import Verdict, gate_settings, judge, or_own, read_report
 from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.runner import Outcome
 from ltp_pipeline.runner import run as run_stages
@@ -40,14 +41,18 @@ def default_out(model: Path) -> Path:
     return Path(f"{model.stem}-ltp")
 
 
-def gate(report: Path | str | Mapping[str, Any], **limits: Any) -> list[Verdict]:
-    """Judge a report, or the report.json at a path; files that lie beside it are hashed again.
+def gate(report: Path | str | Mapping[str, Any], *, report_only: bool = False, **limits: Any) -> list[Verdict]:
+    """Judge the report.json at a path and the files beside it, or with `report_only` the numbers of a report alone.
 
     Without limits, those that the run itself was judged by hold.
     """
     gates = gate_settings(limits)
     if isinstance(report, Mapping):
+        if not report_only:
+            what = "a report in memory has no files beside it to be judged with it"
+            raise InputError(what, "give the path of its report.json, or report_only=True")
         return judge(report, or_own(report, gates))
     path = Path(report)
     content = read_report(path)
-    return [*judge(content, or_own(content, gates)), *check_files(content, path.parent)]
+    files = [] if report_only else check_files(content, path.parent)
+    return [*judge(content, or_own(content, gates)), *files]

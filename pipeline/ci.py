@@ -24,7 +24,8 @@ def junit(verdicts: Sequence[Verdict]) -> str:
         if verdict.passed:
             ElementTree.SubElement(case, "system-out").text = line
         else:
-            ElementTree.SubElement(case, "failure", {"message": line, "type": "GateFailed"}).text = line
+            failure = ElementTree.SubElement(case, "failure", {"message": line, "type": "GateFailed"})
+            failure.text = f"{line}\n{printable(verdict.advice)}".rstrip()
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

@@ -81,10 +81,11 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
         print_json([{**asdict(e), "pareto": e.entry in best} for e in entries])
     if as_json or quiet:
         return
-    typer.echo("entry  compression  accuracy (val)  file")
+    typer.echo("entry  compression  whole model  accuracy (val)  file")
     for e in entries:
         mark = "*" if e.entry in best else " "
-        typer.echo(f"{e.entry:>4} {mark} {e.compression:>10.2f}×  {e.accuracy:>14.2%}  {folder / e.file}")
+        whole = f"{e.model_compression:>10.2f}×" if e.model_compression else f"{'?':>11}"
+        typer.echo(f"{e.entry:>4} {mark} {e.compression:>10.2f}×  {whole}  {e.accuracy:>14.2%}  {folder / e.file}")
 
 
 def pick(
@@ -181,29 +182,36 @@ def gate(
     max_drop: opt.MaxDrop = None,
     min_sparsity: opt.MinSparsity = None,
     min_compression: opt.MinCompression = None,
+    min_model_compression: opt.MinModelCompression = None,
     beat_baseline: opt.BeatBaseline = None,
     by: opt.By = None,
     max_bytes: opt.MaxBytes = None,
     max_latency_ratio: opt.MaxLatencyRatio = None,
     per_layer_floor: opt.PerLayerFloor = None,
     confidence: opt.Confidence = None,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Judge the numbers alone; no file need lie beside the report.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
-    """Judge a report, by the limits given or else those of its run; exit 7 when a gate fails."""
+    """Judge a report and its files, by the limits given or else those of its run; exit 7 when a gate fails."""
     limits = opt.gates_of(locals())
     from ltp_pipeline.ci import junit as as_junit
     from ltp_pipeline.config import load_settings
     from ltp_pipeline.files import write_text
-    from ltp_pipeline.gates import check_files, judge, or_own, read_report, verdict_of
+    from ltp_pipeline.gate_files import check_files
+    from ltp_pipeline.gates import judge, or_own, read_report, verdict_of
 
     content = read_report(path)
     gates = or_own(content, load_settings(None, config, options={"gates": limits}).gates)
     judged = judge(content, gates)
-    verdicts = [*judged, *check_files(content, path.parent)]
+    verdicts = [*judged, *(() if report_only else check_files(content, path.parent))]
+    if report_only:
+        typer.echo("note: only the numbers of the report are judged; no file was looked at", err=True)
     if not judged:
-        typer.echo("note: no gate was given; only the hashes of files beside the report are checked", err=True)
+        typer.echo(f"note: no gate was given; {'nothing is' if report_only else 'only files are'} checked", err=True)
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     _print_verdicts(verdicts, as_json, quiet)
@@ -218,6 +226,9 @@ def compare(
     max_drop: Annotated[float | None, typer.Option(help="Gate: top-1 may fall by at most this.")] = None,
     max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
     max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
+    different_models: Annotated[
+        bool, typer.Option("--different-models", help="Compare although the originals differ.")
+    ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
@@ -225,7 +236,8 @@ def compare(
     from ltp_pipeline.compare import compare as look
     from ltp_pipeline.gates import read_report
 
-    found = look(read_report(old), read_report(new), max_drop, max_compression_loss, max_growth)
+    reports = read_report(old), read_report(new)
+    found = look(*reports, max_drop, max_compression_loss, max_growth, different_models=different_models)
     if as_json:
         print_json(asdict(found))
     elif not quiet:
@@ -247,6 +259,10 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
         from ltp_pipeline.display import show_outcome
 
         show_outcome(outcome, shown_in)
+    from ltp_pipeline.stages.report.text import few_kernels
+
+    if warning := few_kernels(outcome.report):
+        typer.echo(f"warning: {warning}", err=True)
     if outcome.report.get("budget_missed"):
         typer.echo(f"warning: {outcome.report['budget_missed']}", err=True)
     _tell_github(outcome.report, outcome.verdicts)
@@ -286,9 +302,10 @@ def _tell_github(content: dict[str, Any], verdicts: "Sequence[Verdict]") -> None
 
 
 def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
+    from ltp_pipeline.ci import printable
+
     failed = [v for v in verdicts if not v.passed]
     if failed:
         lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        changed = all(v.is_hash for v in failed)
-        remedy = "restore the files the report speaks of" if changed else "improve the result, or change the limit"
-        raise GateFailed(lines, remedy)
+        remedies = dict.fromkeys(v.advice if v.is_hash else f"{v.name}: {v.advice}" for v in failed)
+        raise GateFailed(lines, "\n  ".join(map(printable, remedies)))

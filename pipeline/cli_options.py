@@ -21,7 +21,10 @@ Exports = Annotated[list[str] | None, typer.Option(help="Formats: sparse, packed
 MinAccuracy = Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")]
 MaxDrop = Annotated[float | None, typer.Option(help="Gate: drop in top-1 at most this, e.g. 0.01 for one point.")]
 MinSparsity = Annotated[float | None, typer.Option(help="Gate: share of zeros at least this.")]
-MinCompression = Annotated[float | None, typer.Option(help="Gate: compression at least this.")]
+MinCompression = Annotated[float | None, typer.Option(help="Gate: compression of the kernels at least this.")]
+MinModelCompression = Annotated[
+    float | None, typer.Option(help="Gate: compression of the whole model, all float weights, at least this.")
+]
 BeatBaseline = Annotated[bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")]
 By = Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this.")]
 MaxBytes = Annotated[int | None, typer.Option(help="Gate: smallest file at most this large.")]
@@ -34,6 +37,7 @@ GATES = (
     "max_drop",
     "min_sparsity",
     "min_compression",
+    "min_model_compression",
     "beat_baseline",
     "by",
     "max_bytes",

@@ -6,6 +6,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import ROUNDING, Verdict
+from ltp_pipeline.lookup import get
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,14 @@ def compare(
     max_drop: float | None = None,
     max_compression_loss: float | None = None,
     max_growth: float | None = None,
+    different_models: bool = False,
 ) -> Comparison:
     """Compare two reports; limits are the largest loss of top-1, and of compression and size as a share of the old."""
+    hashes = [get(report, "model", "sha256") for report in (old, new)]
+    if not different_models and hashes[0] != hashes[1]:
+        names = " and ".join(str(get(report, "model", "name") or get(report, "model", "path")) for report in (old, new))
+        what = f"the reports are about different models: {names}, with other hashes"
+        raise InputError(what, "give two reports of one model, or --different-models to compare all the same")
     limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
     for name, limit in limits.items():
         if limit is not None and not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
@@ -56,14 +63,17 @@ def compare(
     }
     if old.get("metric", "top-1") != new.get("metric", "top-1"):
         losses["max_drop"] = None  # right answers and agreement with an original are not comparable
-    verdicts = [
-        Verdict(name, limit, loss, loss is not None and loss <= limit + ROUNDING, "" if loss is not None else NOT_BOTH)
-        for name, loss in losses.items()
-        if (limit := limits[name]) is not None
-    ]
+    verdicts = []
+    for name, limit in limits.items():
+        if limit is not None:
+            loss = losses[name]
+            passed = loss is not None and loss <= limit + ROUNDING
+            told = ("", "") if passed else ("" if loss is not None else NOT_BOTH, _advice(old, new, loss))
+            verdicts.append(Verdict(name, limit, loss, passed, *told))
     return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
 
 
+MOST_TOLD = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
 SHARES = ("original top-1", "top-1", "drop", "sparsity", "baseline top-1")
 MORE_IS_BETTER = {
@@ -71,6 +81,7 @@ MORE_IS_BETTER = {
     "top-1": True,
     "drop": False,
     "compression": True,
+    "model compression": True,
     "sparsity": True,
     "baseline top-1": True,
     "smallest file, bytes": False,
@@ -87,7 +98,7 @@ def _measure(report: Mapping[str, Any], name: str) -> float | None:
         key = "bytes" if name.endswith("bytes") else "latency_ms"
         value = min((f[key] for f in found.get("files") or [] if f.get(key) is not None), default=None)
     else:
-        value = found.get(name)
+        value = found.get(name.replace(" ", "_"))
     return None if value is None else float(value)
 
 
@@ -105,6 +116,30 @@ def _loss(change: Change, relative: bool = False) -> float | None:
 
 def _growth(change: Change) -> float | None:
     return None if not change.old or change.new is None else change.new / change.old - 1
+
+
+def _advice(old: Mapping[str, Any], new: Mapping[str, Any], loss: float | None) -> str:
+    """What differs between the two runs, above all in their settings."""
+    if loss is None:
+        return "give two reports that both measured it, in the same metric"
+    before, after = (_flat({**_of_run(r), "versions": get(r, "environment", "versions")}) for r in (old, new))
+    changed = [f"{k} was {_show(before.get(k))}, is {_show(v)}" for k, v in after.items() if before.get(k) != v]
+    if not changed:
+        return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
+    return f"look at what changed: {'; '.join(changed[:MOST_TOLD])}{' …' if changed[MOST_TOLD:] else ''}"
+
+
+def _of_run(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that an outcome depends on."""
+    settings = get(report, "settings")
+    return {k: v for k, v in settings.items() if k not in ("gates", "log")} if isinstance(settings, Mapping) else {}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def _notes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -158,6 +158,7 @@ class GateSettings(Section):
     max_drop: Annotated[Share, Field(ge=-1, lt=1)] | None = None
     min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
     min_compression: Annotated[float, Field(ge=1)] | None = None
+    min_model_compression: Annotated[float, Field(ge=1)] | None = None
     beat_baseline: bool = False
     by: Annotated[Share, Field(ge=0, lt=1)] | None = None
     max_bytes: Count | None = None

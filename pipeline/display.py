@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ltp_pipeline.stages.report.text import COMPRESSIONS
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     pruned, baseline = report["pruned"], report["baseline"]
     table.add_row(report.get("metric", "top-1"), *(_percent(x) for x in (report["original"], pruned, baseline)))
     table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
-    table.add_row("compression", "1×", *(f"{x['compression']:.2f}×" if x else "" for x in (pruned, baseline)))
+    for name, key in COMPRESSIONS.items():
+        table.add_row(name, "1×", *(_times(x.get(key)) if x else "" for x in (pruned, baseline)))
     table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
     for i, file in enumerate(pruned["files"]):
         other = f"{baseline['files'][i]['bytes']:,} bytes" if baseline else ""
@@ -49,6 +51,10 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
 def _console() -> Console:
     """As wide as the terminal; where there is none, nothing is cut off."""
     return Console() if sys.stdout.isatty() else Console(width=1000)
+
+
+def _times(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.2f}×"
 
 
 def _percent(part: Mapping[str, Any] | None) -> str:
@@ -77,8 +83,9 @@ def show_model(found: Mapping[str, Any]) -> None:
         console.print(table)
         console.print(
             Text(
-                f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} weights, "
-                f"{found['prunable_elements'] / found['kernel_elements']:.1%} of them prunable, "
+                f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} of the model's "
+                f"{found['float_elements']:,} float weights, "
+                f"{found['prunable_elements'] / found['kernel_elements']:.1%} of these prunable, "
                 f"{found['sparsity']:.1%} zero already"
             )
         )
@@ -102,7 +109,8 @@ def show_validation(found: Mapping[str, Any]) -> None:
     if accuracy["top5"] is not None:
         lines.append(f"top-5        {accuracy['top5']:.2%}")
     if found["sparsity"] is not None:
-        lines.append(f"sparsity     {found['sparsity']:.2%}, compression {found['compression']:.2f}×")
+        ratios = [_times(found[key]) for key in ("compression", "model_compression")]
+        lines.append(f"sparsity     {found['sparsity']:.2%}, compression {ratios[0]} (whole model {ratios[1]})")
     low, high = found["latency_quartiles_ms"]
     lines.append(
         f"latency      {found['latency_ms']:.3f} ms for {found['batch']} samples (middle half {low:.3f} to {high:.3f})"

@@ -6,21 +6,21 @@ A gate is a field of `GateSettings` and a function in `GATES`. A value that is m
 
 import json
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from pydantic import ValidationError
 
+from ltp_pipeline import advice
 from ltp_pipeline.ci import github_lines as github_lines
 from ltp_pipeline.ci import junit as junit
 from ltp_pipeline.ci import printable
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import hashes, sha256_of
+from ltp_pipeline.lookup import get, listed, number
 from ltp_pipeline.report_schema import SCHEMA, problems
 
 REPORT_CONFIDENCE = 0.95  # of the intervals that stand in a report
@@ -30,13 +30,14 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Verdict:
-    """One gate, judged; `detail` adds what a reader wants to know beside limit and value."""
+    """One gate, judged; `detail` adds what a reader wants to know beside limit and value, `advice` what would help."""
 
     name: str
     limit: float | bool | str | None
     value: float | None
     passed: bool
     detail: str = ""
+    advice: str = ""
 
     @property
     def is_hash(self) -> bool:
@@ -67,12 +68,13 @@ def gate_settings(options: Mapping[str, Any]) -> GateSettings:
 def judge(report: Mapping[str, Any], gates: GateSettings) -> list[Verdict]:
     """Judge every gate that was asked for, in the order of GATES."""
     asked = [name for name in GATES if getattr(gates, name) is not None and getattr(gates, name) is not False]
-    return [GATES[name](report, gates) for name in asked]
+    verdicts = [GATES[name](report, gates) for name in asked]
+    return [v if v.passed else replace(v, advice=advice.on(v, report, gates)) for v in verdicts]
 
 
 def or_own(report: Mapping[str, Any], gates: GateSettings) -> GateSettings:
     """The limits given; where there are none, those that the run itself was judged by."""
-    own = _get(report, "settings", "gates")
+    own = get(report, "settings", "gates")
     if judge({}, gates) or not isinstance(own, Mapping):
         return gates
     given = {name: value for name, value in gates if value is not None and value is not False}
@@ -108,56 +110,44 @@ def read_report(path: Path) -> dict[str, Any]:
     return dict(report)
 
 
-def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
-    """Hash every file again that the report names and that lies beside it."""
-    verdicts = []
-    for name, expected in _named_files(report):
-        path = _beside(folder, name)
-        if path is None:
-            continue
-        try:
-            found = sha256_of(path)
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}", "check the file's permissions") from None
-        if expected is None:
-            detail = "the report has no hash for this file"
-        elif found == expected:
-            detail = "the file is the one the report speaks of"
-        else:
-            detail = f"its sha256 is {found}: the report does not belong to this file"
-        verdicts.append(Verdict(f"file {name}", expected or "", None, found == expected, detail))
-    return verdicts
-
-
 def _min_accuracy(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    value, samples = (_number(report, "pruned", "accuracy", key) for key in ("top1", "samples"))
+    value, samples = (number(report, "pruned", "accuracy", key) for key in ("top1", "samples"))
     interval = wilson(value, samples, gates.confidence or REPORT_CONFIDENCE) if value is not None and samples else None
     why = _reason(report, "accuracy")
     return _judge("min_accuracy", gates.min_accuracy, value, interval=interval, confidence=gates.confidence, why=why)
 
 
 def _max_drop(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    value = _number(report, "pruned", "drop")
-    interval = _interval(_get(report, "pruned", "drop_interval"), gates.confidence)
+    value = number(report, "pruned", "drop")
+    interval = _interval(get(report, "pruned", "drop_interval"), gates.confidence)
     why = _reason(report, "drop")
     return _judge("max_drop", gates.max_drop, value, True, interval=interval, confidence=gates.confidence, why=why)
 
 
 def _min_sparsity(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    value = _number(report, "pruned", "sparsity")
+    value = number(report, "pruned", "sparsity")
     return _judge("min_sparsity", gates.min_sparsity, value, why=_reason(report, "sparsity"))
 
 
 def _min_compression(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    value = _number(report, "pruned", "compression")
-    return _judge("min_compression", gates.min_compression, value, why=_reason(report, "compression"))
+    value, other = (number(report, "pruned", key) for key in ("compression", "model_compression"))
+    detail = "" if other is None else f"of the kernels; of the whole model {_show(float(other))}"
+    why = _reason(report, "compression")
+    return _judge("min_compression", gates.min_compression, value, why=why, detail=detail)
+
+
+def _min_model_compression(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
+    value, other = (number(report, "pruned", key) for key in ("model_compression", "compression"))
+    detail = "" if other is None else f"of the whole model; of the kernels {_show(float(other))}"
+    why = _reason(report, "model_compression") or "the report counts kernels only"
+    return _judge("min_model_compression", gates.min_model_compression, value, why=why, detail=detail)
 
 
 def _beat_baseline(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    pruned, other = (_number(report, part, "accuracy", "top1") for part in ("pruned", "baseline"))
+    pruned, other = (number(report, part, "accuracy", "top1") for part in ("pruned", "baseline"))
     value = None if pruned is None or other is None else pruned - other
-    interval = _interval(_get(report, "difference", "interval"), gates.confidence)
-    why = str(_get(report, "baseline_reason") or "the report has no accuracy of the baseline")
+    interval = _interval(get(report, "difference", "interval"), gates.confidence)
+    why = str(get(report, "baseline_reason") or "the report has no accuracy of the baseline")
     limit = 2 * ROUNDING if gates.by is None else gates.by  # without `by`, equal is not better
     verdict = _judge("beat_baseline", limit, value, interval=interval, confidence=gates.confidence, why=why)
     metric = report.get("metric", "top-1")
@@ -168,34 +158,34 @@ def _beat_baseline(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
 
 
 def _max_bytes(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
-    sizes = [(size, f) for f in _files(report, "pruned") if (size := _number(f, "bytes")) is not None]
+    sizes = [(size, f) for f in listed(report, "pruned", "files") if (size := number(f, "bytes")) is not None]
     value, file = min(sizes, key=lambda pair: pair[0], default=(None, {}))
-    detail = f"smallest file: {_get(file, 'path')}"
+    detail = f"smallest file: {get(file, 'path')}"
     return _judge("max_bytes", gates.max_bytes, value, True, why="the report names no file size", detail=detail)
 
 
 def _max_latency_ratio(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
     ratios = []
-    for file in _files(report, "pruned"):
-        original = _number(file, "original_latency_ms") or _number(report, "original", "latency_ms")
-        latency = _number(file, "latency_ms")
+    for file in listed(report, "pruned", "files"):
+        original = number(file, "original_latency_ms") or number(report, "original", "latency_ms")
+        latency = number(file, "latency_ms")
         if not original or latency is None:
-            why = f"no latency measured of {_get(file, 'path')}"
+            why = f"no latency measured of {get(file, 'path')}"
             return _judge("max_latency_ratio", gates.max_latency_ratio, None, True, why=why)
         ratios.append((latency / original, file))
     value, slowest = max(ratios, key=lambda pair: pair[0], default=(None, {}))
-    detail = f"slowest file: {_get(slowest, 'path')}"
+    detail = f"slowest file: {get(slowest, 'path')}"
     return _judge("max_latency_ratio", gates.max_latency_ratio, value, True, why="no latencies measured", detail=detail)
 
 
 def _per_layer_floor(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
     kept: list[tuple[float, str]] = []
-    for layer in _get(report, "layers") or []:
-        elements, nonzeros = _number(layer, "elements"), _number(layer, "nonzeros")
+    for layer in listed(report, "layers"):
+        elements, nonzeros = number(layer, "elements"), number(layer, "nonzeros")
         if not elements or nonzeros is None:
-            why = f"nothing counted in layer {_get(layer, 'name')}"
+            why = f"nothing counted in layer {get(layer, 'name')}"
             return Verdict("per_layer_floor", gates.per_layer_floor, None, False, why)
-        kept.append((nonzeros / elements, str(_get(layer, "name"))))
+        kept.append((nonzeros / elements, str(get(layer, "name"))))
     value, name = min(kept, default=(None, ""))
     why, detail = "the report lists no layers", f"least kept layer: {name}"
     return _judge("per_layer_floor", gates.per_layer_floor, value, why=why, detail=detail)
@@ -206,6 +196,7 @@ GATES: dict[str, Callable[[Mapping[str, Any], GateSettings], Verdict]] = {
     "max_drop": _max_drop,
     "min_sparsity": _min_sparsity,
     "min_compression": _min_compression,
+    "min_model_compression": _min_model_compression,
     "beat_baseline": _beat_baseline,
     "max_bytes": _max_bytes,
     "max_latency_ratio": _max_latency_ratio,
@@ -261,40 +252,8 @@ def _interval(stated: Any, confidence: float | None) -> Interval | None:
     return middle - half, middle + half
 
 
-def _get(source: Any, *keys: str) -> Any:
-    for key in keys:
-        source = source.get(key) if isinstance(source, Mapping) else None
-    return source
-
-
-def _number(source: Any, *keys: str) -> float | None:
-    value = _get(source, *keys)
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if usable else None
-
-
 def _reason(report: Mapping[str, Any], key: str) -> str:
-    return str(_get(report, "pruned", "reasons", key) or "")
-
-
-def _files(report: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    return [f for f in _get(report, part, "files") or [] if isinstance(f, Mapping)]
-
-
-def _named_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    for file in [_get(report, "model"), *_files(report, "pruned"), *_files(report, "baseline")]:
-        if isinstance(_get(file, "path"), str):
-            yield from hashes(file).items()
-    for entry in _get(report, "trail") or []:
-        if isinstance(file := _get(entry, "file"), str) and "sha256" in entry:
-            yield file, entry["sha256"]
-
-
-def _beside(folder: Path, name: str) -> Path | None:
-    """The file of that name in the report's folder or below, or what a link there leads to; no name leads elsewhere."""
-    folder = folder.resolve()
-    path = Path(os.path.normpath(folder / name))
-    return path if path.is_relative_to(folder) and "\0" not in name and path.is_file() else None
+    return str(get(report, "pruned", "reasons", key) or "")
 
 
 def _refuse_constant(name: str) -> float:

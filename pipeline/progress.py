@@ -117,8 +117,14 @@ class _LiveBar:
         self.live.update(self.task, advance=1, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
 
 
-_FORMATS = {"compression": "{:.1f}×", "val_accuracy": "{:.2%}", "loss": "{:.3f}", "kept": "{:.1%}"}
-_WORDS = {"val_accuracy": "accuracy (val)"}
+_FORMATS = {
+    "compression": "{:.1f}×",
+    "model_compression": "{:.1f}×",
+    "val_accuracy": "{:.2%}",
+    "loss": "{:.3f}",
+    "kept": "{:.1%}",
+}
+_WORDS = {"val_accuracy": "accuracy (val)", "model_compression": "whole model"}
 
 
 def describe(shown: dict[str, float]) -> str:

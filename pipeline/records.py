@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.graph_module import GraphModule
 
     Array = np.ndarray[Any, Any]
+
+
+MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class ModelFile:
     sha256: str
     path: Path | None
     bytes: int
+    data: tuple[str, ...] = ()  # names of the files beside it that hold weights; part of the hash and of the bytes
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,9 @@ class TrailEntry:
     file: str
     thresholds: Mapping[str, float] = field(default_factory=dict, compare=False)  # on w², by kernel
     temperatures: Mapping[str, float] = field(default_factory=dict, compare=False)
+    model_compression: float | None = None
+    sha256: str | None = None
+    data_sha256: str | None = None  # of the data beside it
 
 
 @dataclass(frozen=True)
@@ -163,10 +170,19 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Counted over all kernels of a model, prunable or not: the one definition of these words."""
+    """Counted over all kernels of a model, prunable or not, or over all its float weights (exporters/weights.py).
+
+    The one definition of these words; over all float weights, compression is called model compression.
+    """
 
     elements: int
     nonzeros: int
+
+    @classmethod
+    def total(cls, parts: Iterable[Sparsity]) -> Sparsity:
+        """Several tensors counted as one."""
+        listed = list(parts)
+        return cls(sum(p.elements for p in listed), sum(p.nonzeros for p in listed))
 
     @property
     def sparsity(self) -> float:
@@ -196,7 +212,8 @@ class Validation:
 
     file: ExportedFile
     accuracy: Accuracy
-    counted: Sparsity
+    counted: Sparsity  # over all kernels
+    whole: Sparsity  # nonzeros of all its float weights, beside the elements of the original's
     nonzeros: Mapping[str, int]
     parity_max_abs: float
     load_ms: float

@@ -33,6 +33,7 @@ class GateResult(Part):
     value: float | None
     passed: bool
     detail: str = ""
+    advice: Annotated[str, Field(description="what would help, where it failed")] = ""
 
 
 class Tensor(Part):
@@ -43,6 +44,13 @@ class Tensor(Part):
     shape: list[int | str | None] | None
 
 
+class Weight(Part):
+    """A float weight that is no kernel, so that it is not pruned."""
+
+    name: str
+    elements: Whole
+
+
 class Model(Part):
     """The file that was pruned."""
 
@@ -51,6 +59,9 @@ class Model(Part):
     opset: Whole
     kernels: Whole
     kernel_elements: Whole
+    float_elements: Annotated[Whole | None, Field(description="of all float weights, kernels among them")] = None
+    other_weights: Annotated[list[Weight], Field(description="the largest float weights that are no kernels")] = []
+    data: Annotated[list[str], Field(description="files beside it that hold weights; the hash covers them")] = []
     name: str | None = None
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
@@ -106,6 +117,9 @@ class Pruned(Part):
     accuracy: AccuracyPart | None
     drop: Annotated[float, Field(ge=-1, le=1)] | None
     compression: Annotated[float, Field(ge=1)] | None
+    model_compression: Annotated[
+        float | None, Field(gt=0, description="float weights of the whole model / those that are not zero")
+    ] = None
     sparsity: Share | None
     nonzeros: Whole | None
     epochs: Epochs | None
@@ -150,6 +164,9 @@ class TrailPart(Part):
     compression: Number
     accuracy: Share
     file: str
+    model_compression: Number | None = None
+    sha256: str | None = None
+    data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None
     chosen: bool = False
 
 

@@ -80,15 +80,13 @@ def run(
                     expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
                 running.check_running(path, feeds, expected[values])
                 unproven.remove(path)
-                parts = _parts(path)
                 files.append(
                     ExportedFile(
                         path,
                         workspace.relative(path),
                         format=f"{source.graph}-{name}" if source.graph else name,
-                        sha256=sha256_of(path),
-                        data_sha256=sha256_of(parts[1]) if parts[1:] else None,
-                        bytes=sum(part.stat().st_size for part in parts),
+                        **hashes_of(path),
+                        bytes=sum(part.stat().st_size for part in _parts(path)),
                         values=values,
                         notes=source.notes,
                     )
@@ -224,6 +222,12 @@ def _removed_unless_proven() -> Iterator[list[Path]]:
         for part in (part for path in unproven for part in _parts(path)):
             part.unlink()
         raise
+
+
+def hashes_of(path: Path) -> dict[str, Any]:
+    """Hash of a file that was written, and of its data where they are beside it."""
+    hashes = [sha256_of(part) for part in _parts(path)]
+    return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
 def _parts(path: Path) -> list[Path]:

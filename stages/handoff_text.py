@@ -119,9 +119,15 @@ def _summary(report: Mapping[str, Any]) -> str:
     compression, sparsity = get(report, "pruned", "compression"), get(report, "pruned", "sparsity")
     return (
         f"A trained network in ONNX (opset {text.plain(get(report, 'model', 'opset'))}) in which "
-        f"{text.percent(sparsity, 1)} of the kernel weights are zero (compression {text.times(compression)}). It has "
+        f"{text.percent(sparsity, 1)} of the kernel weights are zero (compression {text.times(compression)} "
+        f"in the kernels{text.whole(report)}).{_warning(report)} It has "
         "the original's inputs and outputs; nothing about the training needs to be known to run it."
     )
+
+
+def _warning(report: Mapping[str, Any]) -> str:
+    warning = text.few_kernels(report)
+    return f" **{warning[0].upper()}{warning[1:]}.**" if warning else ""
 
 
 def _verdict(report: Mapping[str, Any]) -> str:
@@ -152,7 +158,8 @@ value from those that the file gave when it was written. {samples}
     ltp-pipeline validate {_first_file(report)} --data DATA{against}
 
 measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
-`ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` hashes the files against the report.
+`ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` judges the report again and fails unless
+every model file listed above lies beside it, unchanged.
 
 The model was made by ltp-pipeline {escape(version)}. To install it, with Python 3.11 or newer, in a checkout of its
 source at that version: `pip install -c constraints.txt .`"""

@@ -57,9 +57,10 @@ def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[st
         "folded_batch_norms": _folded(walked.graph),
         "kernels": listed,
         "kernel_elements": elements,
+        "float_elements": sum(counted.elements for _, counted in exporters.float_weights(walked)),
         "prunable_elements": prunable,
         "sparsity": zeros / elements if elements else None,
-        "unpruned": elsewhere(walked.graph, found),
+        "unpruned": elsewhere(walked, found),
         "notes": notes,
     }
     return {**described, "plan": _plan(described)}

@@ -121,15 +121,27 @@ def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS)
     return [Latency(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
 
 
-def count_in_file(path: Path, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
-    """Sparsity as the file itself says, and the nonzeros of each kernel."""
+class Counts(NamedTuple):
+    """What a file itself says: over all kernels, over all float weights, and the nonzeros of each kernel."""
+
+    kernels: Sparsity
+    whole: Sparsity
+    nonzeros: dict[str, int]
+
+
+def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
+    """Sparsity as the file itself says."""
     return _count(exporters.load(path), kernels)
 
 
-def _count(model: ModelProto, kernels: Sequence[str]) -> tuple[Sparsity, dict[str, int]]:
-    tensors = exporters.read_tensors(model, kernels)
-    nonzeros = {name: int(np.count_nonzero(tensors[name])) for name in kernels}
-    return Sparsity(sum(tensors[n].size for n in kernels), sum(nonzeros.values())), nonzeros
+def _count(model: ModelProto, kernels: Sequence[str]) -> Counts:
+    found = exporters.float_weights(model)
+    by_name = dict(found)
+    if missing := [name for name in kernels if name not in by_name]:
+        raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
+    listed = {name: by_name[name] for name in kernels}
+    whole = Sparsity.total(counted for _, counted in found)
+    return Counts(Sparsity.total(listed.values()), whole, {name: c.nonzeros for name, c in listed.items()})
 
 
 def measure_original(training: Training) -> tuple[Original, Session, Judge]:
@@ -155,13 +167,14 @@ def run(
     epochs: Mapping[str, int],
 ) -> Measured:
     """Prove the exported files of the live module, one by one."""
-    results = [_prove(file, imported, original, judge, split) for file in files]
+    elements = sum(counted.elements for _, counted in exporters.float_weights(imported.proto))
+    results = [_prove(file, imported, elements, original, judge, split) for file in files]
     weakest = min(results, key=lambda result: result[0].accuracy.top1)
     return Measured([v for v, _ in results], weakest[1], epochs)
 
 
 def _prove(
-    file: ExportedFile, imported: ImportedModel, original: Session, judge: Judge, split: Split
+    file: ExportedFile, imported: ImportedModel, elements: int, original: Session, judge: Judge, split: Split
 ) -> tuple[Validation, Array]:
     session = Session(file.path, positions=judge.metric.positions)
     accuracy, correct = judge(session.outputs, split)
@@ -177,9 +190,20 @@ def _prove(
                 "please report this as a bug",
             )
         parity = max(parity, apart)
-    counted, nonzeros = count_in_file(file.path, [k.name for k in imported.kernels])
+    counted = count_in_file(file.path, [k.name for k in imported.kernels])
     pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
-    return Validation(file, accuracy, counted, nonzeros, parity, session.load_ms, pruned_ms, original_ms), correct
+    proven = Validation(
+        file=file,
+        accuracy=accuracy,
+        counted=counted.kernels,
+        whole=Sparsity(elements, counted.whole.nonzeros),
+        nonzeros=counted.nonzeros,
+        parity_max_abs=parity,
+        load_ms=session.load_ms,
+        latency_ms=pruned_ms,
+        original_latency_ms=original_ms,
+    )
+    return proven, correct
 
 
 def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Array]:
@@ -214,13 +238,15 @@ def validate(
     other = None if against is None else Session(Path(against), provider)
     judge = _judge(opened, file.proto.graph, session, other, imitate)
     accuracy, correct = judge(session.outputs, opened.test)
-    counted = _count(file.proto, kernels)[0] if kernels else None
+    counts = _count(file.proto, kernels) if kernels else None
+    counted = counts.kernels if counts else None
     result: dict[str, Any] = {
         "path": str(model),
         "metric": judge.metric.name,
         "accuracy": asdict(accuracy),
         "sparsity": counted.sparsity if counted else None,
         "compression": counted.compression if counted else None,
+        "model_compression": counts.whole.compression if counts else None,
         "nonzeros": counted.nonzeros if counted else None,
         "bytes": file.bytes,
         "load_ms": session.load_ms,

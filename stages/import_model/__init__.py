@@ -85,7 +85,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
     zeros = elements - sum(int(tensors[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
-    if unpruned := elsewhere(walked.graph, found):
+    if unpruned := elsewhere(walked, found):
         notes.append(unpruned)
     return ImportedModel(file, module, found, None, tuple(notes))
 

@@ -5,17 +5,17 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.exporters.tensors import stored, to_array
-from ltp_pipeline.records import Kernel
+from ltp_pipeline.records import MOST_WEIGHTS, Kernel
 from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
 
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 _FUSED_DOMAIN = "com.microsoft"  # onnxruntime writes optimised models with an activation fused into these
 _FUSED_SLOTS = {f"Fused{name}": slots for name, slots in WEIGHT_SLOTS.items()}
-_UNPRUNED = ("LSTM", "GRU", "RNN", "Gather", "Einsum")  # what they read is learned too
 # A weight that only passes through these is still the same weight: they move elements, they do not mix them.
 _VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -45,20 +45,19 @@ def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
     return kernels
 
 
-def elsewhere(graph: GraphProto, kernels: Collection[Kernel]) -> str | None:
-    """A sentence about learned weights that are no kernels, where they are more than a tenth of all."""
+def elsewhere(model: ModelProto, kernels: Collection[Kernel]) -> str | None:
+    """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
     known = {k.name for k in kernels}
-    others = {name: t for name, t in stored(graph).items() if t.data_type in FLOAT_TYPES and name not in known}
-    counts: Counter[str] = Counter()
-    for name, reads in _readers(graph, others).items():
-        reader = next((node.op_type for node, _ in reads if is_standard(node, *_UNPRUNED)), None)
-        if reader and len(others[name].dims) > 1:
-            counts[reader] += int(np.prod(others[name].dims, dtype=np.int64))
-    in_kernels, total = sum(k.elements for k in kernels), counts.total()
-    if in_kernels >= 9 * total:
+    others = {name: c.elements for name, c in float_weights(model) if name not in known}
+    in_kernels, total = sum(k.elements for k in kernels), sum(others.values())
+    if in_kernels >= MOST_WEIGHTS * (in_kernels + total):
         return None
-    said = " and ".join(f"{count:,} of {op}" for op, count in counts.most_common())
-    return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; {said} are trained, but not pruned"
+    readers = _readers(model.graph, others)
+    counts: Counter[str] = Counter()
+    for name, elements in others.items():
+        counts[readers[name][0][0].op_type if name in readers else "others"] += elements
+    said = ", ".join(f"{count:,} of {op}" for op, count in counts.most_common(3))
+    return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; not pruned are above all {said}"
 
 
 def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:

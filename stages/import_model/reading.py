@@ -7,7 +7,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
 from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
@@ -19,10 +19,12 @@ def read(source: Path | str | ModelProto) -> ModelFile:
         proto, path = ModelProto(), None
         proto.CopyFrom(source)
         digest, size = _hash_of(source)
+        data: tuple[str, ...] = ()
     else:
         path = Path(source)
-        proto, data = exporters.load_with_data(path)
-        digest, size = _hash_of_files(path, *data)
+        proto, beside = exporters.load_with_data(path)  # which is part of hash and size: the weights are in it
+        digest, size = sha256_together([path, *beside]), sum(part.stat().st_size for part in (path, *beside))
+        data = tuple(str(part.relative_to(path.parent)) for part in beside)
     put_in_order(proto.graph)
     check(proto, path)
     dense = exporters.to_dense(proto)
@@ -32,7 +34,7 @@ def read(source: Path | str | ModelProto) -> ModelFile:
     initial = {t.name for t in proto.graph.initializer}
     inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
     outputs = tuple(_info(o) for o in proto.graph.output)
-    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size)
+    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size, data)
 
 
 def _hash_of(model: ModelProto) -> tuple[str, int]:
@@ -43,15 +45,6 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
     except Exception:  # noqa: BLE001 - protobuf has several errors for a message over 2 GB
         raise InputError("a model in memory may not be larger than 2 GB", "save it with external data first") from None
     return hashlib.sha256(content).hexdigest(), len(content)
-
-
-def _hash_of_files(*files: Path) -> tuple[str, int]:
-    """Hash and size of a model; data files beside it are part of both, because the weights are in them."""
-    digests = [sha256_of(p) for p in files]
-    size = sum(p.stat().st_size for p in files)
-    if len(digests) == 1:
-        return digests[0], size
-    return hashlib.sha256("".join(digests).encode()).hexdigest(), size
 
 
 def _info(value: ValueInfoProto) -> TensorInfo:

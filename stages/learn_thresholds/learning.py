@@ -64,7 +64,11 @@ class Learning:
                 f"{entry.accuracy:.2%} on the validation split before fine-tuning, and {self.least:.2%} is asked for; "
                 "a lower learning rate, more epochs or a larger accuracy budget would help"
             )
-        return {"compression": entry.compression, "val_accuracy": entry.accuracy}
+        return {
+            "compression": entry.compression,
+            "model_compression": entry.model_compression or 1.0,
+            "val_accuracy": entry.accuracy,
+        }
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds."""

@@ -1,14 +1,15 @@
 """The trail: each epoch's network, hard-pruned, judged on the validation split and written as a file of its own."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 
 from ltp_pipeline import ranks
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.files import write_json
-from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.records import Sparsity, TrailEntry
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.learn_thresholds.method import Method
@@ -32,14 +33,22 @@ def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch
     with torch.no_grad():
         for name, value in statistics.items():
             tensors[name].copy_(value)
-    elements = sum(k.elements for k in imported.kernels)
-    nonzeros = sum(int((arrays[k.name] != 0).sum()) for k in imported.kernels)
+    kernels = export.count(arrays, imported)
+    whole = Sparsity.total(counted for _, counted in float_weights(imported.proto, arrays))
     taus = dict(zip(method.live, method.tau.tolist(), strict=True))
     temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
     entry = TrailEntry(
-        epoch + 1, epoch + 1, elements / nonzeros, accuracy, workspace.relative(path), taus, temperatures
+        entry=epoch + 1,
+        epoch=epoch + 1,
+        compression=kernels.elements / kernels.nonzeros,
+        accuracy=accuracy,
+        file=workspace.relative(path),
+        thresholds=taus,
+        temperatures=temperatures,
+        model_compression=whole.compression,
     )
     if ranks.leads():
+        entry = replace(entry, **export.hashes_of(path))
         write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
     return entry
 

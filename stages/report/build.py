@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline import exporters
 from ltp_pipeline.data import recipe
 from ltp_pipeline.report_schema import SCHEMA
 from ltp_pipeline.stages.report.intervals import paired_interval
@@ -25,6 +26,7 @@ ENCODED = ("sparse", "packed")
 HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
+OTHERS = 5
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ def build(f: Findings) -> dict[str, Any]:
             "opset": model.opset,
             "kernels": len(f.imported.kernels),
             "kernel_elements": sum(k.elements for k in f.imported.kernels),
+            "float_elements": f.pruned.fullest.whole.elements,
+            "other_weights": _other_weights(f.imported),
+            "data": list(model.data),
             "inputs": [asdict(i) for i in model.inputs],
             "outputs": [asdict(o) for o in model.outputs],
         },
@@ -134,6 +139,13 @@ def picture_weights(
     return WeightPictures(histograms, scatter)
 
 
+def _other_weights(imported: ImportedModel) -> list[dict[str, Any]]:
+    kernels = {k.name for k in imported.kernels}
+    others = [(name, c.elements) for name, c in exporters.float_weights(imported.proto) if name not in kernels]
+    largest = sorted(others, key=lambda other: -other[1])[:OTHERS]
+    return [{"name": name, "elements": elements} for name, elements in largest]
+
+
 def _trail_row(entry: TrailEntry) -> dict[str, Any]:
     row = asdict(entry)
     del row["thresholds"], row["temperatures"]  # those of the chosen entry stand with the layers
@@ -151,6 +163,7 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
         "drop": original.accuracy.top1 - m.weakest.accuracy.top1,
         "drop_interval": list(paired_interval(original.correct, m.correct)),
         "compression": first.counted.compression,
+        "model_compression": first.whole.compression,
         "sparsity": first.counted.sparsity,
         "nonzeros": first.counted.nonzeros,
         "epochs": dict(m.epochs),

@@ -49,6 +49,7 @@ def render(report: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> str:
         "name": get(report, "model", "name") or get(report, "model", "path") or "model",
         "verdict": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
         "headline": text.headline(report),
+        "warning": text.few_kernels(report),
         "failed": [g for g in report.get("gates") or [] if not g.get("passed")],
         "cards": _cards(report),
         "facts": _facts(report),
@@ -77,10 +78,10 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
     before, spread = get(original, "bytes"), text.interval(get(pruned, "drop_interval"))
     return [
         {
-            "label": "Compression",
-            "value": text.times(get(pruned, "compression")),
+            "label": "Compression of kernels / of the whole model",
+            "value": _compressions(pruned),
             "note": f"{text.percent(get(pruned, 'sparsity'), 1)} of kernel weights are zero",
-            "baseline": text.times(get(baseline, "compression")),
+            "baseline": _compressions(baseline),
         },
         {
             "label": "Drop in agreement" if text.metric(report) == "agreement" else "Accuracy drop",
@@ -104,6 +105,10 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def _compressions(part: Any) -> str:
+    return " / ".join(text.times(get(part, key)) for key in text.COMPRESSIONS.values())
+
+
 def _smallest(part: Any) -> float | None:
     return min((b for f in get(part, "files") or [] if (b := text.number(f.get("bytes")))), default=None)
 
@@ -121,7 +126,8 @@ def _facts(report: Mapping[str, Any]) -> list[str]:
         facts.append(f"{text.count(accuracy.get('samples'))} samples of the {accuracy.get('split')} split, onnxruntime")
     if model:
         kernels, weights = text.count(model.get("kernels")), text.count(model.get("kernel_elements"))
-        facts.append(f"{kernels} kernels with {weights} weights, opset {text.plain(model.get('opset'))}")
+        floats = f" of the model's {text.count(model['float_elements'])}" if model.get("float_elements") else ""
+        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {text.plain(model.get('opset'))}")
     if get(data, "classes"):
         facts.append(f"{text.count(data['classes'])} classes")
     for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):

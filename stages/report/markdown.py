@@ -19,6 +19,7 @@ def render(report: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> str:
     parts = [
         f"## Pruning report: {escape(name)}",
         f"**{MARKS.get(verdict, escape(verdict))}**: {text.headline(report)}",
+        _warning(report),
         _gates(report),
         _comparison(report),
         _extremes(report),
@@ -42,13 +43,20 @@ def code(value: Any) -> str:
     return "`" + " ".join(str(value).replace("`", "'").split()) + "`"
 
 
+def _warning(report: Mapping[str, Any]) -> str:
+    warning = text.few_kernels(report)
+    return f"⚠️ **Warning**: {warning}." if warning else ""
+
+
 def _gates(report: Mapping[str, Any]) -> str:
     failed = [g for g in report.get("gates") or [] if not g.get("passed")]
     lines = []
     for gate in failed:
         detail = f" ({escape(gate['detail'])})" if gate.get("detail") else ""
         limit, value = text.plain(gate.get("limit")), text.plain(gate.get("value"))
-        lines.append(f"- ❌ **{escape(gate.get('name'))}**: limit {escape(limit)}, value {escape(value)}{detail}")
+        advice = f". {escape(gate['advice'])}" if gate.get("advice") else ""
+        said = f"limit {escape(limit)}, value {escape(value)}{detail}{advice}"
+        lines.append(f"- ❌ **{escape(gate.get('name'))}**: {said}")
     return "\n".join(lines)
 
 
@@ -57,7 +65,10 @@ def _comparison(report: Mapping[str, Any]) -> str:
     rows = [
         (text.metric(report), *(text.percent(get(x, "accuracy", "top1")) for x in (original, pruned, baseline))),
         ("drop", text.NOTHING, _drop(pruned), _drop(baseline)),
-        ("compression", "1×", *(text.times(get(x, "compression")) for x in (pruned, baseline))),
+        *(
+            (name, "1×", *(text.times(get(x, key)) for x in (pruned, baseline)))
+            for name, key in text.COMPRESSIONS.items()
+        ),
         ("sparsity", text.NOTHING, *(text.percent(get(x, "sparsity"), 1) for x in (pruned, baseline))),
     ]
     formats = list(dict.fromkeys(str(f.get("format")) for x in (pruned, baseline) for f in get(x, "files") or []))

@@ -50,13 +50,12 @@ def trail(report: Mapping[str, Any]) -> str | None:
             top1 = text.number(get(report, part, "accuracy", "top1"))
             if at is not None and top1 is not None:
                 ms = 14 if marker == "*" else 8
-                ax.plot(
-                    at, 100 * top1, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=f"{label} (test)"
-                )
+                named = f"{label} (test{text.whole(report, part)})"
+                ax.plot(at, 100 * top1, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
         log_axis(ax.xaxis, "×")
-        ax.set_xlabel("compression")
+        ax.set_xlabel("compression of the kernels")
         ax.set_ylabel("agreement with the original, %" if text.metric(report) == "agreement" else "top-1 accuracy, %")
         legend(figure, ax)
 

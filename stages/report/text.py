@@ -1,17 +1,15 @@
 """Numbers as people read them; the same words in every rendering."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ltp_pipeline.lookup import get as get
+from ltp_pipeline.lookup import number as number
+from ltp_pipeline.records import MOST_WEIGHTS
+
 NOTHING = "–"
+COMPRESSIONS = {"compression, kernels": "compression", "compression, whole model": "model_compression"}
 FORMATS = {"dense": "dense", "sparse": "sparse initializers", "packed": "packed", "bound": "bound"}
-
-
-def number(value: Any) -> float | None:
-    """The value, when it is a finite number."""
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if usable else None
 
 
 def metric(report: Mapping[str, Any]) -> str:
@@ -92,11 +90,19 @@ def kept(layer: Mapping[str, Any], key: str = "nonzeros") -> float | None:
     return nonzeros / elements if elements and nonzeros is not None else None
 
 
-def get(source: Any, *keys: str) -> Any:
-    """A value deep in the report, None when anything on the way is missing."""
-    for key in keys:
-        source = source.get(key) if isinstance(source, Mapping) else None
-    return source
+def whole(report: Mapping[str, Any], part: str = "pruned") -> str:
+    """What belongs beside every compression: `, 1.01× in the whole model`; nothing in reports that do not know it."""
+    found = number(get(report, part, "model_compression"))
+    return "" if found is None else f", {times(found)} in the whole model"
+
+
+def few_kernels(report: Mapping[str, Any]) -> str | None:
+    """The warning that kernels are only a part of the model, so that their compression says little."""
+    kernels, floats = (number(get(report, "model", key)) for key in ("kernel_elements", "float_elements"))
+    if kernels is None or not floats or kernels >= MOST_WEIGHTS * floats:
+        return None
+    said = f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"
+    return f"{said}: the whole model has {times(get(report, 'pruned', 'model_compression'))} fewer"
 
 
 def headline(report: Mapping[str, Any]) -> str:
@@ -107,7 +113,7 @@ def headline(report: Mapping[str, Any]) -> str:
     change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
     what = "agreement with the original" if metric(report) == "agreement" else "top-1 accuracy"
     sentence = "Outside the accuracy budget: " if report.get("budget_missed") else ""
-    sentence += f"{times(compression)} fewer weights; {what} {change} {points(abs(drop))}"
+    sentence += f"{times(compression)} fewer weights in kernels{whole(report)}; {what} {change} {points(abs(drop))}"
     if spread := interval(get(report, "pruned", "drop_interval")):
         sentence += f" (95 % interval of the drop {spread})"
     difference = number(get(report, "difference", "value"))

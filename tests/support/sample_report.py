@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"
 SHAPES: list[tuple[str, str, tuple[int, ...]]] = [
     ("stem.conv.weight", "Conv", (16, 3, 3, 3)),
@@ -39,6 +40,8 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
             "opset": 17,
             "kernels": len(layers),
             "kernel_elements": elements,
+            "float_elements": elements + OTHERS,
+            "other_weights": [{"name": "stage3.bn.weight", "elements": 64}, {"name": "head.fc.bias", "elements": 10}],
             "name": "resnet20 <small>",
         },
         "original": {
@@ -101,6 +104,7 @@ def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...],
         "accuracy": _accuracy(top1),
         "drop": round(0.9177 - top1, 6),
         "compression": elements / nonzeros,
+        "model_compression": (elements + OTHERS) / (nonzeros + OTHERS),
         "sparsity": 1 - nonzeros / elements,
         "nonzeros": nonzeros,
         "epochs": {"prune": 0 if prefix else 12, "finetune": 18 if prefix else 6},
@@ -162,6 +166,7 @@ def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
             "entry": i,
             "epoch": i,
             "compression": float(1.35**i),
+            "model_compression": float(1.3**i),
             "accuracy": float(0.915 - 0.0004 * 1.5**i + rng.normal(0, 0.0012)),
             "file": f"trail/{i:03}.onnx",
             "chosen": i == 7,

@@ -19,6 +19,7 @@ CASES = [
     ("max_drop", 0.0045, 0.004, ("pruned", "drop")),
     ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity")),
     ("min_compression", 8.3, 8.4, ("pruned", "compression")),
+    ("min_model_compression", 7.8, 7.9, ("pruned", "model_compression")),
     ("max_bytes", 131_072, 131_071, ("pruned", "files")),
     ("max_latency_ratio", 1.02, 1.01, ("original", "latency_ms")),
     ("per_layer_floor", 0.04, 0.05, ("layers",)),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli import invoke
+from tests.support.finished import lay_out
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action runs in bash")
 
@@ -47,6 +50,16 @@ def test_judges_a_report_and_keeps_the_exit_code(tmp_path: Path, status: int) ->
     assert code == status
     assert arguments.splitlines() == ["gate", "report.json"]
     assert output == "report=report.json\n"
+
+
+def test_what_the_docs_upload_is_enough_for_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path / "ltp-run")
+    upload = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").split("upload-artifact@v4")[1].split("```")[0]
+    patterns = re.findall(r"^ +(ltp-run/\S+)$", upload, flags=re.MULTILINE)
+    for path in {path for pattern in patterns for path in tmp_path.glob(pattern)}:
+        (tmp_path / "download").mkdir(exist_ok=True)
+        shutil.copy(path, tmp_path / "download")
+    assert invoke(capsys, "gate", tmp_path / "download" / "report.json", "--max-drop", 0.5).code == 0
 
 
 def test_every_input_that_is_used_is_declared() -> None:

@@ -1,12 +1,15 @@
 """Two reports of the same model."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ltp_pipeline.compare import compare
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import write_json
+from tests.support.cli import invoke
 from tests.support.sample_report import sample
 
 
@@ -48,9 +51,43 @@ def test_other_conditions_are_noted() -> None:
     new = worse()
     new["model"]["sha256"] = "b" * 64
     new["original"]["accuracy"]["samples"] = 200
-    notes = " ".join(compare(sample()[0], new).notes)
+    notes = " ".join(compare(sample()[0], new, different_models=True).notes)
     assert "another original model" in notes
     assert "10000 before, 200 now" in notes
+
+
+def test_reports_on_different_models_are_refused_unless_that_is_meant(tmp_path: Path, capsys: Any) -> None:
+    other = worse()
+    other["model"] |= {"sha256": "b" * 64, "name": "another network"}
+    write_json(tmp_path / "old.json", sample()[0])
+    write_json(tmp_path / "new.json", other)
+    refused = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json")
+    assert (refused.code, refused.out) == (3, "")
+    assert "different models: resnet20 <small> and another network" in refused.err
+    assert "--different-models" in refused.err
+    asked = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--different-models")
+    assert (asked.code, "another original model" in asked.err) == (0, True)
+
+
+def test_both_compressions_are_compared() -> None:
+    new = worse()
+    new["pruned"]["model_compression"] = 2.0
+    lines = [c.line for c in compare(sample()[0], new).changes]
+    assert "compression: 8.36366 → 16.7273, better" in lines
+    assert "model compression: 7.87246 → 2, worse" in lines
+
+
+def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: Any) -> None:
+    new = worse()
+    new["settings"]["train"]["epochs"] = 3
+    (verdict,) = compare(sample()[0], new, max_drop=0.01).verdicts
+    assert verdict.advice == "look at what changed: train.epochs was 12, is 3"
+    write_json(tmp_path / "old.json", sample()[0])
+    write_json(tmp_path / "new.json", new)
+    failed = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--max-drop", 0.01)
+    assert (failed.code, "max_drop: look at what changed: train.epochs" in failed.err) == (7, True)
+    (same,) = compare(sample()[0], worse(), max_drop=0.01).verdicts
+    assert "train.seed" in same.advice
 
 
 @pytest.mark.parametrize("limit", ["max_drop", "max_compression_loss"])

@@ -1,148 +1,245 @@
-"""Reading a report that may not be one, and holding it against its files."""
+"""A gate judges a report together with the files it speaks of: deleted, replaced and moved ones fail it."""
 
-import json
+import hashlib
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ltp_pipeline
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_of, write_json
-from ltp_pipeline.gates import check_files, gate_settings, judge, read_report
-from tests.support.cli import invoke
-from tests.support.sample_report import sample
+from ltp_pipeline.files import write_json
+from ltp_pipeline.gate_files import check_files
+from tests.support.cli import Result, invoke
+from tests.support.finished import lay_out
 
-
-def test_reads_what_was_written(tmp_path: Path) -> None:
-    report, _ = sample()
-    write_json(tmp_path / "report.json", report)
-    assert read_report(tmp_path / "report.json") == report
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("", "cut off"),
-        (json.dumps(sample()[0])[:500], "cut off"),
-        ("[" * 100_000, "cut off"),
-        ("[1, 2]", "not a report"),
-        ('{"name": "package", "version": "1.0"}', "not a report"),
-        ('{"schema": 1}', "not a report"),
-        ('{"schema": "ltp-report/2"}', "ltp-report/2"),
-        ('{"schema": "ltp-report/1", "pruned": {"drop": NaN}}', "NaN"),
-        ('{"schema": "ltp-report/1", "pruned": []}', "pruned"),
-        ('{"schema": "ltp-report/1", "pruned": {"drop": "0.01"}}', "pruned.drop"),
-        ('{"schema": "ltp-report/1", "pruned": {"sparsity": 88}}', "pruned.sparsity"),
-    ],
-)
-def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        read_report(path)
-    assert told in caught.value.what
-    assert "report.json" in caught.value.what
-    assert caught.value.remedy
-
-
-@pytest.mark.parametrize("name", ["missing.json", "."])
-def test_refuses_missing_files_and_folders(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        read_report(tmp_path / name)
-
-
-def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_bytes(b"\xff\xd8\xff\xe0JFIF")
-    with pytest.raises(InputError, match="not JSON"):
-        read_report(tmp_path / "report.json")
-
-
-def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text('{"schema": "ltp-report/1"}', encoding="utf-8")
-    report = read_report(tmp_path / "report.json")
-    assert not judge(report, gate_settings({"max_drop": 0.01}))[0].passed
+SPARSE, DATA, PACKED = "model.sparse.onnx", "model.sparse.onnx.data", "model.packed.onnx"
+BASELINE, ENTRY, ORIGINAL = "model.baseline.packed.onnx", "trail/003.onnx", "model.onnx"
+Change = Callable[[Path], object]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
-    report, _ = sample()
-    for file in report["pruned"]["files"]:
-        path = tmp_path / file["path"]
-        path.write_text(file["format"], encoding="utf-8")
-        file["sha256"] = sha256_of(path)
-    return report, tmp_path
+def run(tmp_path: Path) -> Iterator[Path]:
+    """A finished run; a test that waits for a pipe to be written is stopped."""
+    lay_out(tmp_path / "run")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the gate hangs"))
+    signal.alarm(20)
+    yield tmp_path / "run"
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
-def test_files_that_belong(run: tuple[dict[str, Any], Path]) -> None:
-    verdicts = check_files(*run)
-    assert [v.name for v in verdicts] == ["file model.sparse.onnx", "file model.packed.onnx"]
-    assert all(v.passed for v in verdicts)
+def judged(capsys: Any, folder: Path, *options: object) -> Result:
+    return invoke(capsys, "gate", folder / "report.json", "--max-drop", "0.5", *options)
 
 
-def test_a_changed_file_fails(run: tuple[dict[str, Any], Path]) -> None:
-    report, folder = run
-    (folder / "model.packed.onnx").write_text("something else", encoding="utf-8")
-    failed = [v for v in check_files(report, folder) if not v.passed]
-    assert [v.name for v in failed] == ["file model.packed.onnx"]
-    assert "does not belong" in failed[0].line
+def remove(*names: str) -> Change:
+    return lambda folder: [(folder / name).unlink() for name in names]
 
 
-def test_changed_data_beside_a_file_fail(run: tuple[dict[str, Any], Path]) -> None:
-    report, folder = run
-    file = report["pruned"]["files"][0]
-    data = folder / f"{file['path']}.data"
-    data.write_bytes(b"weights")
-    file["data_sha256"] = sha256_of(data)
-    assert all(v.passed for v in check_files(report, folder))
-    data.write_bytes(b"others!")
-    assert [v.name for v in check_files(report, folder) if not v.passed] == [f"file {file['path']}.data"]
+def replace(name: str, content: bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def test_a_file_without_a_hash_fails(run: tuple[dict[str, Any], Path]) -> None:
-    report, folder = run
-    report["pruned"]["files"][0]["sha256"] = None
-    assert not check_files(report, folder)[0].passed
-    assert check_files(report, folder)[0].line.endswith("the report has no hash for this file")
+def edit(name: str, change: Callable[[bytes], bytes]) -> Change:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
-def test_only_changed_files_are_told_to_be_restored(run: tuple[dict[str, Any], Path], capsys: Any) -> None:
-    report, folder = run
-    write_json(folder / "report.json", report)
-    (folder / report["pruned"]["files"][0]["path"]).write_bytes(b"changed")
-    changed = invoke(capsys, "gate", folder / "report.json", "--max-drop", "0.5")
-    assert (changed.code, "restore the files the report speaks of" in changed.err) == (7, True)
-    both = invoke(capsys, "gate", folder / "report.json", "--min-compression", "1000")
-    assert (both.code, "improve the result, or change the limit" in both.err) == (7, True)
+def move(name: str, to: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / to).parent.mkdir(exist_ok=True)
+        (folder / name).rename(folder / to)
+
+    return change
 
 
-def test_original_beside_the_report_counts(run: tuple[dict[str, Any], Path]) -> None:
-    report, folder = run
-    (folder / "model.onnx").write_text("another model", encoding="utf-8")
-    assert not check_files(report, folder)[0].passed
+def swap(a: str, b: str) -> Change:
+    def change(folder: Path) -> None:
+        first, second = ((folder / name).read_bytes() for name in (a, b))
+        (folder / a).write_bytes(second)
+        (folder / b).write_bytes(first)
+
+    return change
 
 
-def test_what_a_link_leads_to_is_hashed(run: tuple[dict[str, Any], Path], tmp_path_factory: Any) -> None:
-    report, folder = run
-    cached = tmp_path_factory.mktemp("cache") / "model"
-    cached.write_text("another model", encoding="utf-8")
-    (folder / "model.sparse.onnx").unlink()
-    (folder / "model.sparse.onnx").symlink_to(cached)
-    assert [v.passed for v in check_files(report, folder)] == [False, True]
+def link(name: str, to: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).symlink_to(to)
+
+    return change
 
 
-def test_no_name_leads_out_of_the_working_directory(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    report, folder = run
-    (folder / "below").mkdir()
-    monkeypatch.chdir(folder / "below")
-    for file, name in zip(report["pruned"]["files"], ("../model.sparse.onnx", "a\0b"), strict=True):
-        file["path"] = name
-    assert check_files(report, Path()) == []
+def put(name: str, make: Callable[[Path], object]) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        make(folder / name)
+
+    return change
 
 
-def test_files_elsewhere_are_not_looked_at(run: tuple[dict[str, Any], Path], tmp_path_factory: Any) -> None:
-    report, folder = run
-    other = tmp_path_factory.mktemp("other") / "secret"
-    other.write_text("x", encoding="utf-8")
-    report["pruned"]["files"][0]["path"] = str(other)
-    report["pruned"]["files"][1]["path"] = f"../{other.parent.name}/secret"
-    assert check_files(report, folder) == []
+def several(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
+
+
+def bind_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's name may not be long
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+SPOILED: dict[str, tuple[Change, str]] = {
+    "all deleted": (remove(SPARSE, DATA, PACKED), PACKED),
+    "one deleted": (remove(PACKED), PACKED),
+    "the model deleted, its data there": (remove(SPARSE), SPARSE),
+    "the data deleted, their model there": (remove(DATA), DATA),
+    "replaced": (replace(PACKED, b"another model"), PACKED),
+    "data replaced": (replace(DATA, b"other weights"), DATA),
+    "emptied": (replace(PACKED, b""), PACKED),
+    "cut off": (edit(PACKED, lambda content: content[:-1]), PACKED),
+    "longer by a byte": (edit(PACKED, lambda content: content + b"\0"), PACKED),
+    "one bit changed": (edit(PACKED, lambda content: bytes([content[0] ^ 1, *content[1:]])), PACKED),
+    "two swapped": (swap(SPARSE, PACKED), SPARSE),
+    "model and data swapped": (swap(SPARSE, DATA), DATA),
+    "moved below": (move(PACKED, f"models/{PACKED}"), PACKED),
+    "moved above": (move(PACKED, f"../{PACKED}"), PACKED),
+    "renamed": (move(PACKED, f"{PACKED}.bak"), PACKED),
+    "another case": (move(PACKED, "Model.packed.onnx"), PACKED),
+    "a folder in its place": (put(PACKED, Path.mkdir), PACKED),
+    "a pipe in its place": (put(PACKED, os.mkfifo), PACKED),
+    "a pipe in the place of its data": (put(DATA, os.mkfifo), DATA),
+    "a socket in its place": (put(PACKED, bind_socket), PACKED),
+    "a link to nowhere": (link(PACKED, "gone.onnx"), PACKED),
+    "a link to itself": (link(PACKED, PACKED), PACKED),
+    "a link to another file": (link(PACKED, SPARSE), PACKED),
+    "a link to a device": (link(PACKED, "/dev/zero"), PACKED),
+    "a baseline that was replaced": (replace(BASELINE, b"another model"), BASELINE),
+    "a baseline that is a pipe": (put(BASELINE, os.mkfifo), BASELINE),
+    "an entry of the trail that was replaced": (replace(ENTRY, b"another model"), ENTRY),
+    "an original that was replaced": (replace(ORIGINAL, b"another model"), ORIGINAL),
+}
+
+
+@pytest.mark.parametrize("way", SPOILED)
+def test_a_gate_fails_on_files_that_were_deleted_replaced_or_moved(run: Path, capsys: Any, way: str) -> None:
+    change, name = SPOILED[way]
+    assert judged(capsys, run).code == 0
+    change(run)
+    result = judged(capsys, run)
+    assert result.code == 7
+    assert f"gate failed: file {name}: " in result.err
+    assert "passed  max_drop" in result.out
+    alone = judged(capsys, run, "--report-only")
+    assert (alone.code, "only the numbers of the report are judged" in alone.err) == (0, True)
+    assert "file" not in alone.out
+
+
+ALLOWED: dict[str, Change] = {
+    "without the original": remove(ORIGINAL),
+    "without the baseline": remove(BASELINE),
+    "without the trail": lambda folder: shutil.rmtree(folder / "trail"),
+    "a link to the same content": several(
+        move(PACKED, "../cache"), lambda folder: (folder / PACKED).symlink_to("../cache")
+    ),
+    "more files": replace("notes.txt", b"mine"),
+}
+
+
+@pytest.mark.parametrize("way", ALLOWED)
+def test_a_gate_passes_while_the_files_to_ship_are_there(run: Path, capsys: Any, way: str) -> None:
+    ALLOWED[way](run)
+    result = judged(capsys, run)
+    assert result.code == 0, result.err
+    assert all(f"passed  file {name}: " in result.out for name in (SPARSE, DATA, PACKED))
+
+
+def test_the_folder_may_be_moved_but_not_the_report_alone(run: Path, capsys: Any) -> None:
+    moved = run.rename(run.parent / "elsewhere")
+    assert judged(capsys, moved).code == 0
+    shutil.copy(moved / "report.json", moved.parent)
+    result = judged(capsys, moved.parent)
+    assert result.code == 7
+    assert "--report-only" in result.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_fails(run: Path, capsys: Any) -> None:
+    (run / PACKED).chmod(0)
+    assert f"file {PACKED}: cannot be read" in judged(capsys, run).err
+
+
+def changed(run: Path, **file: Any) -> list[str]:
+    """What fails where the report says something else of its packed file."""
+    report = lay_out(run)
+    report["pruned"]["files"][1] |= file
+    write_json(run / "report.json", report)
+    return [v.line for v in check_files(report, run) if not v.passed]
+
+
+def test_a_name_that_leads_elsewhere_fails_and_is_not_opened(run: Path) -> None:
+    secret = run.parent / "secret"
+    secret.write_text("x", encoding="utf-8")
+    digest = hashlib.sha256(b"x").hexdigest()
+    for name in (str(secret), "../secret", "a\0b", "", "."):
+        assert len(changed(run, path=name, sha256=digest)) == 1, name
+    assert changed(run, path="n" * 5000) == [f"file {'n' * 5000}: not beside the report"]
+
+
+def test_a_file_without_a_hash_fails(run: Path) -> None:
+    assert changed(run, sha256=None) == [f"file {PACKED}: the report has no hash for this file"]
+
+
+@pytest.mark.parametrize("pruned", [{"files": []}, {}, None])
+def test_a_report_that_names_no_file_fails(run: Path, pruned: Any) -> None:
+    report = lay_out(run) | {"pruned": pruned}
+    assert [v.line for v in check_files(report, run) if not v.passed] == ["files: the report names no exported file"]
+
+
+def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
+    report = lay_out(run)
+    (run / "weights.bin").write_bytes(b"weights")
+    parts = [hashlib.sha256((run / name).read_bytes()).hexdigest() for name in (ORIGINAL, "weights.bin")]
+    report["model"] |= {"data": ["weights.bin"], "sha256": hashlib.sha256("".join(parts).encode()).hexdigest()}
+    assert all(v.passed for v in check_files(report, run))
+    for spoil in (replace("weights.bin", b"others"), remove("weights.bin")):
+        spoil(run)
+        assert [v.name for v in check_files(report, run) if not v.passed] == [f"file {ORIGINAL}"]
+    report["model"]["data"] = ["../weights.bin"]
+    assert [v.name for v in check_files(report, run) if not v.passed] == [f"file {ORIGINAL}"]
+
+
+def test_an_original_of_the_name_of_a_file_to_ship_is_another_file(run: Path) -> None:
+    report = lay_out(run)
+    report["model"]["path"] = PACKED
+    assert all(v.passed for v in check_files(report, run))
+
+
+def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: Path) -> None:
+    (run / PACKED).unlink()
+    path = run / "report.json"
+    assert [v.name for v in ltp_pipeline.gate(path, max_drop=0.5) if not v.passed] == [f"file {PACKED}"]
+    assert [v.name for v in ltp_pipeline.gate(str(path), max_drop=0.5, report_only=True)] == ["max_drop"]
+    with pytest.raises(InputError, match="no files beside it"):
+        ltp_pipeline.gate(lay_out(run), max_drop=0.5)
+    assert ltp_pipeline.gate(lay_out(run), max_drop=0.5, report_only=True)[0].passed
+
+
+def test_missing_changed_and_failed_each_have_a_remedy_of_their_own(run: Path, capsys: Any) -> None:
+    (run / PACKED).write_bytes(b"changed")
+    result = judged(capsys, run)
+    assert ("restore the files" in result.err, "beside the report again" in result.err) == (True, False)
+    (run / PACKED).unlink()
+    result = judged(capsys, run)
+    assert ("restore the files" in result.err, "beside the report again" in result.err) == (False, True)
+    both = judged(capsys, run, "--min-compression", 100)
+    assert "beside the report again" in both.err
+    assert "  min_compression: set budget.target_compression = 100" in both.err

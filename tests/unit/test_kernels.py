@@ -37,11 +37,17 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
-    graph = g.model({}, ["y"]).graph
-    told = elsewhere(graph, find_kernels(graph, KernelSettings()))
-    assert told == "kernels hold 4.8% of the weights; 600 of Gather are trained, but not pruned"
-    graph = conv_bn_classifier().graph
-    assert elsewhere(graph, find_kernels(graph, KernelSettings())) is None
+    model = g.model({}, ["y"])
+    told = elsewhere(model, find_kernels(model.graph, KernelSettings()))
+    assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
+    model = conv_bn_classifier()
+    assert elsewhere(model, find_kernels(model.graph, KernelSettings())) is None
+
+
+def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
+    model = mlp()
+    told = elsewhere(model, find_kernels(model.graph, KernelSettings()))
+    assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
 
 def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
@@ -67,12 +73,12 @@ def test_kernels_are_what_the_module_trains() -> None:
 
 
 def test_zeros_that_are_there_already_are_told() -> None:
-    model = mlp()
+    model = mlp(hidden=64)
     assert imported(model).notes == ()
     tensor = model.graph.initializer[0]
     tensor.raw_data = bytes(len(tensor.raw_data))
     result = imported(model)
-    assert result.notes == ("96 of the 160 weights in kernels are zero already (60.0%)",)
+    assert result.notes == ("384 of the 640 weights in kernels are zero already (60.0%)",)
     assert int(result.module.tensors()["fc1.weight"].count_nonzero()) == 0
 
 

@@ -13,7 +13,9 @@ def test_says_what_decides() -> None:
     assert "✅ passed" in text
     assert "| top-1 | 91.77 % | 91.32 % | 90.41 % |" in text
     assert "| drop | – | 0.45 points (−0.04 to 0.94) | 1.36 points (0.81 to 1.91) |" in text
-    assert "| compression | 1× | 8.36× | 8.36× |" in text
+    assert "| compression, kernels | 1× | 8.36× | 8.36× |" in text
+    assert "| compression, whole model | 1× | 7.87× | 7.87× |" in text
+    assert "8.36× fewer weights in kernels, 7.87× in the whole model; top-1 accuracy loses" in text
     assert "| file, packed |  | 131 kB | 131 kB |" in text
     assert "| epochs | – | 12 + 6 | 0 + 18 |" in text
     assert "`model.sparse.onnx`" in text

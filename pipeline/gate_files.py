@@ -1,0 +1,110 @@
+"""The files of a report: those that are shipped must lie beside it, and all that lie there must be its own."""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ltp_pipeline.files import DATA, sha256_together
+from ltp_pipeline.gates import Verdict
+from ltp_pipeline.lookup import get, listed
+
+MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
+CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
+
+
+def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
+    """Hash every file again that the report names.
+
+    The exported files of the pruned network must be there; the original, the baseline and the trail may be absent.
+    """
+    shipped = list(_exported(listed(report, "pruned", "files")))
+    found = [_judge(name, expected, folder, needed=True) for name, expected in shipped]
+    if not shipped:
+        found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
+    if get(report, "model", "path") not in (name for name, _ in shipped):  # which would be another file of that name
+        found.append(_original(get(report, "model"), folder))
+    others = [*_exported(listed(report, "baseline", "files")), *_trail(report)]
+    found += [_judge(name, expected, folder, needed=False) for name, expected in others]
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _exported(files: list[Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
+    for file in files:
+        yield file.get("path"), file.get("sha256")
+        if file.get("data_sha256"):
+            yield f"{file.get('path')}{DATA}", file["data_sha256"]
+
+
+def _trail(report: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    for name, expected in _exported([{**entry, "path": entry.get("file")} for entry in listed(report, "trail")]):
+        if expected:  # an entry that was written before entries were hashed has none
+            yield name, expected
+
+
+def _original(model: Any, folder: Path) -> Verdict | None:
+    """The original with its data, which have one hash together."""
+    name, expected = get(model, "path"), get(model, "sha256")
+    path = _beside(folder, name)
+    if path is None or _mode(path) is None:
+        return None
+    parts = [_beside(path.parent, part) for part in (path.name, *(get(model, "data") or ()))]
+    there = [part for part in parts if part is not None]
+    problem = next((f"{part.name} is {said}" for part in there if (said := _problem(part))), None)
+    if problem or len(there) < len(parts):
+        return _failed(name, expected, problem or "its data are named outside the folder")
+    return _compared(name, expected, there)
+
+
+def _judge(name: Any, expected: Any, folder: Path, needed: bool) -> Verdict | None:
+    path = _beside(folder, name)
+    if path is None:
+        return _failed(name, expected, "its name leads out of the report's folder", MISSING) if needed else None
+    there = _mode(path) is not None
+    if not (needed or there):
+        return None
+    if problem := _problem(path):
+        return _failed(name, expected, problem, CHANGED if there else MISSING)
+    return _compared(name, expected, [path])
+
+
+def _compared(name: Any, expected: Any, parts: Sequence[Path]) -> Verdict:
+    try:
+        found = sha256_together(parts)
+    except OSError as error:
+        return _failed(name, expected, f"cannot be read: {error.strerror}", "check the file's permissions")
+    if not expected:
+        return _failed(name, expected, "the report has no hash for this file")
+    if found != expected:
+        return _failed(name, expected, f"its sha256 is {found}: the report does not belong to this file")
+    return Verdict(f"file {name}", expected, None, True, "the file is the one the report speaks of")
+
+
+def _failed(name: Any, expected: Any, detail: str, advice: str = CHANGED) -> Verdict:
+    return Verdict(f"file {name}", str(expected or ""), None, False, detail, advice)
+
+
+def _problem(path: Path) -> str | None:
+    """Why there is nothing to hash; looked at before it is opened, because opening a pipe would wait for ever."""
+    kind = _mode(path)
+    if kind is None:
+        return "a link that leads nowhere" if os.path.islink(path) else "not beside the report"  # noqa: PTH114 - never raises
+    return None if stat.S_ISREG(kind) else "no regular file"
+
+
+def _mode(path: Path) -> int | None:
+    """What kind of file there is, links followed; None where there is none."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+
+
+def _beside(folder: Path, name: Any) -> Path | None:
+    """The place of that name in the report's folder or below; no name leads elsewhere, only a link there may."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        return None
+    folder = folder.resolve()
+    path = Path(os.path.normpath(folder / name))
+    return path if path.is_relative_to(folder) and path != folder else None

@@ -1,0 +1,101 @@
+"""A model with most of its weights outside kernels: by how much it is called smaller, and what a gate says to that."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from ltp_pipeline.config import load_settings
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.progress import SilentReporter
+from ltp_pipeline.runner import run
+from tests.support.cli import invoke
+
+TABLE = 200_000
+OPTIONS = ("--epochs", 1, "--finetune-epochs", 1, "--target-compression", 5, "--no-baseline", "--max-drop", 0.9)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example with a large table, one row of which is added to the scores and changes none."""
+    folder = tmp_path_factory.mktemp("table")
+    copy_to(folder)
+    model = onnx.load(folder / "model.onnx")
+    table = np.random.default_rng(0).normal(0, 1e-6, (TABLE // 10, 10)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([7]), "row"))
+    scores = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["before" if name == scores else name for name in node.output]
+    model.graph.node.append(helper.make_node("Gather", ["table", "row"], ["more"], name="gather"))
+    model.graph.node.append(helper.make_node("Add", ["before", "more"], [scores], name="add"))
+    onnx.save(model, folder / "model.onnx")
+    options = {
+        "train": {"epochs": 1, "finetune_epochs": 1},
+        "budget": {"target_compression": 5},
+        "export": {"formats": ["packed", "dense"], "deploy": True},
+        "baseline": {"enabled": False},
+        "gates": {"max_drop": 0.9},
+    }
+    run(folder / "model.onnx", load_settings(folder / "model.onnx", options=options), folder / "run", SilentReporter())
+    return folder
+
+
+def report_of(folder: Path) -> dict:
+    return json.loads((folder / "run" / "report.json").read_text())
+
+
+def floats_of(path: Path) -> list[np.ndarray]:
+    arrays = [numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer]
+    return [a for a in arrays if a.dtype == np.float32]
+
+
+def test_model_compression_is_counted_over_all_float_weights_of_the_file(finished: Path):
+    report = report_of(finished)
+    elements = sum(a.size for a in floats_of(finished / "model.onnx"))
+    nonzeros = sum(np.count_nonzero(a) for a in floats_of(finished / "run" / "model.dense.onnx"))
+    assert report["model"]["float_elements"] == elements
+    assert report["pruned"]["model_compression"] == pytest.approx(elements / nonzeros)
+    assert report["pruned"]["compression"] == pytest.approx(5, rel=0.01)
+    assert report["pruned"]["model_compression"] < 1.5
+    assert report["model"]["other_weights"][0] == {"name": "table", "elements": TABLE}
+
+
+def test_entries_of_the_trail_know_both_and_their_hash(finished: Path, capsys: pytest.CaptureFixture[str]):
+    (entry,) = report_of(finished)["trail"]
+    assert entry["model_compression"] == pytest.approx(report_of(finished)["pruned"]["model_compression"], rel=0.001)
+    gate = invoke(capsys, "gate", finished / "run" / "report.json")
+    assert f"passed  file {entry['file']}: " in gate.out
+    shown = invoke(capsys, "trail", finished / "run").out
+    assert "whole model" in shown
+    assert f"{entry['model_compression']:.2f}×" in shown
+
+
+def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.CaptureFixture[str]):
+    again = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS)
+    assert again.code == 0, again.err
+    assert "compression, kernels" in again.out
+    assert "compression, whole model" in again.out
+    assert "warning: kernels hold only" in again.err
+    inspected = invoke(capsys, "inspect", finished / "model.onnx").out
+    assert f"not pruned are above all {TABLE:,} of Gather" in inspected
+
+
+def test_a_gate_on_the_whole_model_fails_and_names_the_table(finished: Path, capsys: pytest.CaptureFixture[str]):
+    report = finished / "run" / "report.json"
+    assert invoke(capsys, "gate", report, "--min-compression", 4.9).code == 0
+    failed = invoke(capsys, "gate", report, "--min-compression", 4.9, "--min-model-compression", 2)
+    assert failed.code == 7
+    assert "gate failed: min_model_compression: limit 2, value 1." in failed.err
+    assert "min_model_compression: table has 200,000 of the " in failed.err
+
+
+def test_validate_counts_the_same_in_a_packed_file(finished: Path, capsys: pytest.CaptureFixture[str]):
+    packed = finished / "run" / "model.packed.onnx"
+    found = invoke(capsys, "validate", packed, "--data", finished / "digits.npz", "--json")
+    assert json.loads(found.out)["model_compression"] == pytest.approx(
+        report_of(finished)["pruned"]["model_compression"]
+    )
