@@ -44,6 +44,8 @@ def layer(name: str) -> int:
     base = name.removeprefix("ltp_pipeline.").split(".")[0]
     heights = {
         "errors": 0,
+        "interrupts": 0,
+        "pipes": 0,
         "files": 1,
         "events": 1,
         "ranks": 1,
