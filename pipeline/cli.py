@@ -59,7 +59,7 @@ def run(
     deploy: Annotated[
         bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
     ] = None,
-    values: Annotated[str | None, typer.Option(help="Values of packed files: exact, fp16 or int8.")] = None,
+    values: opt.Values = None,
     baseline: Annotated[
         bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
     ] = None,
@@ -92,7 +92,7 @@ def run(
         "budget": budget,
         "train": {name: given[name] for name in trained},
         "kernels": {"include": include or None, "exclude": exclude or None},
-        "export": {"formats": export or None, "deploy": deploy, "values": values},
+        "export": {"formats": export or None, "deploy": deploy, "values": values or None},
         "baseline": {"enabled": baseline},
         "gates": opt.gates_of(given),
     }

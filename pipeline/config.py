@@ -30,6 +30,11 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _rounded(value: Any) -> Any:
+    kinds = (value,) if isinstance(value, str) else value
+    return tuple(k for k in kinds if k != "exact") if isinstance(kinds, list | tuple) else value
+
+
 Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -122,16 +127,16 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written: `deploy` adds a graph with norms folded, `values` rounds those of packed files."""
+    """Which files are written: `deploy` adds a graph with norms folded, `values` packed files with rounded values."""
 
     formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
     deploy: bool = False
-    values: Literal["exact", "fp16", "int8"] = "exact"
+    values: Annotated[tuple[Literal["fp16", "int8"], ...], BeforeValidator(_rounded)] = ()
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
-        if self.values != "exact" and "packed" not in self.formats:
-            raise ValueError(f"values = {self.values!r} is for the packed format; add packed to the formats")
+        if self.values and "packed" not in self.formats:
+            raise ValueError(f"values = {self.values[0]!r} is for the packed format; add packed to the formats")
         return self
 
 
@@ -191,15 +196,20 @@ class Settings(Section):
 def check_reachable(settings: Settings) -> None:
     """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
     gates, wanted = settings.gates, settings.budget.wanted_compression
-    if gates.beat_baseline and not settings.baseline.enabled:
-        raise InputError(
-            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
-        )
+    require_baseline(settings)
     least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     if wanted is not None and wanted < least * (1 - 1e-9):
         raise InputError(
             f"the budget asks for {wanted:g}×, and gates.min_compression or gates.min_sparsity for {least:g}×",
             "ask for more, or lower the gate",
+        )
+
+
+def require_baseline(settings: Settings) -> None:
+    """Refuse a gate on the baseline where there is to be none."""
+    if settings.gates.beat_baseline and not settings.baseline.enabled:
+        raise InputError(
+            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
         )
 
 

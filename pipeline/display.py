@@ -11,14 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ltp_pipeline.files import label
+from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
     from ltp_pipeline.runner import Outcome
 
 
-def show_outcome(outcome: Outcome, folder: Path) -> None:
-    """The result beside the baseline, the files, and where to read more."""
+def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
+    """The result beside the baseline, the gates if they were judged, the files, and where to read more."""
     report = outcome.report
     console = _console()
     table = Table(box=None, pad_edge=False)
@@ -29,17 +31,17 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
     table.add_row("compression", "1×", *(f"{x['compression']:.2f}×" if x else "" for x in (pruned, baseline)))
     table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
-    for i, file in enumerate(pruned["files"]):
-        other = f"{baseline['files'][i]['bytes']:,} bytes" if baseline else ""
+    others = {label(file): f"{file['bytes']:,} bytes" for file in (baseline or {}).get("files", ())}
+    for file in pruned["files"]:
         original = f"{report['original']['bytes']:,} bytes"
-        rounded = "" if file.get("values", "exact") == "exact" else f", {file['values']}"
-        table.add_row(file["format"] + rounded, original, f"{file['bytes']:,} bytes", other)
+        table.add_row(label(file), original, f"{file['bytes']:,} bytes", others.get(label(file), ""))
     console.print(table)
     accuracy = report["original"]["accuracy"]
     console.print(
-        f"\nMeasured in onnxruntime on {accuracy['samples']} samples of the {accuracy['split']} split.", highlight=False
+        f"\nMeasured in onnxruntime on {counted(accuracy['samples'], 'sample')} of the {accuracy['split']} split.",
+        highlight=False,
     )
-    for verdict in outcome.verdicts:
+    for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned["files"]:
         print(str(folder / outcome.folder / file["path"]))
@@ -77,7 +79,7 @@ def show_model(found: Mapping[str, Any]) -> None:
         console.print(table)
         console.print(
             Text(
-                f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} weights, "
+                f"{counted(len(found['kernels']), 'kernel')} with {found['kernel_elements']:,} weights, "
                 f"{found['prunable_elements'] / found['kernel_elements']:.1%} of them prunable, "
                 f"{found['sparsity']:.1%} zero already"
             )
@@ -95,9 +97,10 @@ def _shape(shape: list[Any] | None) -> str:
 def show_validation(found: Mapping[str, Any]) -> None:
     """What `validate` measured."""
     accuracy, metric = found["accuracy"], found["metric"]
+    samples, batch = counted(accuracy["samples"], "sample"), counted(found["batch"], "sample")
     lines = [
         f"{found['path']}: {found['bytes']:,} bytes",
-        f"{metric:<12} {accuracy['top1']:.2%} on {accuracy['samples']} samples of the {accuracy['split']} split",
+        f"{metric:<12} {accuracy['top1']:.2%} on {samples} of the {accuracy['split']} split",
     ]
     if accuracy["top5"] is not None:
         lines.append(f"top-5        {accuracy['top5']:.2%}")
@@ -105,8 +108,8 @@ def show_validation(found: Mapping[str, Any]) -> None:
         lines.append(f"sparsity     {found['sparsity']:.2%}, compression {found['compression']:.2f}×")
     low, high = found["latency_quartiles_ms"]
     lines.append(
-        f"latency      {found['latency_ms']:.3f} ms for {found['batch']} samples (middle half {low:.3f} to {high:.3f})"
-        f", {found['threads']} threads, {found['provider']}; load {found['load_ms']:.1f} ms"
+        f"latency      {found['latency_ms']:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
+        f", {counted(found['threads'], 'thread')}, {found['provider']}; load {found['load_ms']:.1f} ms"
     )
     other = found.get("against")
     if other:

@@ -63,6 +63,12 @@ def hashes(file: Mapping[str, Any]) -> dict[str, str | None]:
     return {path: file.get("sha256"), **beside}
 
 
+def label(file: Mapping[str, Any]) -> str:
+    """Which of a network's files it is, in a word or two: its format, and what its values were rounded to."""
+    values = file.get("values", "exact")
+    return str(file.get("format")) if values == "exact" else f"{file.get('format')}, {values}"
+
+
 def sha256_of(path: Path) -> str:
     """Hash of a file's content."""
     with path.open("rb") as file:

@@ -19,6 +19,7 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
 from ltp_pipeline.stages.training import Training, pick_device
+from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
 FEW_STEPS = 100
@@ -101,7 +102,8 @@ def doubts(training: Training, accuracy: float) -> list[str]:
     settings = training.settings
     steps = settings.epochs * max(len(training.data.train) // settings.batch_size, 1)
     if steps < FEW_STEPS:
-        notes.append(f"thresholds are learned in only {steps} steps: more epochs or smaller batches would lose less")
+        said = f"thresholds are learned in only {counted(steps, 'step')}"
+        notes.append(f"{said}: more epochs or smaller batches would lose less")
     return notes
 
 

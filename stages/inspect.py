@@ -17,6 +17,7 @@ from ltp_pipeline.stages.import_model import support
 from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.refusals import refusals
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -101,20 +102,21 @@ def _folded(graph: GraphProto) -> int:
 def _plan(found: dict[str, Any]) -> list[str]:
     """What `run` would do, in sentences."""
     if found["unsupported"]:
-        count = len(found["unsupported"])
-        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count} problems."]
+        count = counted(len(found["unsupported"]), "problem")
+        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."]
     if not found["kernels"]:
         return ["`run` would stop with exit 4: the model has no kernels to prune."]
     if not found["prunable_elements"]:
         return ["`run` would stop with exit 3: no kernel is left to prune."]
     prunable = [k for k in found["kernels"] if k["prunable"]]
     share = found["prunable_elements"] / found["kernel_elements"]
-    plan = [f"`run` would prune {len(prunable)} kernels with {share:.1%} of the weights in kernels."]
+    plan = [f"`run` would prune {counted(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
     if found["unpruned"]:
         plan.append(f"{found['unpruned'][0].upper()}{found['unpruned'][1:]}.")
     left = len(found["kernels"]) - len(prunable)
     if left:
-        plan.append(f"{left} kernels stay dense, so sparsity cannot exceed {share:.1%}.")
+        stay = "stays" if left == 1 else "stay"
+        plan.append(f"{counted(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
     if found["sparsity"] >= 0.001:
         plan.append(f"{found['sparsity']:.1%} of these weights are zero already and would stay so.")
     if len(found["inputs"]) != 1:
@@ -122,9 +124,10 @@ def _plan(found: dict[str, Any]) -> list[str]:
     elif any(not isinstance(d, int) for d in (found["inputs"][0]["shape"] or [None])[1:]):
         plan.append("The sizes that the input leaves open are taken from the data.")
     if found["folded_batch_norms"]:
+        convolutions = counted(found["folded_batch_norms"], "convolution")
         plan.append(
-            f"{found['folded_batch_norms']} convolutions have a bias and no BatchNormalization: it was probably folded "
-            "and would be restored for training."
+            f"BatchNormalization was probably folded into {convolutions} (a bias, and no norm after it) and would be "
+            "restored for training."
         )
     return [*plan, *(f"Done on the way in: {note}." for note in found["notes"])]
 

@@ -178,7 +178,8 @@ def test_an_import_is_not_broken_off(tmp_path: Path):
     """Native code that is being imported may make any other error of an interrupt."""
     (tmp_path / "slow.py").write_text(
         "import time\nprint('ready', flush=True)\n"
-        "try:\n    time.sleep(1)\nexcept BaseException:\n    raise ImportError('half a module')\nprint('whole', flush=True)\n"
+        "try:\n    time.sleep(1)\nexcept BaseException:\n    raise ImportError('half a module')\n"
+        "print('whole', flush=True)\n"
     )
     code = """
 import sys, time
