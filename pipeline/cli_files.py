@@ -31,7 +31,7 @@ def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Sile
 
     found = look(model)
     if as_json:
-        print_json(found)
+        print_json(asdict(found))
     elif not quiet:
         from ltp_pipeline.display import show_model
 
@@ -48,19 +48,11 @@ def validate(
     quiet: opt.Silent = False,
 ) -> None:
     """Measure a file in onnxruntime on the test split."""
-    from ltp_pipeline.config import CONFIG_NAME, load_settings
-    from ltp_pipeline.stages.validate import validate as measure
-    from ltp_pipeline.workspace import MANIFEST, Workspace
+    from ltp_pipeline import api
 
-    settings = load_settings(model, config, options={"data": {"path": data}})
-    if config is None and not (model.parent / CONFIG_NAME).is_file() and (model.parent / MANIFEST).is_file():
-        _, of_run = Workspace(model.parent).inputs()  # a file in its own run: prepared as it was there
-        path = settings.data.path or of_run.data.path
-        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
-    train = settings.train
-    found = measure(model, settings.data, against=against, seed=train.seed, provider=provider, imitate=train.imitate)
+    found = api.validate(model, data, config=config, against=against, provider=provider)
     if as_json:
-        print_json(found)
+        print_json(asdict(found))
     elif not quiet:
         from ltp_pipeline.display import show_validation
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import AnyPath
 
 CONFIG_NAME = "ltp.toml"
 Format = Literal["sparse", "packed", "dense"]
@@ -217,8 +218,8 @@ _SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field
 
 
 def load_settings(
-    model: Path | None,
-    config: Path | None = None,
+    model: AnyPath | None,
+    config: AnyPath | None = None,
     preset: str | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
@@ -226,10 +227,11 @@ def load_settings(
     merged: dict[str, dict[str, Any]] = {}
     if preset is not None:
         _merge(merged, _read_preset(preset))
-    if config is None and model is not None and (model.parent / CONFIG_NAME).is_file():
-        config = model.parent / CONFIG_NAME
+    beside = None if model is None else Path(model).parent / CONFIG_NAME
+    if config is None and beside is not None and beside.is_file():
+        config = beside
     if config is not None:
-        _merge(merged, _relative_to(config.parent, _read_toml(config)))
+        _merge(merged, _relative_to(Path(config).parent, _read_toml(Path(config))))
     _merge(merged, options or {})
     try:
         settings = Settings.model_validate(merged)

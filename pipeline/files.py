@@ -11,6 +11,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 
+AnyPath = str | os.PathLike[str]  # how a caller may give a path
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
 
 

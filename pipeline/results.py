@@ -83,7 +83,7 @@ class Measurement:
     bytes: int
     load_ms: float
     batch: int  # samples by which latency was taken
-    threads: int | None
+    threads: int
     provider: str
     notes: tuple[str, ...]
     latency_ms: float

@@ -8,13 +8,13 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.tensors import every_tensor
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.files import AnyPath, sha256_of
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
 from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
 
 
-def read(source: Path | str | ModelProto) -> ModelFile:
+def read(source: AnyPath | ModelProto) -> ModelFile:
     """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
     if isinstance(source, ModelProto):
         proto, path = ModelProto(), None
