@@ -58,9 +58,7 @@ def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).kernels
         expected = import_model(model).kernels
-        assert [(k.name, k.shape, k.reason) for k in listed] == [
-            (k.name, k.shape, k.reason) for k in expected
-        ]
+        assert [(k.name, k.shape, k.reason) for k in listed] == [(k.name, k.shape, k.reason) for k in expected]
 
 
 def test_what_is_not_supported(saved, capsys) -> None:
