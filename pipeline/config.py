@@ -3,6 +3,7 @@
 Later sources win: defaults < preset < ltp.toml < options of the command line.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -25,6 +26,10 @@ def _no_percent(value: Any) -> Any:
     if isinstance(value, int | float) and abs(value) > 1:
         raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
     return value
+
+
+def _path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
 
 
 def _several(value: Any) -> Any:
@@ -51,7 +56,7 @@ class Section(BaseModel):
 class DataSettings(Section):
     """Where the samples are and how a stored sample becomes the model's input: x * scale, then (x - mean) / std."""
 
-    path: Path | None = None
+    path: Annotated[Path, BeforeValidator(_path)] | None = None
     scale: float | None = None
     mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()

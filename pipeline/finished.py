@@ -87,7 +87,7 @@ def pick(
     parent = given.run_of()
     model, settings = parent.inputs()
     if formats:
-        settings = with_formats(settings, formats)
+        settings = with_formats(settings, formats, values=None if "packed" in formats else ())
     own = {"settings": {"gates": settings.gates.model_dump()}}
     settings = settings.model_copy(update={"gates": or_own(own, gate_settings(limits or {}))})
     if baseline is None and (limits or {}).get("beat_baseline"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
     zeros = elements - sum(k.nonzeros for k in listed)
     described = Inspection(
-        path=str(model),
+        path=os.fspath(model),
         sha256=file.sha256,
         bytes=file.bytes,
         format=labels.get("format"),

@@ -220,7 +220,7 @@ def validate(
     x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
     mine, *theirs = latency([s for s in (session, other) if s is not None], x)
     result = Measurement(
-        path=str(model),
+        path=os.fspath(model),
         metric=judge.metric.name,
         accuracy=accuracy,
         sparsity=counted.sparsity if counted else None,
@@ -235,7 +235,7 @@ def validate(
         latency_ms=mine.ms,
         latency_quartiles_ms=mine.quartiles,
     )
-    if other is None:
+    if other is None or against is None:
         return result
     other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
     agreed = accuracy.top1
@@ -245,7 +245,7 @@ def validate(
     return replace(
         result,
         against=Against(
-            path=str(against),
+            path=os.fspath(against),
             accuracy=other_accuracy,
             drop=other_accuracy.top1 - accuracy.top1,
             drop_interval=paired_interval(other_correct, correct),
