@@ -115,14 +115,14 @@ def _finish(
     elements = sum(k.elements for k in training.imported.kernels)
     point = Point(round(elements / entry.compression), entry.epoch + settings.train.finetune_epochs)
     fits = _baseline_of(parent) == point
+    told = None
     if baseline is None:
         baseline = fits or _has_baseline(workspace)
-        if not baseline:
-            remedy = f"--baseline trains one ({_cost(parent, point, settings)})"
-            if settings.gates.beat_baseline:
-                what = "the run's gate beat_baseline needs a baseline of this size, and the run has none"
-                raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
-            progress.say(f"No baseline: the run has none of this size; {remedy}")
+        remedy = f"--baseline trains one ({_cost(parent, point, settings)})"
+        if settings.gates.beat_baseline and not baseline:
+            what = "the run's gate beat_baseline needs a baseline of this size, and the run has none"
+            raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
+        told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
     settings = settings.model_copy(update={"baseline": BaselineSettings(enabled=baseline)})
     require_baseline(settings)
 
@@ -139,7 +139,9 @@ def _finish(
         if going_on:
             progress.say(f"Going on in {workspace.root}")
         if baseline and fits and workspace.adopt_state(magnitude.KEY):
-            progress.say("The baseline is the run's own: as many nonzeros, and trained as long")
+            told = "The baseline is the run's own: as many nonzeros, and trained as long"
+        if told:
+            progress.say(told)
         return concluded(prove(training, settings, learned, finished), settings, workspace)
 
 
