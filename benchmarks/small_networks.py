@@ -1,6 +1,7 @@
 """Small networks as ONNX graphs with untrained weights, built without an exporter.
 
-`resnet` and `mobilenet` are the two networks of benchmarks/quality.py; `resnet` also makes the embedded example.
+`resnet` and `mobilenet` are the two networks of benchmarks/quality.py; `resnet` also makes the embedded example. `mlp`
+and `plain_cnn` have no norms.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,6 +43,19 @@ class Graph:
         values = (("scale", np.ones), ("bias", np.zeros), ("mean", np.zeros), ("var", np.ones))
         statistics = [self.tensor(f"{name}.bn.{key}", make(filters)) for key, make in values]
         return self.node("BatchNormalization", [y, *statistics], f"{name}.bn", epsilon=1e-5, momentum=0.9)
+
+    def conv(self, x: str, name: str, channels: int, filters: int, size: int = 3) -> str:
+        """Add Conv with a bias, and Relu."""
+        fan = channels * size * size
+        kernel = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), (filters, channels, size, size)))
+        bias = self.tensor(f"{name}.bias", np.zeros(filters))
+        y = self.node("Conv", [x, kernel, bias], name, kernel_shape=[size] * 2, pads=[size // 2] * 4)
+        return self.node("Relu", [y], f"{name}.relu")
+
+    def gemm(self, x: str, name: str, features: int, units: int) -> str:
+        """Add Gemm with a bias."""
+        weight = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / features), (units, features)))
+        return self.node("Gemm", [x, weight, self.tensor(f"{name}.bias", np.zeros(units))], name, transB=1)
 
     def classifier(self, x: str, channels: int, classes: int) -> str:
         """Add global pooling and a Gemm."""
@@ -97,6 +111,44 @@ def mobilenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int =
     x = g.node("Relu", [g.conv_bn(x, "head", channels, 128, 1)], "head.relu")
     g.classifier(x, 128, classes)
     return g.model("small-mobilenet", shape, classes)
+
+
+def mlp(
+    shape: Sequence[int] = (64,), hidden: Sequence[int] = (256, 128), classes: int = 10, seed: int = 0
+) -> onnx.ModelProto:
+    """Gemm and Relu in turns, without norms."""
+    g = Graph(seed)
+    x, features = "image", int(np.prod(shape))
+    if len(shape) > 1:
+        x = g.node("Flatten", [x], "flatten")
+    for i, units in enumerate(hidden):
+        x = g.node("Relu", [g.gemm(x, f"hidden{i + 1}", features, units)], f"relu{i + 1}")
+        features = units
+    g.gemm(x, "scores", features, classes)
+    return g.model("mlp", shape, classes)
+
+
+def plain_cnn(
+    shape: Sequence[int] = (3, 32, 32),
+    widths: Sequence[int] = (32, 64, 64),
+    hidden: int | None = None,
+    classes: int = 10,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """Conv, Relu and MaxPool in turns, without norms; `hidden` adds a large Gemm before the classifier."""
+    g = Graph(seed)
+    x, channels, height, width = "image", *shape
+    for i, filters in enumerate(widths):
+        x = g.conv(x, f"conv{i + 1}", channels, filters)
+        x = g.node("MaxPool", [x], f"pool{i + 1}", kernel_shape=[2, 2], strides=[2, 2])
+        channels, height, width = filters, height // 2, width // 2
+    features = channels * height * width
+    x = g.node("Flatten", [x], "flatten")
+    if hidden is not None:
+        x = g.node("Relu", [g.gemm(x, "hidden", features, hidden)], "hidden.relu")
+        features = hidden
+    g.gemm(x, "scores", features, classes)
+    return g.model("plain-cnn", shape, classes)
 
 
 NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {"resnet": resnet, "mobilenet": mobilenet}

@@ -92,8 +92,8 @@ class BudgetSettings(Section):
 class TrainSettings(Section):
     """How the network is trained while thresholds are learned and afterwards."""
 
-    epochs: Count = 12
-    finetune_epochs: Annotated[int, Field(ge=0)] = 6
+    epochs: Count | None = None  # None: by the schedule
+    finetune_epochs: Annotated[int, Field(ge=0)] | None = None
     batch_size: Annotated[int, Field(ge=2)] = 128
     lr: Positive = 0.03
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -113,12 +113,12 @@ def _finish(
     identity = preparation.identity(file, training.data, settings)
     parent.require_same(identity)
     elements = sum(k.elements for k in training.imported.kernels)
-    point = Point(round(elements / entry.compression), entry.epoch + settings.train.finetune_epochs)
+    point = Point(round(elements / entry.compression), entry.epoch + training.finetune_epochs)
     fits = _baseline_of(parent) == point
     told = None
     if baseline is None:
         baseline = fits or _has_baseline(workspace)
-        remedy = f"--baseline trains one ({_cost(parent, point, settings)})"
+        remedy = f"--baseline trains one ({_cost(parent, point, training.epochs)})"
         if settings.gates.beat_baseline and not baseline:
             what = "the run's gate beat_baseline needs a baseline of this size, and the run has none"
             raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
@@ -128,7 +128,7 @@ def _finish(
 
     def finished(original: Original) -> choose.Chosen:
         del original
-        tuned = choose.finish(entry, training, settings.train.finetune_epochs)
+        tuned = choose.finish(entry, training, training.finetune_epochs)
         return choose.Chosen(entry, tuned, [f"entry {number} of the trail"])
 
     with workspace.held():
@@ -160,8 +160,8 @@ def _has_baseline(workspace: Workspace) -> bool:
     return done is not None and bool(done["baseline"])
 
 
-def _cost(run: Workspace, point: Point, settings: Settings) -> str:
-    """What training a baseline takes, by what learning took in the run."""
-    seconds = run.timings.get("learn", 0.0) / settings.train.epochs * point.epochs
+def _cost(run: Workspace, point: Point, learning: int) -> str:
+    """What training a baseline takes, by what so many epochs of learning took in the run."""
+    seconds = run.timings.get("learn", 0.0) / learning * point.epochs
     about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"
     return f"{counted(point.epochs, 'epoch')}, {about}"

@@ -18,6 +18,7 @@ from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
+from ltp_pipeline.stages.schedule import FEWEST_EPOCHS
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
@@ -34,7 +35,8 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Traini
     imported = import_model.run(file, settings.kernels, sample, settings.model)
     import_model.require_prunable(imported)
     _require_matches(settings.kernels.exclude, imported)
-    training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
+    device, wanted = pick_device(settings.train.device), settings.budget.wanted_compression
+    training = Training(imported, data, settings.train, workspace, device, compression=wanted)
     imported = _judged_only(imported, training.metric)
     training = replace(training, imported=imported)
     learn_thresholds.make_method(imported, settings)
@@ -87,7 +89,9 @@ def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
 
 def warn(training: Training, accuracy: float) -> None:
     """Say what a user should know before hours of training."""
-    for note in (*training.imported.notes, *training.data.notes, *about_metric(training), *doubts(training, accuracy)):
+    about = (*about_metric(training), *about_epochs(training), *doubts(training, accuracy))
+    told = (*training.imported.notes, *training.data.notes, *about)
+    for note in told:
         training.workspace.progress.say(f"Note: {note}")
 
 
@@ -99,12 +103,23 @@ def doubts(training: Training, accuracy: float) -> list[str]:
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         said = f"the original is right on only {accuracy:.1%} of the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
-    settings = training.settings
-    steps = settings.epochs * max(len(training.data.train) // settings.batch_size, 1)
+    steps = training.epochs * training.steps_per_epoch
     if steps < FEW_STEPS:
         said = f"thresholds are learned in only {counted(steps, 'step')}"
         notes.append(f"{said}: more epochs or smaller batches would lose less")
     return notes
+
+
+def about_epochs(training: Training) -> list[str]:
+    """How long training takes, where nothing was said of it."""
+    if training.settings.epochs is not None:
+        return []
+    epochs, steps = (training.epochs, training.finetune_epochs), counted(training.steps_per_epoch, "step")
+    few = f", because {len(training.data.train):,} samples make few steps" if sum(epochs) > FEWEST_EPOCHS else ""
+    return [
+        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
+        f"{few}; --epochs and --finetune-epochs set other numbers"
+    ]
 
 
 def about_metric(training: Training) -> list[str]:

@@ -106,7 +106,7 @@ def _help(training: Training, settings: Settings) -> None:
     accuracy = training.accuracy(training.data.val)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)
-    tuned = choose.run(learned, training, settings.train.finetune_epochs, least).tuned
+    tuned = choose.run(learned, training, training.finetune_epochs, least).tuned
     if settings.baseline.enabled:
         baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
 
@@ -148,7 +148,7 @@ def _train_and_prove(training: Training, settings: Settings, accuracy: float) ->
 
     def finished(original: Original) -> choose.Chosen:
         least = _least(settings, original.validation_accuracy, training)
-        return choose.run(learned, training, settings.train.finetune_epochs, least)
+        return choose.run(learned, training, training.finetune_epochs, least)
 
     return prove(training, settings, learned, finished)
 

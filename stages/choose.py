@@ -52,7 +52,7 @@ def run(learned: LearnedThresholds, training: Training, epochs: int, least: floa
 def finish(entry: TrailEntry, training: Training, epochs: int) -> PrunedModel:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(entry, training.imported, training.workspace)
-    learning = training.settings.epochs
+    learning = training.epochs
     return finetune.run(pruned, training, epochs, key=finetune.key_of(entry), before=learning)
 
 

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+MOST_ENTRIES = 24
+
 
 @dataclass
 class Progress:
@@ -18,6 +20,11 @@ class Progress:
     steps: int
     lr: float = math.nan
     loss: float = math.nan
+
+
+def epochs_between_entries(epochs: int) -> int:
+    """After how many epochs the network is evaluated: each one, or where there are many, MOST_ENTRIES times in all."""
+    return math.ceil(epochs / MOST_ENTRIES)
 
 
 class Phase(Protocol):
@@ -36,7 +43,7 @@ class Phase(Protocol):
         """Look at, or change, what the optimizer did."""
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Judge the network as it stands; what is returned is shown and logged."""
+        """Judge the network as it stands, after an epoch that has an entry; what is returned is shown and logged."""
 
     def state(self) -> dict[str, Tensor]:
         """Whatever else must survive an interruption."""

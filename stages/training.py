@@ -27,8 +27,9 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.objective import LONGEST, Objective, from_softmax
-from ltp_pipeline.stages.phase import Phase, Progress
+from ltp_pipeline.stages.phase import Phase, Progress, epochs_between_entries
 from ltp_pipeline.stages.prune import load_tensors
+from ltp_pipeline.stages.schedule import default_epochs
 from ltp_pipeline.workspace import Workspace
 
 SAVE_EVERY_SECONDS = 120.0
@@ -60,6 +61,7 @@ class Training:
     workspace: Workspace
     device: torch.device
     teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
+    compression: float | None = None  # that is asked for; how long thresholds are learned depends on it
 
     @cached_property
     def metric(self) -> Metric:
@@ -86,6 +88,26 @@ class Training:
         found, classes = metric.top1(graph, shapes, count)
         check_labels(self.data, classes)
         return found
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of the training split, at least one."""
+        return max(len(self.data.train) // self._batch(), 1)
+
+    @property
+    def epochs(self) -> int:
+        """In which thresholds are learned."""
+        return self.settings.epochs or default_epochs(self.steps_per_epoch, self.compression)[0]
+
+    @property
+    def finetune_epochs(self) -> int:
+        """In which the pruned network is trained further: half as many, where only the others are given."""
+        given = self.settings
+        if given.finetune_epochs is not None:
+            return given.finetune_epochs
+        if given.epochs is not None:
+            return math.ceil(given.epochs / 2)
+        return default_epochs(self.steps_per_epoch, self.compression)[1]
 
     @cached_property
     def objective(self) -> Objective:
@@ -121,7 +143,8 @@ class Training:
             fused=True,
         )
         batch = self._batch()
-        per_epoch = max(len(self.data.train) // batch, 1)
+        per_epoch = self.steps_per_epoch
+        every = epochs_between_entries(epochs)
         total = per_epoch * epochs
         start = self._resume(phase, optimizer, parameters)
         network = ranks.shared(module)
@@ -138,7 +161,8 @@ class Training:
                 if done % per_epoch == 0:
                     if not all(bool(p.isfinite().all()) for p in parameters.values()):
                         raise self._not_finite(phase.name, progress)
-                    shown |= phase.end_epoch(progress.epoch)
+                    if (progress.epoch + 1) % every == 0 or done == total:
+                        shown |= phase.end_epoch(progress.epoch)
                     self._log(phase, progress, shown)
                 if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                     self._save(phase, optimizer, parameters, done)

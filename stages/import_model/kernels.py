@@ -19,6 +19,17 @@ _UNPRUNED = ("LSTM", "GRU", "RNN", "Gather", "Einsum")  # what they read is lear
 # A weight that only passes through these is still the same weight: they move elements, they do not mix them.
 _VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
+# What these give does not depend on the scale of what they read.
+_NORMS = (
+    "BatchNormalization",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RMSNormalization",
+)
+
 Read = tuple[NodeProto, int]
 
 
@@ -59,6 +70,32 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
             for inner in subgraphs(node):
                 needed |= behind(inner, [output.name for output in inner.output])
     return needed
+
+
+def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
+    """Kernels whose products only norms read, so that their scale does not matter; a bias may come between."""
+    constants = stored(graph)
+    only_norms = dict.fromkeys((output.name for output in graph.output), False)
+    for node in reversed(graph.node):
+        norm = is_standard(node, *_NORMS)
+        for value in node.input:
+            passes = norm or (_only_moves(node, value, constants) and only_norms.get(node.output[0], False))
+            only_norms[value] = only_norms.get(value, True) and passes
+        for nested in subgraphs(node):
+            only_norms.update((value, False) for inner in nested.node for value in inner.input)
+    users = _readers(graph, {k.name for k in kernels})
+    return {
+        name
+        for name, reads in users.items()
+        if all(node.output and only_norms.get(node.output[0], False) for node, _ in reads)
+    }
+
+
+def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool:
+    """Whether a node passes a value on, or adds a constant to it."""
+    if is_standard(node, *_VIEWS):
+        return bool(node.input[0] == value)
+    return is_standard(node, "Add") and all(name == value or name in constants for name in node.input)
 
 
 def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Read]]:

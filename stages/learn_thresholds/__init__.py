@@ -3,6 +3,7 @@
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import ImportedModel, LearnedThresholds
+from ltp_pipeline.stages.import_model.kernels import normalised
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
@@ -10,6 +11,7 @@ from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.schedule import Schedule
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 
@@ -24,7 +26,7 @@ def run(imported: ImportedModel, training: Training, settings: Settings, origina
     imported.module.to(training.device)
     before = sum(k.elements for k in imported.kernels) / sum(count_nonzeros(imported).values())
     method = make_method(imported, settings)
-    epochs, after = settings.train.epochs, settings.train.finetune_epochs
+    epochs, after = training.epochs, training.finetune_epochs
     budget = settings.budget.accuracy_budget
     least = None if budget is None else original - budget
     training.run(Learning(training, method, epochs, least), epochs, after=after)
@@ -57,5 +59,14 @@ def make_method(imported: ImportedModel, settings: Settings) -> Method:
         return GivenLambda(live, lowest, method.lambda_, method)
     others = sum(present[k.name] for k in imported.kernels if not k.prunable)
     most = sum(k.elements for k in imported.kernels) / (others + sum(lowest.values()))
-    compression = settings.budget.wanted_compression or min(FARTHEST, most)
-    return SolvedLambda(live, lowest, wanted_nonzeros(imported.kernels, present, lowest, compression))
+    wanted = settings.budget.wanted_compression
+    count = wanted_nonzeros(imported.kernels, present, lowest, wanted or min(FARTHEST, most))
+    total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
+    schedule = Schedule.towards(total, here, count) if wanted else Schedule(total, here, count, search=True)
+    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(imported))
+
+
+def _normalised(imported: ImportedModel) -> set[str]:
+    """Kernels with a norm behind them, in the file or restored."""
+    restored = {norm.kernel for norm in imported.restored.norms}
+    return restored | normalised(imported.proto.graph, imported.prunable)

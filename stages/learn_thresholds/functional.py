@@ -2,9 +2,10 @@
 
 Numbers are the labels of the paper's LaTeX source; docs/method.md maps them to the printed ones. Symbols: w weights of
 a layer, v their pruned version, τ the layer's threshold on w², T its temperature, λ the weight of the regulariser.
-Equations (R1) to (R3) are ours, a small step from the paper's; docs/method.md derives them.
+Equations (R1) to (R3) and (R6) are ours, a small step from the paper's; docs/method.md derives them.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -87,44 +88,55 @@ def temperature(w: Tensor, t0: float) -> Tensor:
     return t0 * w.abs().var(correction=0)
 
 
-def rectified_gates(ws: list[Tensor], taus: Tensor) -> list[Tensor]:
-    """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = τ: exactly zero below the threshold, rising softly above. (R1).
+def rectified_gates(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list[Tensor]:
+    """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = cτ: exactly zero below the threshold, rising softly above. (R1).
 
     For several layers at once, so that a network of many small ones does not spend its time between them.
     """
-    halves = [w.new_full((), -0.5) for w in ws]
-    gates = torch._foreach_addcmul(halves, ws, ws, [0.5 / tau for tau in taus.tolist()])
+    starts = [w.new_full((), -0.5 / c) for w, c in zip(ws, cs, strict=True)]
+    gates = torch._foreach_addcmul(starts, ws, ws, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)])
     torch._foreach_tanh_(gates)
     torch._foreach_clamp_min_(gates, 0.0)
     return list(gates)
 
 
-def rectified_prune(ws: list[Tensor], taus: Tensor) -> tuple[Tensor, ...]:
+def rectified_prune(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> tuple[Tensor, ...]:
     """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2)."""
-    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, *ws)  # type: ignore[no-untyped-call]
+    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, *ws)  # type: ignore[no-untyped-call]
     return vs
 
 
-def log_threshold_step(grad_loss: Tensor, lr: float) -> Tensor:
-    """Δ log τ = -η ∂L/∂log τ, each clipped to one: eq. (8) free of scale, without its λ, which is solved for. (R3)."""
-    return -lr * grad_loss.clamp(-1, 1)
+def scale_of_kept(w: Tensor, v: Tensor) -> Tensor:
+    """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
+    w, v = w.detach(), v.detach()
+    s: Tensor = (w * (v != 0)).norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+    return s
+
+
+def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
+    """Δ log τ = -η c ∂L/∂log τ, clipped to η: eq. (8) free of scale, without its λ, which is solved for. (R3).
+
+    The gradient grows as 1/c, because the gate rises within cτ; the factor c takes that out again.
+    """
+    return -lr * (cs * grad_loss).clamp(-1, 1)
 
 
 class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, taus: Tensor, *ws: Tensor) -> tuple[Tensor, ...]:
-        gates = rectified_gates(list(ws), taus)
+    def forward(ctx: Any, taus: Tensor, cs: Sequence[float], *ws: Tensor) -> tuple[Tensor, ...]:
+        gates = rectified_gates(list(ws), taus, cs)
         ctx.save_for_backward(taus, *ws, *gates)
+        ctx.cs = cs
         return tuple(torch._foreach_mul(ws, gates))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         taus, *rest = ctx.saved_tensors
         ws, gates = rest[: len(grads)], rest[len(grads) :]
         # ρ is never negative: its sign is the mask, and several times faster than a comparison
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
-        # ∂ρ/∂τ = -(1 - ρ²) / 2 · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
+        # ∂ρ/∂τ = -(1 - ρ²) / 2c · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
         slopes = gates  # in place: a new tensor of that size costs more than what is computed with it
         torch._foreach_mul_(slopes, gates)
         torch._foreach_neg_(slopes)
@@ -132,7 +144,7 @@ class _RectifiedPrune(torch.autograd.Function):
         for _ in range(3):
             torch._foreach_mul_(slopes, ws)
         sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])
-        return -sums / taus / (2 * taus), *grad_ws
+        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, *grad_ws
 
 
 class _SoftPrune(torch.autograd.Function):

@@ -9,14 +9,14 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.phase import Progress, epochs_between_entries
 from ltp_pipeline.stages.training import Training
 
 FAR_BELOW = 0.02  # fine-tuning commonly wins back less
 
 
 class Learning:
-    """Pruned weights in the forward pass, thresholds moved after each backward pass, an entry of the trail an epoch."""
+    """Pruned weights in the forward pass, thresholds moved after each backward pass, entries of the trail."""
 
     name = key = "learn"
 
@@ -57,7 +57,8 @@ class Learning:
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy and judge it."""
         entry = trail.add(self.training, self.method, self.method.hard((epoch + 1) / self.epochs), epoch)
-        if epoch == 0 and self.least is not None and entry.accuracy < self.least - FAR_BELOW:
+        first = epoch + 1 <= epochs_between_entries(self.epochs)
+        if first and self.least is not None and entry.accuracy < self.least - FAR_BELOW:
             self.training.workspace.progress.say(
                 f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
                 f"{entry.accuracy:.2%} on the validation split before fine-tuning, and {self.least:.2%} is asked for; "

@@ -5,14 +5,20 @@ factor, chosen so that exactly the scheduled number of weights stays above. docs
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.functional import log_threshold_step, rectified_gates, rectified_prune
+from ltp_pipeline.stages.learn_thresholds.functional import (
+    log_threshold_step,
+    rectified_gates,
+    rectified_prune,
+    scale_of_kept,
+)
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
 from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.schedule import Schedule
 
 SOLVES = 200  # how often λ is solved over the whole phase
 LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
@@ -20,17 +26,26 @@ TOGETHER = 2**18  # layers are pruned together up to this many weights, which a 
 
 
 class SolvedLambda:
-    """Rectified soft pruning (R1), (R2); thresholds by (R3), their common factor by the budget (R4)."""
+    """Rectified soft pruning (R1), (R2), with counts and width by (R5); thresholds by (R3), (R4).
 
-    def __init__(self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int) -> None:
-        self.live, self.lowest, self.count = live, lowest, count
-        self.start = sum(int(w.count_nonzero()) for w in live.values())  # what is zero already stays zero
+    The kernels in `scaled` have no norm behind them: their scale is kept by (R6).
+    """
+
+    def __init__(
+        self,
+        live: Mapping[str, Tensor],
+        lowest: Mapping[str, int],
+        schedule: Schedule,
+        scaled: Collection[str] = (),
+    ) -> None:
+        self.live, self.lowest, self.schedule, self.scaled = live, lowest, schedule, frozenset(scaled)
         device = next(iter(live.values())).device
         self.log_tau = self.leaf = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
         self.lam = 0.0
         self.groups = list(_groups({n: w.numel() for n, w in live.items()}))
         with torch.no_grad():
-            self._solve(self.schedule(0.0))
+            self._solve(schedule.count(0.0))
+        self.widths = self._widths(0.0)
 
     @property
     def tau(self) -> Tensor:
@@ -39,55 +54,57 @@ class SolvedLambda:
 
     @property
     def T(self) -> Tensor:
-        """Temperatures: as wide as the threshold is high."""
-        return self.tau
-
-    def schedule(self, share: float) -> int:
-        """Weights kept when this share of the phase is done: a cubic from all there are down to the budget."""
-        return self.count + round((self.start - self.count) * (1 - min(share, 1.0)) ** 3)
+        """Temperatures: the threshold times the width of the gate."""
+        return self.tau * self.tau.new_tensor(self.widths)
 
     def weights(self) -> dict[str, Tensor]:
         """v of (R1)."""
         taus = torch.split(self.log_tau.exp(), [len(names) for names in self.groups])
+        widths = dict(zip(self.live, self.widths, strict=True))
         pruned: dict[str, Tensor] = {}
         for names, part in zip(self.groups, taus, strict=True):
-            pruned.update(zip(names, rectified_prune([self.live[n] for n in names], part), strict=True))
-        return pruned
+            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names])
+            pruned.update(zip(names, vs, strict=True))
+        return self._scaled(pruned)
 
     @torch.no_grad()
     def after_backward(self, progress: Progress) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        self.log_tau += log_threshold_step(self.log_tau.grad, progress.lr)
+        self.log_tau += log_threshold_step(self.log_tau.grad, progress.lr, self.tau.new_tensor(self.widths))
         self.log_tau.grad = None
+        share = (progress.step + 1) / progress.steps
+        self.widths = self._widths(share)
         interval = max(progress.steps // SOLVES, 1)
         if (progress.step + 1) % interval == 0:
             before = self.log_tau.mean()
-            self._solve(self.schedule((progress.step + 1) / progress.steps))
+            self._solve(self.schedule.count(share))
             self.lam = float(self.log_tau.mean() - before) / (interval * progress.lr)
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:
         """The network as it stands, at exactly the scheduled count: what lies below a threshold is zero already."""
-        count = self.schedule(share)
+        count = self.schedule.count(share)
         self._solve(count)
         tau = dict(zip(self.live, self.tau.unbind(), strict=True))
         masks = keep_exactly(self.live, tau, self.lowest, count)
-        gates = rectified_gates(list(self.live.values()), self.tau)
-        return {
+        gates = rectified_gates(list(self.live.values()), self.tau, self.widths)
+        pruned = {
             n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
             for (n, w), gate in zip(self.live.items(), gates, strict=True)
         }
+        return self._scaled(pruned)
 
     def state(self) -> dict[str, Tensor]:
-        """Thresholds, and λ for the log."""
-        return {"log_tau": self.log_tau, "lambda": torch.tensor(self.lam)}
+        """Thresholds, the widths of the gates, and λ for the log."""
+        widths = torch.tensor(self.widths, dtype=torch.float64)
+        return {"log_tau": self.log_tau, "widths": widths, "lambda": torch.tensor(self.lam)}
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
         self.log_tau.copy_(state["log_tau"])
-        self.lam = float(state["lambda"])
+        self.widths, self.lam = state["widths"].tolist(), float(state["lambda"])
 
     def log(self, progress: Progress) -> dict[str, float]:
         """λ as it was last solved; thresholds move at the weights' own rate."""
@@ -97,6 +114,14 @@ class SolvedLambda:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
         tau = dict(zip(self.live, self.tau.unbind(), strict=True))
         self.log_tau.copy_(torch.stack(thresholds_for(self.live, tau, self.lowest, count)).log())
+
+    def _widths(self, share: float) -> list[float]:
+        """Width of each kernel's gate, (R5)."""
+        return [self.schedule.width(share, norm=name not in self.scaled) for name in self.live]
+
+    def _scaled(self, pruned: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Bring each kernel without a norm back to the scale of what it keeps, (R6)."""
+        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:

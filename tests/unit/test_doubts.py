@@ -1,5 +1,6 @@
 """What a user is told before training, and in the report, when the outcome is in doubt."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,12 +8,16 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import TrainSettings
-from ltp_pipeline.preparation import doubts
+from ltp_pipeline.preparation import about_epochs, doubts
+from ltp_pipeline.stages.training import Training
 
 
 def training(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> Any:
     val = SimpleNamespace(labels=None if labels is None else np.array(labels))
-    return SimpleNamespace(data=SimpleNamespace(train=range(samples), val=val), settings=TrainSettings(**settings))
+    train = TrainSettings(**settings)
+    data: Any = SimpleNamespace(train=range(samples), val=val)
+    absent: Any = None
+    return Training(absent, data, train, absent, absent)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,41 @@ def test_few_steps() -> None:
 def test_one_step_is_not_called_several() -> None:
     (told,) = doubts(training(100, epochs=1), 0.9)
     assert "in only 1 step:" in told
+
+
+@pytest.mark.parametrize(
+    ("samples", "given", "expected"),
+    [
+        (60_000, {}, (12, 6)),  # 468 steps an epoch
+        (5_000, {}, (13, 7)),  # 39 steps an epoch
+        (512, {}, (125, 63)),
+        (100, {}, (500, 250)),  # less than a batch is one step
+        (512, {"batch_size": 32}, (31, 16)),
+        (512, {"epochs": 3}, (3, 2)),
+        (512, {"finetune_epochs": 0}, (125, 0)),
+        (512, {"epochs": 3, "finetune_epochs": 9}, (3, 9)),
+    ],
+)
+def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
+    samples: int, given: dict[str, int], expected: tuple[int, int]
+) -> None:
+    found = training(samples, **given)
+    assert (found.epochs, found.finetune_epochs) == expected
+
+
+@pytest.mark.parametrize(
+    ("compression", "expected"), [(3.0, (3, 15)), (4.0, (3, 15)), (15.0, (12, 6)), (50.0, (12, 6))]
+)
+def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
+    compression: float, expected: tuple[int, int]
+) -> None:
+    found = replace(training(60_000), compression=compression)
+    assert (found.epochs, found.finetune_epochs) == expected
+
+
+def test_how_long_training_takes_is_told_where_nothing_was_said_of_it() -> None:
+    (told,) = about_epochs(training(512))
+    assert "learned for 125 and the result is fine-tuned for 63 epochs of 4 steps, because 512 samples" in told
+    (told,) = about_epochs(training(60_000))
+    assert "because" not in told
+    assert not about_epochs(training(512, epochs=125))

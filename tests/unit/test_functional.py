@@ -103,44 +103,65 @@ def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(tau: float, temper
 def test_r1_is_the_rectified_sigmoid_with_a_temperature_as_wide_as_the_threshold():
     w = weights()
     expected = (2 * torch.sigmoid((w**2 - TAU) / TAU) - 1).clamp(min=0)
-    assert torch.allclose(F.rectified_gates([w], TAU[None])[0], expected, atol=1e-12)
+    assert torch.allclose(F.rectified_gates([w], TAU[None], [1.0])[0], expected, atol=1e-12)
 
 
 def test_r1_is_exactly_zero_below_the_threshold_and_nowhere_above():
     w = weights()
-    v = F.rectified_prune([w], TAU[None])[0]
+    v = F.rectified_prune([w], TAU[None], [1.0])[0]
     assert torch.equal(v != 0, w**2 > TAU)
+
+
+def test_r1_of_another_width_has_a_temperature_of_that_share_of_the_threshold():
+    w = weights()
+    expected = (2 * torch.sigmoid((w**2 - TAU) / (0.3 * TAU)) - 1).clamp(min=0)
+    assert torch.allclose(F.rectified_gates([w], TAU[None], [0.3])[0], expected, atol=1e-12)
 
 
 def test_r2_passes_the_gradient_to_kept_weights_only():
     w = weights().requires_grad_()
     grad_v = weights(1)
-    (F.rectified_prune([w], TAU[None])[0] * grad_v).sum().backward()
+    (F.rectified_prune([w], TAU[None], [1.0])[0] * grad_v).sum().backward()
     assert torch.equal(w.grad, grad_v * (w.detach() ** 2 > TAU))
 
 
-def test_r2_gives_the_exact_gradient_of_the_threshold():
+@pytest.mark.parametrize("c", [1.0, 0.2])
+def test_r2_gives_the_exact_gradient_of_the_threshold(c: float):
     w, grad_v = weights(), weights(1)
     tau = TAU.clone().requires_grad_()
-    (F.rectified_prune([w], tau[None])[0] * grad_v).sum().backward()
-    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None])[0] * grad_v).sum(), TAU, 1e-7)
+    (F.rectified_prune([w], tau[None], [c])[0] * grad_v).sum().backward()
+    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7)
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
 
 
 def test_layers_pruned_together_are_what_they_are_alone():
     ws = [weights(seed).view(shape).requires_grad_() for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])]
     taus = torch.stack([TAU, 2 * TAU, 3 * TAU]).requires_grad_()
-    sum((v**3).sum() for v in F.rectified_prune(ws, taus)).backward()
+    sum((v**3).sum() for v in F.rectified_prune(ws, taus, [1.0, 0.5, 0.1])).backward()
     for i, w in enumerate(ws):
         alone, tau = w.detach().clone().requires_grad_(), taus.detach()[i : i + 1].clone().requires_grad_()
-        (F.rectified_prune([alone], tau)[0] ** 3).sum().backward()
+        (F.rectified_prune([alone], tau, [(1.0, 0.5, 0.1)[i]])[0] ** 3).sum().backward()
         assert torch.allclose(w.grad, alone.grad)
         assert torch.allclose(taus.grad[i], tau.grad[0])
 
 
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
-    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1)
+    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1, cs=torch.ones(3))
     assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])
+
+
+def test_r3_takes_the_steepness_of_a_narrow_gate_out_of_the_step():
+    step = F.log_threshold_step(torch.tensor([0.5, -5.0, 100.0]), 0.1, torch.full((3,), 0.1))
+    assert step.tolist() == pytest.approx([-0.005, 0.05, -0.1])
+
+
+def test_r6_brings_a_layer_back_to_the_norm_of_what_is_kept_and_passes_no_gradient():
+    w = weights().requires_grad_()
+    v = F.rectified_prune([w], TAU[None], [1.0])[0]
+    s = F.scale_of_kept(w, v)
+    assert not s.requires_grad
+    assert torch.allclose((s * v).norm(), w[w**2 > TAU].norm())
+    assert F.scale_of_kept(w, torch.zeros_like(w)).isfinite()
 
 
 def test_eq_20_is_the_gradient_of_the_whole_objective_where_the_clamp_does_not_bind():
@@ -160,5 +181,5 @@ def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
 def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
     """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
     w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)
-    F.rectified_prune([w], tau[None])[0].square().sum().backward()
+    F.rectified_prune([w], tau[None], [1.0])[0].square().sum().backward()
     assert tau.grad.item() == 0.0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ltp_pipeline.config import KernelSettings
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, normalised
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import imported
 from tests.support.victims import VICTIMS
@@ -74,3 +74,17 @@ def test_zeros_that_are_there_already_are_told() -> None:
     result = imported(model)
     assert result.notes == ("96 of the 160 weights in kernels are zero already (60.0%)",)
     assert int(result.module.tensors()["fc1.weight"].count_nonzero()) == 0
+
+
+def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> None:
+    g = Graph()
+    norm = [g.random(f"norm{i}", 6) for i in range(4)]
+    bare = g.add("MatMul", "x", g.random("bare", 6, 6))
+    biased = g.add("Add", g.add("MatMul", bare, g.random("biased", 6, 6)), g.random("bias", 6))
+    y = g.add("BatchNormalization", biased, *norm)
+    layer = g.add("LayerNormalization", g.add("MatMul", y, g.random("layer", 6, 6)), g.random("scale", 6))
+    both = g.add("MatMul", layer, g.random("both", 6, 6))
+    y = g.add("Add", g.add("BatchNormalization", both, *norm), both)  # the sum sees its scale
+    g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
+    graph = g.model({"x": (2, 6)}, ["y"]).graph
+    assert normalised(graph, find_kernels(graph, KernelSettings())) == {"biased", "layer"}

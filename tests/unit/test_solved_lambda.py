@@ -5,12 +5,17 @@ import torch
 
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.schedule import Schedule
 
 
-def make(count: int = 60, scales: tuple[float, ...] = (1.0, 0.1)) -> SolvedLambda:
+def make(
+    count: int = 60, scales: tuple[float, ...] = (1.0, 0.1), scaled: tuple[str, ...] = (), search: bool = False
+) -> SolvedLambda:
     generator = torch.Generator().manual_seed(0)
     live = {f"layer{i}": (s * torch.randn(500, generator=generator)).requires_grad_() for i, s in enumerate(scales)}
-    return SolvedLambda(live, dict.fromkeys(live, 4), count)
+    total = 500 * len(scales)
+    schedule = Schedule(total, total, count, search=True) if search else Schedule.towards(total, total, count)
+    return SolvedLambda(live, dict.fromkeys(live, 4), schedule, scaled)
 
 
 def nonzeros(tensors: dict[str, torch.Tensor]) -> int:
@@ -29,12 +34,7 @@ def learn(method: SolvedLambda, importance: tuple[float, ...], steps: int = 300)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
 def test_hard_pruning_leaves_exactly_the_scheduled_count(share: float):
     method = make()
-    assert nonzeros(method.hard(share)) == method.schedule(share)
-
-
-def test_the_schedule_ends_at_the_budget():
-    method = make(60)
-    assert (method.schedule(0.0), method.schedule(1.0)) == (1000, 60)
+    assert nonzeros(method.hard(share)) == method.schedule.count(share)
 
 
 def test_the_forward_pass_ends_at_the_budget_too():
@@ -69,3 +69,28 @@ def test_the_log_has_the_solved_lambda_and_the_learning_rate():
     logged = method.log(Progress(0, 0, 300, lr=0.01))
     assert logged == {"lambda": method.lam, "threshold_lr": 0.01}
     assert logged["lambda"] != 0
+
+
+def test_the_state_has_the_widths_of_the_gates():
+    method, other = make(30, scaled=("layer1",)), make(30, scaled=("layer1",))
+    learn(method, (1.0, 2.0), steps=20)
+    other.restore(method.state())
+    assert other.widths == pytest.approx([1.0, 0.1])
+    assert all(map(torch.equal, method.weights().values(), other.weights().values()))
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool):
+    method = make(30, scaled=("layer0",))
+    pruned = method.hard(0.0) if hard else method.weights()
+    sizes = {n: v.norm() / (method.live[n] * (v != 0)).norm() for n, v in pruned.items()}
+    assert sizes["layer0"].item() == pytest.approx(1.0)
+    assert sizes["layer1"].item() < 0.9
+
+
+def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are():
+    method = make(300, scales=(1.0, 1.0))
+    pruned, live = (torch.cat([*ws]).detach() for ws in (method.weights().values(), method.live.values()))
+    assert int(pruned.count_nonzero()) == pytest.approx(300, abs=2)
+    kept = live.abs() >= live.abs().sort().values[-300]
+    assert torch.dist(pruned, live * kept) < 0.1 * torch.linalg.vector_norm(live * kept)

