@@ -1,18 +1,66 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `gate`. Nothing heavy is
-imported before one of them is used.
+The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `gate`; the settings they take
+and the types they return. Nothing heavy is imported before one of them is used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["gate", "import_model", "inspect", "run", "validate"]
+__all__ = [
+    "BaselineSettings",
+    "BudgetSettings",
+    "DataSettings",
+    "ExportSettings",
+    "GateSettings",
+    "ImportedModel",
+    "Inspection",
+    "KernelSettings",
+    "LogSettings",
+    "Measurement",
+    "MethodSettings",
+    "ModelSettings",
+    "Outcome",
+    "Settings",
+    "TrainSettings",
+    "Verdict",
+    "gate",
+    "import_model",
+    "inspect",
+    "run",
+    "validate",
+]
 
 if TYPE_CHECKING:
     from ltp_pipeline.api import gate, inspect, run, validate
+    from ltp_pipeline.config import (
+        BaselineSettings,
+        BudgetSettings,
+        DataSettings,
+        ExportSettings,
+        GateSettings,
+        KernelSettings,
+        LogSettings,
+        MethodSettings,
+        ModelSettings,
+        Settings,
+        TrainSettings,
+    )
+    from ltp_pipeline.gates import Verdict
+    from ltp_pipeline.records import ImportedModel
+    from ltp_pipeline.results import Inspection, Measurement
+    from ltp_pipeline.runner import Outcome
     from ltp_pipeline.stages.import_model import import_model
+
+
+_HOMES = {  # of what is neither a verb nor a class of settings
+    "ImportedModel": "records",
+    "Inspection": "results",
+    "Measurement": "results",
+    "Outcome": "runner",
+    "Verdict": "gates",
+}
 
 
 def __dir__() -> list[str]:
@@ -22,4 +70,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("ltp_pipeline.api"), name)
+    home = _HOMES.get(name, "config" if name.endswith("Settings") else "api")
+    return getattr(import_module(f"ltp_pipeline.{home}"), name)

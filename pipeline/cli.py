@@ -2,7 +2,6 @@
 
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ltp_pipeline import __version__, cli_files, ranks
+from ltp_pipeline import __version__, cli_files, interrupts, ranks
 from ltp_pipeline import cli_options as opt
 from ltp_pipeline.errors import GateFailed, InputError, LtpError, TrainingFailed, UnsupportedModel, UsageError
-
-INTERRUPTED = 130
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -62,7 +59,7 @@ def run(
     deploy: Annotated[
         bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
     ] = None,
-    values: Annotated[str | None, typer.Option(help="Values of packed files: exact, fp16 or int8.")] = None,
+    values: opt.Values = None,
     baseline: Annotated[
         bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
     ] = None,
@@ -96,7 +93,7 @@ def run(
         "budget": budget,
         "train": {name: given[name] for name in trained},
         "kernels": {"include": include or None, "exclude": exclude or None},
-        "export": {"formats": export or None, "deploy": deploy, "values": values},
+        "export": {"formats": export or None, "deploy": deploy, "values": values or None},
         "baseline": {"enabled": baseline},
         "gates": opt.gates_of(given),
     }
@@ -165,6 +162,8 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 
 def _fail(error: LtpError) -> NoReturn:
+    if interrupts.asked():  # then it only says what that has broken off
+        interrupts.leave(ranks.leads())
     if not ranks.speaks():
         sys.exit(error.exit_code)
     rank = "" if ranks.leads() else f"rank {ranks.rank()}: "
@@ -176,16 +175,8 @@ def _fail(error: LtpError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """Run a command; every error a user can meet ends in two lines and its exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    closed = getattr(signal, "SIGHUP", None)  # a closed terminal; nohup has it ignored, and so it stays
-    if closed is not None and signal.getsignal(closed) == signal.SIG_DFL:
-        signal.signal(closed, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × shall not end a run
@@ -194,7 +185,7 @@ def main() -> None:
     except LtpError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
-        code = INTERRUPTED
+        code = interrupts.EXIT
     except Exception as error:
         if ranks.lost_another(error):
             _fail(TrainingFailed("another process of this run has ended", "its message stands above or below"))
@@ -203,8 +194,8 @@ def main() -> None:
             raise
         show()
         code = 2
-    if code == INTERRUPTED and ranks.leads():
-        typer.echo("\ninterrupted; what is done is kept, the same command goes on", err=True)
+    if code == interrupts.EXIT:
+        interrupts.leave(ranks.leads())
     sys.exit(code if isinstance(code, int) else 0)
 
 

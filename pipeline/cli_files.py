@@ -31,7 +31,7 @@ def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Sile
 
     found = look(model)
     if as_json:
-        print_json(found)
+        print_json(asdict(found))
     elif not quiet:
         from ltp_pipeline.display import show_model
 
@@ -48,19 +48,11 @@ def validate(
     quiet: opt.Silent = False,
 ) -> None:
     """Measure a file in onnxruntime on the test split."""
-    from ltp_pipeline.config import CONFIG_NAME, load_settings
-    from ltp_pipeline.stages.validate import validate as measure
-    from ltp_pipeline.workspace import MANIFEST, Workspace
+    from ltp_pipeline import api
 
-    settings = load_settings(model, config, options={"data": {"path": data}})
-    if config is None and not (model.parent / CONFIG_NAME).is_file() and (model.parent / MANIFEST).is_file():
-        _, of_run = Workspace(model.parent).inputs()  # a file in its own run: prepared as it was there
-        path = settings.data.path or of_run.data.path
-        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
-    train = settings.train
-    found = measure(model, settings.data, against=against, seed=train.seed, provider=provider, imitate=train.imitate)
+    found = api.validate(model, data, config=config, against=against, provider=provider)
     if as_json:
-        print_json(found)
+        print_json(asdict(found))
     elif not quiet:
         from ltp_pipeline.display import show_validation
 
@@ -68,38 +60,64 @@ def validate(
 
 
 def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
-    """List the networks a run met on its way; * marks those that no other beats in both respects."""
+    """List the networks a run met on its way; * marks those that no other beats in both respects.
+
+    For a picked entry it is the trail of its run, with > before that entry.
+    """
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
     from ltp_pipeline.workspace import Workspace
 
     workspace = Workspace(folder)
     workspace.inputs()
-    entries = recall(workspace).trail
+    run = workspace.run_of()
+    entries = recall(run).trail
     best = pareto(entries)
+    metric = (run.done("learn") or {}).get("metric", "accuracy")
     if as_json:
-        print_json([{**asdict(e), "pareto": e.entry in best} for e in entries])
+        rows = [{**asdict(e), "file": workspace.relative(run.path(e.file)), "metric": metric} for e in entries]
+        print_json([{**r, "pareto": r["entry"] in best, "picked": r["entry"] == workspace.entry} for r in rows])
     if as_json or quiet:
         return
-    typer.echo("entry  compression  whole model  accuracy (val)  file")
+    shown = folder if run is workspace else Path(os.path.relpath(run.root))
+    typer.echo(f"entry  compression  whole model  {f'{metric} (val)':>14}  file")
     for e in entries:
-        mark = "*" if e.entry in best else " "
+        picked, mark = ">" if e.entry == workspace.entry else " ", "*" if e.entry in best else " "
+        number, value = f"{picked}{e.entry:>3}", f"{e.accuracy:.2%}"
         whole = f"{e.model_compression:>10.2f}×" if e.model_compression else f"{'?':>11}"
-        typer.echo(f"{e.entry:>4} {mark} {e.compression:>10.2f}×  {whole}  {e.accuracy:>14.2%}  {folder / e.file}")
+        typer.echo(f"{number} {mark} {e.compression:>10.2f}×  {whole}  {value:>14}  {shown / e.file}")
 
 
 def pick(
     folder: opt.RunArgument,
     entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
     export: opt.Exports = None,
+    baseline: Annotated[
+        bool | None,
+        typer.Option("--baseline/--no-baseline", help="Train a baseline of this size; default: the run's, if it fits."),
+    ] = None,
+    min_accuracy: opt.MinAccuracy = None,
+    max_drop: opt.MaxDrop = None,
+    min_sparsity: opt.MinSparsity = None,
+    min_compression: opt.MinCompression = None,
+    beat_baseline: opt.BeatBaseline = None,
+    by: opt.By = None,
+    max_bytes: opt.MaxBytes = None,
+    max_latency_ratio: opt.MaxLatencyRatio = None,
+    per_layer_floor: opt.PerLayerFloor = None,
+    confidence: opt.Confidence = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER."""
-    from ltp_pipeline.progress import make_reporter
-    from ltp_pipeline.runner import pick as finish_entry
+    """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER.
 
-    finish(finish_entry(folder, entry, make_reporter(quiet), export or ()), Path(), as_json)
+    It is judged by the gates given here, or else by those of the run.
+    """
+    limits = opt.gates_of(locals())
+    from ltp_pipeline.finished import pick as finish_entry
+    from ltp_pipeline.progress import make_reporter
+
+    finish(finish_entry(folder, entry, make_reporter(quiet), export or (), baseline, limits), Path(), as_json)
 
 
 def export(
@@ -108,15 +126,22 @@ def export(
     deploy: Annotated[
         bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
     ] = None,
-    values: Annotated[str | None, typer.Option(help="Values of packed files: exact, fp16 or int8.")] = None,
+    values: opt.Values = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Write and prove a finished run's model in further formats; what is not given stays as the run had it."""
-    from ltp_pipeline.progress import make_reporter
-    from ltp_pipeline.runner import export_again
+    """Write and prove further files of a finished run; what is not given stays as the run had it.
 
-    finish(export_again(folder, formats or (), make_reporter(quiet), deploy, values), Path(), as_json)
+    Gates are not judged here: `ltp-pipeline gate` does that.
+    """
+    from ltp_pipeline.finished import export_again
+    from ltp_pipeline.progress import make_reporter
+
+    outcome = export_again(folder, formats or (), make_reporter(quiet), deploy, values or None)
+    show(outcome, Path(), as_json)
+    for verdict in outcome.verdicts:
+        if not verdict.passed:
+            typer.echo(f"note: the run's gates fail with these files: {verdict.line}", err=True)
 
 
 def handoff(
@@ -249,20 +274,25 @@ def compare(
     _stop_if_failed(found.verdicts)
 
 
-def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
-    """Show the result of a run and judge it; of several ranks, one does."""
-    if not ranks.leads():
-        return
+def show(outcome: "Outcome", shown_in: Path, as_json: bool, judged: bool = False) -> None:
+    """Print the result of a run."""
     if as_json:
         print_json({"run": str(shown_in / outcome.folder), **outcome.report})
     else:
         from ltp_pipeline.display import show_outcome
 
-        show_outcome(outcome, shown_in)
+        show_outcome(outcome, shown_in, judged)
     from ltp_pipeline.stages.report.text import few_kernels
 
     if warning := few_kernels(outcome.report):
         typer.echo(f"warning: {warning}", err=True)
+
+
+def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
+    """Show the result of a run and judge it; of several ranks, one does."""
+    if not ranks.leads():
+        return
+    show(outcome, shown_in, as_json, judged=True)
     if outcome.report.get("budget_missed"):
         typer.echo(f"warning: {outcome.report['budget_missed']}", err=True)
     _tell_github(outcome.report, outcome.verdicts)

@@ -17,6 +17,9 @@ DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, or a 
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help="Formats: sparse, packed, dense.")]
+Values = Annotated[
+    list[str] | None, typer.Option(help="Packed files with rounded values, beside the exact ones: fp16, int8.")
+]
 
 MinAccuracy = Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")]
 MaxDrop = Annotated[float | None, typer.Option(help="Gate: drop in top-1 at most this, e.g. 0.01 for one point.")]

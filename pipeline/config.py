@@ -3,6 +3,7 @@
 Later sources win: defaults < preset < ltp.toml < options of the command line.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import AnyPath
 
 CONFIG_NAME = "ltp.toml"
 Format = Literal["sparse", "packed", "dense"]
@@ -26,8 +28,17 @@ def _no_percent(value: Any) -> Any:
     return value
 
 
+def _path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+
+
 def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _rounded(value: Any) -> Any:
+    kinds = (value,) if isinstance(value, str) else value
+    return tuple(k for k in kinds if k != "exact") if isinstance(kinds, list | tuple) else value
 
 
 Share = Annotated[float, BeforeValidator(_no_percent)]
@@ -45,7 +56,7 @@ class Section(BaseModel):
 class DataSettings(Section):
     """Where the samples are and how a stored sample becomes the model's input: x * scale, then (x - mean) / std."""
 
-    path: Path | None = None
+    path: Annotated[Path, BeforeValidator(_path)] | None = None
     scale: float | None = None
     mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
@@ -122,20 +133,20 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written: `deploy` adds a graph with norms folded, `values` rounds those of packed files.
+    """Which files are written: `deploy` adds a graph with norms folded, `values` packed files with rounded values.
 
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
 
     formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
     deploy: bool = False
-    values: Literal["exact", "fp16", "int8"] = "exact"
+    values: Annotated[tuple[Literal["fp16", "int8"], ...], BeforeValidator(_rounded)] = ()
     external_data: bool = False
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
-        if self.values != "exact" and "packed" not in self.formats:
-            raise ValueError(f"values = {self.values!r} is for the packed format; add packed to the formats")
+        if self.values and "packed" not in self.formats:
+            raise ValueError(f"values = {self.values[0]!r} is for the packed format; add packed to the formats")
         return self
 
 
@@ -196,10 +207,7 @@ class Settings(Section):
 def check_reachable(settings: Settings) -> None:
     """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
     gates, wanted = settings.gates, settings.budget.wanted_compression
-    if gates.beat_baseline and not settings.baseline.enabled:
-        raise InputError(
-            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
-        )
+    require_baseline(settings)
     least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     if wanted is not None and wanted < least * (1 - 1e-9):
         raise InputError(
@@ -208,12 +216,20 @@ def check_reachable(settings: Settings) -> None:
         )
 
 
+def require_baseline(settings: Settings) -> None:
+    """Refuse a gate on the baseline where there is to be none."""
+    if settings.gates.beat_baseline and not settings.baseline.enabled:
+        raise InputError(
+            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
+        )
+
+
 _SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
 
 
 def load_settings(
-    model: Path | None,
-    config: Path | None = None,
+    model: AnyPath | None,
+    config: AnyPath | None = None,
     preset: str | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
@@ -221,10 +237,11 @@ def load_settings(
     merged: dict[str, dict[str, Any]] = {}
     if preset is not None:
         _merge(merged, _read_preset(preset))
-    if config is None and model is not None and (model.parent / CONFIG_NAME).is_file():
-        config = model.parent / CONFIG_NAME
+    beside = None if model is None else Path(model).parent / CONFIG_NAME
+    if config is None and beside is not None and beside.is_file():
+        config = beside
     if config is not None:
-        _merge(merged, _relative_to(config.parent, _read_toml(config)))
+        _merge(merged, _relative_to(Path(config).parent, _read_toml(Path(config))))
     _merge(merged, options or {})
     try:
         settings = Settings.model_validate(merged)

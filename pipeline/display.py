@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ltp_pipeline.files import label
 from ltp_pipeline.stages.report.text import COMPRESSIONS
+from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
+    from ltp_pipeline.results import Inspection, Measurement
     from ltp_pipeline.runner import Outcome
 
 
-def show_outcome(outcome: Outcome, folder: Path) -> None:
-    """The result beside the baseline, the files, and where to read more."""
+def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
+    """The result beside the baseline, the gates if they were judged, the files, and where to read more."""
     report = outcome.report
     console = _console()
     table = Table(box=None, pad_edge=False)
@@ -31,17 +34,17 @@ def show_outcome(outcome: Outcome, folder: Path) -> None:
     for name, key in COMPRESSIONS.items():
         table.add_row(name, "1×", *(_times(x.get(key)) if x else "" for x in (pruned, baseline)))
     table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
-    for i, file in enumerate(pruned["files"]):
-        other = f"{baseline['files'][i]['bytes']:,} bytes" if baseline else ""
+    others = {label(file): f"{file['bytes']:,} bytes" for file in (baseline or {}).get("files", ())}
+    for file in pruned["files"]:
         original = f"{report['original']['bytes']:,} bytes"
-        rounded = "" if file.get("values", "exact") == "exact" else f", {file['values']}"
-        table.add_row(file["format"] + rounded, original, f"{file['bytes']:,} bytes", other)
+        table.add_row(label(file), original, f"{file['bytes']:,} bytes", others.get(label(file), ""))
     console.print(table)
     accuracy = report["original"]["accuracy"]
     console.print(
-        f"\nMeasured in onnxruntime on {accuracy['samples']} samples of the {accuracy['split']} split.", highlight=False
+        f"\nMeasured in onnxruntime on {counted(accuracy['samples'], 'sample')} of the {accuracy['split']} split.",
+        highlight=False,
     )
-    for verdict in outcome.verdicts:
+    for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned["files"]:
         print(str(folder / outcome.folder / file["path"]))
@@ -61,69 +64,70 @@ def _percent(part: Mapping[str, Any] | None) -> str:
     return f"{part['accuracy']['top1']:.2%}" if part else ""
 
 
-def show_model(found: Mapping[str, Any]) -> None:
+def show_model(found: Inspection) -> None:
     """What `inspect` found."""
     console = _console()
-    made = f"opset {found['opset']}, by {found['producer'] or 'an unnamed producer'}"
-    kept = f", {found['format']} format" if found["format"] else ""
-    print(f"{found['path']}: {found['bytes']:,} bytes, {made}{kept}")
-    for kind in ("inputs", "outputs"):
-        for tensor in found[kind]:
-            print(f"  {kind[:-1]} {tensor['name']}: {tensor['type']} {_shape(tensor['shape'])}")
-    names = (f"{o['name']} {o['count']}{'' if o['supported'] else ' (not supported)'}" for o in found["operators"])
+    made = f"opset {found.opset}, by {found.producer or 'an unnamed producer'}"
+    kept = f", {found.format} format" if found.format else ""
+    print(f"{found.path}: {found.bytes:,} bytes, {made}{kept}")
+    for kind, tensors in (("input", found.inputs), ("output", found.outputs)):
+        for tensor in tensors:
+            print(f"  {kind} {tensor.name}: {tensor.type} {_shape(tensor.shape)}")
+    names = (f"{o.name} {o.count}{'' if o.supported else ' (not supported)'}" for o in found.operators)
     print(f"  operators: {', '.join(names)}")
-    norms = f"{found['batch_norms']} present, {found['folded_batch_norms']} probably folded into convolutions"
+    norms = f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
     print(f"  BatchNormalization: {norms}")
-    if found["kernels"]:
+    if found.kernels:
         table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
-        for k in found["kernels"]:
-            zeros = 1 - k["nonzeros"] / k["elements"]
-            cells = [k["name"], k["op"], _shape(k["shape"]), f"{k['elements']:,}", f"{k['share']:.1%}", f"{zeros:.1%}"]
-            table.add_row(*(Text(c) for c in cells), Text(k["reason"] or "yes"))
+        for k in found.kernels:
+            zeros = 1 - k.nonzeros / k.elements
+            cells = [k.name, k.op, _shape(k.shape), f"{k.elements:,}", f"{k.share:.1%}", f"{zeros:.1%}"]
+            table.add_row(*(Text(c) for c in cells), Text(k.reason or "yes"))
         console.print(table)
         console.print(
             Text(
-                f"{len(found['kernels'])} kernels with {found['kernel_elements']:,} of the model's "
-                f"{found['float_elements']:,} float weights, "
-                f"{found['prunable_elements'] / found['kernel_elements']:.1%} of these prunable, "
-                f"{found['sparsity']:.1%} zero already"
+                f"{counted(len(found.kernels), 'kernel')} with {found.kernel_elements:,} of the model's "
+                f"{found.float_elements:,} float weights, "
+                f"{found.prunable_elements / found.kernel_elements:.1%} of these prunable, "
+                f"{found.sparsity:.1%} zero already"
             )
         )
-    for line in found["unsupported"]:
+    for line in found.unsupported:
         print(f"not supported: {line}")
-    for line in found["plan"]:
+    for line in found.plan:
         print(line)
 
 
-def _shape(shape: list[Any] | None) -> str:
+def _shape(shape: Sequence[int | str | None] | None) -> str:
     return "any shape" if shape is None else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
 
 
-def show_validation(found: Mapping[str, Any]) -> None:
+def show_validation(found: Measurement) -> None:
     """What `validate` measured."""
-    accuracy, metric = found["accuracy"], found["metric"]
+    accuracy, metric = found.accuracy, found.metric
+    samples, batch = counted(accuracy.samples, "sample"), counted(found.batch, "sample")
     lines = [
-        f"{found['path']}: {found['bytes']:,} bytes",
-        f"{metric:<12} {accuracy['top1']:.2%} on {accuracy['samples']} samples of the {accuracy['split']} split",
+        f"{found.path}: {found.bytes:,} bytes",
+        f"{metric:<12} {accuracy.top1:.2%} on {samples} of the {accuracy.split} split",
     ]
-    if accuracy["top5"] is not None:
-        lines.append(f"top-5        {accuracy['top5']:.2%}")
-    if found["sparsity"] is not None:
-        ratios = [_times(found[key]) for key in ("compression", "model_compression")]
-        lines.append(f"sparsity     {found['sparsity']:.2%}, compression {ratios[0]} (whole model {ratios[1]})")
-    low, high = found["latency_quartiles_ms"]
+    if accuracy.top5 is not None:
+        lines.append(f"top-5        {accuracy.top5:.2%}")
+    if found.sparsity is not None:
+        ratios = _times(found.compression), _times(found.model_compression)
+        lines.append(f"sparsity     {found.sparsity:.2%}, compression {ratios[0]} (whole model {ratios[1]})")
+    low, high = found.latency_quartiles_ms
     lines.append(
-        f"latency      {found['latency_ms']:.3f} ms for {found['batch']} samples (middle half {low:.3f} to {high:.3f})"
-        f", {found['threads']} threads, {found['provider']}; load {found['load_ms']:.1f} ms"
+        f"latency      {found.latency_ms:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
+        f", {counted(found.threads, 'thread')}, {found.provider}; load {found.load_ms:.1f} ms"
     )
-    other = found.get("against")
+    other = found.against
     if other:
-        low, high = other["drop_interval"]
+        low, high = other.drop_interval
         lines += [
-            f"against      {other['path']}: {metric} {other['accuracy']['top1']:.2%}, {other['bytes']:,} bytes",
-            f"drop         {100 * other['drop']:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
-            f"agreement    {other['agreement']:.2%}",
-            f"latency      {other['latency_ratio']:.2f} × the other's",
+            f"against      {other.path}: {metric} {other.accuracy.top1:.2%}, {other.bytes:,} bytes",
+            f"drop         {100 * other.drop:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
+            f"agreement    {other.agreement:.2%}",
+            f"latency      {other.latency_ratio:.2f} × the other's",
         ]
-    for line in [*lines, *found["notes"]]:
+    for line in [*lines, *found.notes]:
         print(line)

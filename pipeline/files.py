@@ -11,6 +11,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 
+AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
 
@@ -68,6 +69,12 @@ def hashes(file: Mapping[str, Any]) -> dict[str, str | None]:
     path = str(file.get("path"))
     beside = {path + DATA: file["data_sha256"]} if file.get("data_sha256") else {}
     return {path: file.get("sha256"), **beside}
+
+
+def label(file: Mapping[str, Any]) -> str:
+    """Which of a network's files it is, in a word or two: its format, and what its values were rounded to."""
+    values = file.get("values", "exact")
+    return str(file.get("format")) if values == "exact" else f"{file.get('format')}, {values}"
 
 
 def sha256_of(path: Path) -> str:

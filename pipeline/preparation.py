@@ -21,6 +21,7 @@ from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
 from ltp_pipeline.stages.schedule import FEWEST_EPOCHS
 from ltp_pipeline.stages.training import Training, pick_device
+from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
 FEW_STEPS = 100
@@ -105,7 +106,8 @@ def doubts(training: Training, accuracy: float) -> list[str]:
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = training.epochs * training.steps_per_epoch
     if steps < FEW_STEPS:
-        notes.append(f"thresholds are learned in only {steps} steps: more epochs or smaller batches would lose less")
+        said = f"thresholds are learned in only {counted(steps, 'step')}"
+        notes.append(f"{said}: more epochs or smaller batches would lose less")
     return notes
 
 
@@ -113,10 +115,10 @@ def about_epochs(training: Training) -> list[str]:
     """How long training takes, where nothing was said of it."""
     if training.settings.epochs is not None:
         return []
-    epochs, steps = (training.epochs, training.finetune_epochs), training.steps_per_epoch
+    epochs, steps = (training.epochs, training.finetune_epochs), counted(training.steps_per_epoch, "step")
     few = f", because {len(training.data.train):,} samples make few steps" if sum(epochs) > FEWEST_EPOCHS else ""
     return [
-        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps} steps"
+        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
         f"{few}; --epochs and --finetune-epochs set other numbers"
     ]
 

@@ -117,19 +117,15 @@ class _LiveBar:
         self.live.update(self.task, advance=1, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
 
 
-_FORMATS = {
-    "compression": "{:.1f}×",
-    "model_compression": "{:.1f}×",
-    "val_accuracy": "{:.2%}",
-    "loss": "{:.3f}",
-    "kept": "{:.1%}",
-}
-_WORDS = {"val_accuracy": "accuracy (val)", "model_compression": "whole model"}
+_FORMATS = {"compression": "{:.1f}×", "model_compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
+_WORDS = {"model_compression": "whole model"}
+JUDGED = " (val)"  # ends the name of a metric on the validation split, which is a share
 
 
 def describe(shown: dict[str, float]) -> str:
     """Render `loss 0.123  compression 4.2×`."""
-    return "  ".join(f"{_WORDS.get(k, k)} {_FORMATS.get(k, '{:.4g}').format(v)}" for k, v in shown.items())
+    formats = {name: "{:.2%}" if name.endswith(JUDGED) else _FORMATS.get(name, "{:.4g}") for name in shown}
+    return "  ".join(f"{_WORDS.get(name, name)} {formats[name].format(value)}" for name, value in shown.items())
 
 
 def _duration(seconds: float) -> str:

@@ -7,18 +7,18 @@ is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ltp_pipeline import exporters, preparation, ranks
-from ltp_pipeline.config import ExportSettings, Settings, check_reachable, load_settings
+from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
-from ltp_pipeline.errors import InputError, LtpError
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import hashes, sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
 from ltp_pipeline.progress import Reporter
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     Finish = Callable[[Original], choose.Chosen]
 
 BASELINE_FOLDER = "baseline"
+LEFT_OUT = "left out by --no-baseline"
+NOT_PICKED = "none was trained for this entry of the trail; `ltp-pipeline pick --baseline` trains one"
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 
 
@@ -72,21 +74,29 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     workspace = training.workspace
     progress = workspace.progress
     going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
-    done = workspace.done("report") if going_on else None
-    enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
-    finished = enough and _is_whole(workspace)
-    had = ExportSettings.model_validate(done["export"]) if done and finished else settings.export  # `export` may add
-    workspace.remember_inputs(model, settings.model_copy(update={"export": had}))
-    ranks.from_leader(float(finished), training.device)
-    if finished:
-        progress.say(f"{workspace.root} is finished already; the gates are judged again")
-        return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
+    finished = finished_already(model, settings, workspace, exactly)
+    ranks.from_leader(float(finished is not None), training.device)
+    if finished is not None:
+        return finished
     accuracy = training.accuracy(training.data.val)
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
         preparation.warn(training, accuracy)
-    return _concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
+    return concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
+
+
+def finished_already(model: Path, settings: Settings, workspace: Workspace, exactly: bool = False) -> Outcome | None:
+    """Remember what the run is asked for now; where it has all of that, judge its gates again, else None."""
+    done = workspace.done("report")
+    enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
+    whole = enough and _is_whole(workspace)
+    had = ExportSettings.model_validate(done["export"]) if done and whole else settings.export  # `export` may add
+    workspace.remember_inputs(model, settings.model_copy(update={"export": had}))
+    if not whole:
+        return None
+    workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
+    return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
 
 
 def _help(training: Training, settings: Settings) -> None:
@@ -107,7 +117,8 @@ def _least(settings: Settings, original: float, training: Training) -> float | N
     return None if budget is None else ranks.from_leader(original, training.device) - budget
 
 
-def _concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+def concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+    """Judge what was just proven; files of an earlier call that were not proven now are removed."""
     for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
         for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
             workspace.progress.say(f"Removed {name}, which was not asked for now")
@@ -130,77 +141,6 @@ def judged(content: dict[str, Any], settings: Settings, workspace: Workspace) ->
     return Outcome(workspace.root, content, verdicts)
 
 
-def export_again(
-    folder: Path, formats: Sequence[str], progress: Reporter, deploy: bool | None = None, values: str | None = None
-) -> Outcome:
-    """Write and prove further formats of a finished run; training is taken from its checkpoints."""
-    workspace = Workspace(folder)
-    model, settings = workspace.inputs()
-    known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
-    asked = with_formats(settings, known, deploy, values)
-    if workspace.done("report") is None:
-        how = "run" if workspace.entry is None else "pick"
-        raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
-    try:
-        if workspace.entry is not None:
-            return pick(
-                folder.resolve().parent, workspace.entry, progress, known, asked.export.deploy, asked.export.values
-            )
-        return run(model, asked, folder, progress, exactly=True)
-    except LtpError:
-        workspace.inputs()
-        workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
-        raise
-
-
-def with_formats(
-    settings: Settings, formats: Sequence[str], deploy: bool | None = None, values: str | None = None
-) -> Settings:
-    """The same settings with other files asked for."""
-    unknown = [f for f in formats if f not in exporters.FORMATS]
-    if unknown:
-        raise InputError(f"there is no format {unknown[0]!r}", f"formats: {', '.join(exporters.FORMATS)}")
-    given = {"formats": tuple(formats), "deploy": deploy, "values": values}
-    asked = settings.export.model_dump() | {key: value for key, value in given.items() if value is not None}
-    return settings.model_copy(update={"export": load_settings(None, options={"export": asked}).export})
-
-
-def pick(
-    folder: Path,
-    number: int,
-    progress: Reporter,
-    formats: Sequence[str] = (),
-    deploy: bool | None = None,
-    values: str | None = None,
-) -> Outcome:
-    """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own."""
-    if ranks.together():
-        raise InputError("only `run` trains with several processes", "start `pick` without torchrun")
-    parent = Workspace(folder, progress)
-    model, settings = parent.inputs()
-    if formats:
-        settings = with_formats(settings, formats, deploy, values)
-    workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
-    entries = learn_thresholds.recall(parent).trail
-    learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
-    entry = choose.find(learned, number)
-    file = import_model.read(model)
-    training = preparation.prepare(file, settings, workspace)
-    identity = preparation.identity(file, training.data, settings)
-    parent.require_same(identity)
-
-    def finished(original: Original) -> choose.Chosen:
-        del original
-        tuned = choose.finish(entry, training, training.finetune_epochs)
-        return choose.Chosen(entry, tuned, [f"entry {number} of the trail"])
-
-    with workspace.held():
-        if workspace.open({**identity, "entry": number}):
-            progress.say(f"Going on in {workspace.root}")
-        workspace.remember_inputs(model, settings)
-        return _concluded(_prove(training, settings, learned, finished), settings, workspace)
-
-
 def _train_and_prove(training: Training, settings: Settings, accuracy: float) -> dict[str, Any]:
     workspace = training.workspace
     with _timed(workspace, "learn"):
@@ -210,10 +150,10 @@ def _train_and_prove(training: Training, settings: Settings, accuracy: float) ->
         least = _least(settings, original.validation_accuracy, training)
         return choose.run(learned, training, training.finetune_epochs, least)
 
-    return _prove(training, settings, learned, finished)
+    return prove(training, settings, learned, finished)
 
 
-def _prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> dict[str, Any]:
+def prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> dict[str, Any]:
     """Fine-tune, export and validate, then the same with the baseline; everything the report says."""
     imported, data, workspace = training.imported, training.data, training.workspace
     with _timed(workspace, "original"):
@@ -253,6 +193,7 @@ def _prove(training: Training, settings: Settings, learned: LearnedThresholds, f
             *met_broken(data),
         ],
         budget_missed=missed,
+        no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
     )
     return build(findings)
 
@@ -282,7 +223,7 @@ def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
     return (
         set(asked.formats) <= set(had["formats"])
         and asked.deploy <= had["deploy"]
-        and asked.values == had["values"]
+        and set(asked.values) == set(had["values"])  # accuracy is that of the weakest file, which may be a rounded one
         and asked.external_data == had.get("external_data")
         and settings.baseline.enabled <= done["baseline"]
     )

@@ -39,7 +39,11 @@ _STATE = "state"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
-_MODELS = tuple(f"model.{n}.onnx{data}" for n in ("sparse", "packed", "dense", "deploy.*") for data in ("", DATA))
+_MODELS = tuple(
+    f"model.{n}.onnx{data}"
+    for n in ("sparse", "packed", "packed.rounded-*", "dense", "deploy.*")
+    for data in ("", DATA)
+)
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
 _OURS = (MANIFEST, *_REPORTS, _STATE, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
@@ -111,7 +115,7 @@ class Workspace:
 
     def inputs(self) -> tuple[Path, Settings]:
         """Model and settings of the run in this directory."""
-        if not (self.root / MANIFEST).is_file():
+        if not self.is_run:
             raise InputError(f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote")
         self._manifest = self._read_manifest()
         try:
@@ -127,6 +131,23 @@ class Workspace:
             raise InputError(
                 f"{self.root} holds another run: {'; '.join(changed)}", "use --fresh to start over, or another --out"
             )
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the directory holds a run, finished or not."""
+        return (self.root / MANIFEST).is_file()
+
+    def run_of(self) -> Workspace:
+        """The run that has the trail: this one, or the one that a picked entry comes from."""
+        if self.entry is None:
+            return self
+        parent = Workspace(self.root.absolute().parent, self.progress)
+        if not parent.is_run:
+            raise InputError(
+                f"{self.root} was picked from the trail of a run that is not around it", "put it back into its run"
+            )
+        parent.inputs()
+        return parent
 
     @property
     def entry(self) -> int | None:
@@ -183,6 +204,17 @@ class Workspace:
                 return tensors, json.loads(file.metadata()[_META])
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}", "use --fresh to start over") from None
+
+    def has_state(self, name: str) -> bool:
+        """Whether there is something that `load_state` would return."""
+        return self._state_path(name).is_file()
+
+    def adopt_state(self, name: str) -> bool:
+        """Take over what the parent run kept, unless there is something already."""
+        if self.parent is None or self.has_state(name):
+            return False
+        write_bytes(self._state_path(name), self.parent._state_path(name).read_bytes())
+        return True
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""

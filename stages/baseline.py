@@ -13,6 +13,7 @@ from ltp_pipeline.stages.prune import apply_masks, count_nonzeros, load_original
 from ltp_pipeline.stages.training import Training
 
 METHOD = "global-magnitude"
+KEY = "baseline"  # of its checkpoint and its log lines
 
 
 def run(nonzeros: int, epochs: int, training: Training) -> PrunedModel:
@@ -23,7 +24,7 @@ def run(nonzeros: int, epochs: int, training: Training) -> PrunedModel:
     masks = {k.name: imported.module.tensors()[k.name].detach() != 0 for k in imported.prunable}
     pruned = PrunedModel(masks, count_nonzeros(imported), {"prune": 0, "finetune": 0})
     training.refresh_statistics()
-    return finetune.run(pruned, training, epochs, "baseline")
+    return finetune.run(pruned, training, epochs, KEY)
 
 
 def global_magnitude_masks(imported: ImportedModel, nonzeros: int) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import LearnedThresholds, PrunedModel, TrailEntry
 from ltp_pipeline.stages import finetune, prune
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.training import Training
@@ -42,8 +43,8 @@ def run(learned: LearnedThresholds, training: Training, epochs: int, least: floa
     else:
         best = max(tried, key=lambda e: tried[e])
         missed = (
-            f"no network of the trail reached {least:.2%} within {len(tried)} attempts; the closest is reported: "
-            "give a larger accuracy budget, more epochs or a lower learning rate"
+            f"no network of the trail reached {least:.2%} within {counted(len(tried), 'attempt')}; "
+            "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
         )
     return Chosen(best, finish(best, training, epochs), [*notes, *([missed] if missed else [])], missed)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.records import Array
 
+Paths = Mapping[tuple[str, str], Path]  # by format and kind of values
 EXACT = "exact"
 DEPLOY = "deploy"
 DEPLOY_LIMIT = 1e-5  # of an output's largest value: what folding norms may change by rounding
@@ -67,14 +68,16 @@ def run(
     files = []
     for source in sources:
         expected: dict[str, list[Array]] = {}  # outputs by the kind of values
-        paths: dict[str, Path] = {
-            name: workspace.path(folder) / _file_name(name, source.graph) for name in settings.formats
+        paths: Paths = {
+            (name, values): workspace.path(folder) / _file_name(name, source.graph, values)
+            for name in settings.formats
+            for values in (EXACT, *(settings.values if name == "packed" else ()))
         }
         with _removed_unless_proven() as unproven:
-            saving, promised = _save(imported, source, paths, unproven, settings.values, settings.external_data)
-            for name, path in paths.items():
+            saving, promised = _save(imported, source, paths, unproven, settings.external_data)
+            for (name, values), said in promised.items():
+                path = paths[name, values]
                 saving[path].result()
-                said, values = promised[name]
                 exporters.verify(path, said, name)
                 if values not in expected:
                     expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
@@ -94,8 +97,10 @@ def run(
     return files
 
 
-def _file_name(format_name: str, graph: str) -> str:
+def _file_name(format_name: str, graph: str, values: str) -> str:
     plain = exporters.FORMATS[format_name].file_name
+    if values != EXACT:
+        plain = plain.removesuffix(".onnx") + f".rounded-{values}.onnx"
     return plain.replace("model.", f"model.{graph}.", 1) if graph else plain
 
 
@@ -110,9 +115,9 @@ def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: st
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
     source = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
     with _removed_unless_proven() as unproven:
-        saving, promised = _save(imported, source, {format_name: path}, unproven)
+        saving, promised = _save(imported, source, {(format_name, EXACT): path}, unproven)
         saving[path].result()
-        exporters.verify(path, promised[format_name][0], format_name)
+        exporters.verify(path, promised[format_name, EXACT], format_name)
 
 
 def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
@@ -124,34 +129,37 @@ def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
 def _save(
     imported: ImportedModel,
     source: Source,
-    paths: Mapping[str, Path],
+    paths: Paths,
     written: list[Path],
-    packed_values: str = EXACT,
     external: bool = False,
-) -> tuple[Mapping[Path, Future[None]], Mapping[str, tuple[Mapping[str, Array], str]]]:
-    """Write a file for each format: how that went, and what its tensors must hold with which kind of values."""
-    promised: dict[str, tuple[Mapping[str, Array], str]] = {}
+) -> tuple[Mapping[Path, Future[None]], Mapping[tuple[str, str], Mapping[str, Array]]]:
+    """Write a file for each format and kind of values: how that went, and what its tensors must hold.
+
+    Where nothing could be packed, nothing can be rounded, and such a file is left out.
+    """
+    promised: dict[tuple[str, str], Mapping[str, Array]] = {}
 
     def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
-        for name in sorted(paths, key=lambda name: name != "dense"):  # the largest file first
-            draft, said, values = _draft(imported, source, name, packed_values if name == "packed" else EXACT)
-            promised[name] = said, values
-            yield draft, paths[name]
+        for name, values in sorted(paths, key=lambda key: key[0] != "dense"):  # the largest file first
+            draft, said = _draft(imported, source, name, values)
+            if values != EXACT and not packed_reader.encoded_names(draft.model):
+                continue
+            promised[name, values] = said
+            yield draft, paths[name, values]
 
     for path in paths.values():
         data_beside(path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
-    return exporters.save_all(drafts(), written, external), promised
+    saving = exporters.save_all(drafts(), written, external)
+    return saving, {key: promised[key] for key in paths if key in promised}
 
 
 def _draft(
     imported: ImportedModel, source: Source, format_name: str, values: str
-) -> tuple[exporters.Draft, Mapping[str, Array], str]:
+) -> tuple[exporters.Draft, Mapping[str, Array]]:
     how: dict[str, Any] = {} if values == EXACT else {"values": values}
     draft = exporters.FORMATS[format_name].draft(source.model, source.kernels, **how)
     model = draft.model
     said = source.tensors if values == EXACT else _rounded(model, source, values)
-    if not packed_reader.encoded_names(model):
-        values = EXACT  # nothing could be packed, so nothing was rounded
     counted = count(said, imported)
     exporters.stamp(
         model,
@@ -163,7 +171,7 @@ def _draft(
         values=values,
         **({"graph": source.graph} if source.graph else {}),
     )
-    return draft, said, values
+    return draft, said
 
 
 def _rounded(model: ModelProto, source: Source, values: str) -> dict[str, Array]:

@@ -111,7 +111,7 @@ def _encoding(file: Mapping[str, Any]) -> str:
 
 
 def _first_file(report: Mapping[str, Any]) -> str:
-    files = {f["format"]: f["path"] for f in reversed(_listed(report))}
+    files = {f["format"]: f["path"] for f in _listed(report) if f.get("values", "exact") == "exact"}
     return str(next((files[name] for name in LIKED if name in files), next(iter(files.values()), "model.onnx")))
 
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.records import Kernel, TensorInfo
+from ltp_pipeline.files import AnyPath
+from ltp_pipeline.records import Kernel
+from ltp_pipeline.results import InspectedKernel, InspectedOperator, Inspection
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import support
 from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.refusals import refusals
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
 
-def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[str, Any]:
-    """Describe a model as plain values."""
+def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection:
+    """Describe a model."""
     file = import_model.read(model)
     labels = exporters.labels(file.proto)
     try:
@@ -39,57 +43,57 @@ def inspect(model: Path | str, kernels: KernelSettings | None = None) -> dict[st
     ]
     found = find_kernels(walked.graph, kernels or KernelSettings())
     listed = _kernels(file.proto, found)
-    elements, prunable = sum(k["elements"] for k in listed), sum(k["elements"] for k in listed if k["prunable"])
-    zeros = elements - sum(k["nonzeros"] for k in listed)
-    described = {
-        "path": str(model),
-        "sha256": file.sha256,
-        "bytes": file.bytes,
-        "format": labels.get("format"),
-        "opset": file.opset,
-        "ir_version": file.proto.ir_version,
-        "producer": f"{file.proto.producer_name} {file.proto.producer_version}".strip() or None,
-        "inputs": [_tensor(i) for i in file.inputs],
-        "outputs": [_tensor(o) for o in file.outputs],
-        "operators": _operators(walked.graph, {(n.domain, n.op_type) for n, _ in broken}),
-        "unsupported": reasons,
-        "batch_norms": sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
-        "folded_batch_norms": _folded(walked.graph),
-        "kernels": listed,
-        "kernel_elements": elements,
-        "float_elements": sum(counted.elements for _, counted in exporters.float_weights(walked)),
-        "prunable_elements": prunable,
-        "sparsity": zeros / elements if elements else None,
-        "unpruned": elsewhere(walked, found),
-        "notes": notes,
-    }
-    return {**described, "plan": _plan(described)}
+    elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
+    zeros = elements - sum(k.nonzeros for k in listed)
+    described = Inspection(
+        path=os.fspath(model),
+        sha256=file.sha256,
+        bytes=file.bytes,
+        format=labels.get("format"),
+        opset=file.opset,
+        ir_version=file.proto.ir_version,
+        producer=f"{file.proto.producer_name} {file.proto.producer_version}".strip() or None,
+        inputs=file.inputs,
+        outputs=file.outputs,
+        operators=_operators(walked.graph, {(n.domain, n.op_type) for n, _ in broken}),
+        unsupported=tuple(reasons),
+        batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
+        folded_batch_norms=_folded(walked.graph),
+        kernels=listed,
+        kernel_elements=elements,
+        float_elements=sum(counted.elements for _, counted in exporters.float_weights(walked)),
+        prunable_elements=prunable,
+        sparsity=zeros / elements if elements else None,
+        unpruned=elsewhere(walked, found),
+        notes=tuple(notes),
+    )
+    return replace(described, plan=tuple(_plan(described)))
 
 
-def _kernels(model: ModelProto, found: list[Kernel]) -> list[dict[str, Any]]:
+def _kernels(model: ModelProto, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
     values = exporters.read_tensors(model, [k.name for k in found])
     total = sum(k.elements for k in found)
-    return [
-        {
-            "name": k.name,
-            "op": k.op,
-            "shape": list(k.shape),
-            "elements": k.elements,
-            "share": k.elements / total,
-            "nonzeros": int(np.count_nonzero(values[k.name])),
-            "prunable": k.prunable,
-            "reason": k.reason,
-        }
+    return tuple(
+        InspectedKernel(
+            name=k.name,
+            op=k.op,
+            shape=k.shape,
+            elements=k.elements,
+            share=k.elements / total,
+            nonzeros=int(np.count_nonzero(values[k.name])),
+            prunable=k.prunable,
+            reason=k.reason,
+        )
         for k in found
-    ]
+    )
 
 
-def _operators(graph: GraphProto, broken: set[tuple[str, str]]) -> list[dict[str, Any]]:
+def _operators(graph: GraphProto, broken: set[tuple[str, str]]) -> tuple[InspectedOperator, ...]:
     counts = Counter((n.domain, n.op_type) for n in every_node(graph))
-    return [
-        {"name": name, "domain": domain or "ai.onnx", "count": count, "supported": (domain, name) not in broken}
+    return tuple(
+        InspectedOperator(name, domain or "ai.onnx", count, supported=(domain, name) not in broken)
         for (domain, name), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0]))
-    ]
+    )
 
 
 def _folded(graph: GraphProto) -> int:
@@ -99,36 +103,34 @@ def _folded(graph: GraphProto) -> int:
     return sum(not normalised.intersection(n.output) for n in convs)
 
 
-def _plan(found: dict[str, Any]) -> list[str]:
+def _plan(found: Inspection) -> list[str]:
     """What `run` would do, in sentences."""
-    if found["unsupported"]:
-        count = len(found["unsupported"])
-        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count} problems."]
-    if not found["kernels"]:
+    if found.unsupported:
+        count = counted(len(found.unsupported), "problem")
+        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."]
+    if not found.kernels:
         return ["`run` would stop with exit 4: the model has no kernels to prune."]
-    if not found["prunable_elements"]:
+    if not found.prunable_elements:
         return ["`run` would stop with exit 3: no kernel is left to prune."]
-    prunable = [k for k in found["kernels"] if k["prunable"]]
-    share = found["prunable_elements"] / found["kernel_elements"]
-    plan = [f"`run` would prune {len(prunable)} kernels with {share:.1%} of the weights in kernels."]
-    if found["unpruned"]:
-        plan.append(f"{found['unpruned'][0].upper()}{found['unpruned'][1:]}.")
-    left = len(found["kernels"]) - len(prunable)
+    prunable = [k for k in found.kernels if k.prunable]
+    share = found.prunable_elements / found.kernel_elements
+    plan = [f"`run` would prune {counted(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
+    if found.unpruned:
+        plan.append(f"{found.unpruned[0].upper()}{found.unpruned[1:]}.")
+    left = len(found.kernels) - len(prunable)
     if left:
-        plan.append(f"{left} kernels stay dense, so sparsity cannot exceed {share:.1%}.")
-    if found["sparsity"] >= 0.001:
-        plan.append(f"{found['sparsity']:.1%} of these weights are zero already and would stay so.")
-    if len(found["inputs"]) != 1:
-        plan.append(f"It needs one input for the data; this model has {len(found['inputs'])}.")
-    elif any(not isinstance(d, int) for d in (found["inputs"][0]["shape"] or [None])[1:]):
+        stay = "stays" if left == 1 else "stay"
+        plan.append(f"{counted(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
+    if found.sparsity and found.sparsity >= 0.001:
+        plan.append(f"{found.sparsity:.1%} of these weights are zero already and would stay so.")
+    if len(found.inputs) != 1:
+        plan.append(f"It needs one input for the data; this model has {len(found.inputs)}.")
+    elif any(not isinstance(d, int) for d in (found.inputs[0].shape or (None,))[1:]):
         plan.append("The sizes that the input leaves open are taken from the data.")
-    if found["folded_batch_norms"]:
+    if found.folded_batch_norms:
+        convolutions = counted(found.folded_batch_norms, "convolution")
         plan.append(
-            f"{found['folded_batch_norms']} convolutions have a bias and no BatchNormalization: it was probably folded "
-            "and would be restored for training."
+            f"BatchNormalization was probably folded into {convolutions} (a bias, and no norm after it) and would be "
+            "restored for training."
         )
-    return [*plan, *(f"Done on the way in: {note}." for note in found["notes"])]
-
-
-def _tensor(info: TensorInfo) -> dict[str, Any]:
-    return {"name": info.name, "type": info.type, "shape": None if info.shape is None else list(info.shape)}
+    return [*plan, *(f"Done on the way in: {note}." for note in found.notes)]

@@ -20,6 +20,7 @@ from ltp_pipeline.config import TrainSettings
 from ltp_pipeline.data import Data, Split, batches, check_labels
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
+from ltp_pipeline.progress import JUDGED
 from ltp_pipeline.records import ImportedModel
 from ltp_pipeline.stages import allocation, metric, statistics
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -166,8 +167,14 @@ class Training:
                 if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                     self._save(phase, optimizer, parameters, done)
                     saved = time.monotonic()
-                bar.advance(epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
+                bar.advance(
+                    epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **self._told(shown)
+                )
         ranks.wait()  # until the leader has written the last checkpoint
+
+    def _told(self, shown: Mapping[str, float]) -> dict[str, float]:
+        """What the log calls accuracy, people are told by the metric's own name."""
+        return {self.metric.name + JUDGED if k == "val_accuracy" else k: v for k, v in shown.items()}
 
     def _batch(self) -> int:
         """Samples of a step, over all ranks."""

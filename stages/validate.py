@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from ltp_pipeline import exporters
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.files import AnyPath
 from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model, metric
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.metric import Judge, Metric
@@ -217,14 +219,14 @@ def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Ar
 
 
 def validate(
-    model: Path | str,
+    model: AnyPath,
     data: DataSettings,
     *,
-    against: Path | str | None = None,
+    against: AnyPath | None = None,
     seed: int = 0,
     provider: str = PROVIDER,
     imitate: Imitate = "auto",
-) -> dict[str, Any]:
+) -> Measurement:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
     if len(file.inputs) != 1:
@@ -240,47 +242,46 @@ def validate(
     accuracy, correct = judge(session.outputs, opened.test)
     counts = _count(file.proto, kernels) if kernels else None
     counted = counts.kernels if counts else None
-    result: dict[str, Any] = {
-        "path": str(model),
-        "metric": judge.metric.name,
-        "accuracy": asdict(accuracy),
-        "sparsity": counted.sparsity if counted else None,
-        "compression": counted.compression if counted else None,
-        "model_compression": counts.whole.compression if counts else None,
-        "nonzeros": counted.nonzeros if counted else None,
-        "bytes": file.bytes,
-        "load_ms": session.load_ms,
-        "batch": min(LATENCY_BATCH, len(opened.test)),
-        "threads": os.cpu_count(),  # onnxruntime's default: one per core
-        "provider": provider,
-        "notes": list(opened.notes),
-    }
     x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
-    if other is None:
-        (mine,) = latency([session], x)
-        return {**result, "latency_ms": mine.ms, "latency_quartiles_ms": list(mine.quartiles)}
+    mine, *theirs = latency([s for s in (session, other) if s is not None], x)
+    result = Measurement(
+        path=os.fspath(model),
+        metric=judge.metric.name,
+        accuracy=accuracy,
+        sparsity=counted.sparsity if counted else None,
+        compression=counted.compression if counted else None,
+        model_compression=counts.whole.compression if counts else None,
+        nonzeros=counted.nonzeros if counted else None,
+        bytes=file.bytes,
+        load_ms=session.load_ms,
+        batch=len(x),
+        threads=os.cpu_count() or 1,  # onnxruntime's default: one per core
+        provider=provider,
+        notes=tuple(opened.notes),
+        latency_ms=mine.ms,
+        latency_quartiles_ms=mine.quartiles,
+    )
+    if other is None or against is None:
+        return result
     other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
     agreed = accuracy.top1
     if judge.metric.name != "agreement":
         same = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
         agreed = same(session.outputs, opened.test)[0].top1
-    mine, theirs = latency([session, other], x)
-    return {
-        **result,
-        "latency_ms": mine.ms,
-        "latency_quartiles_ms": list(mine.quartiles),
-        "against": {
-            "path": str(against),
-            "accuracy": asdict(other_accuracy),
-            "drop": other_accuracy.top1 - accuracy.top1,
-            "drop_interval": list(paired_interval(other_correct, correct)),
-            "agreement": agreed,
-            "latency_ms": theirs.ms,
-            "latency_quartiles_ms": list(theirs.quartiles),
-            "latency_ratio": mine.ms / theirs.ms,
-            "bytes": other_bytes,
-        },
-    }
+    return replace(
+        result,
+        against=Against(
+            path=os.fspath(against),
+            accuracy=other_accuracy,
+            drop=other_accuracy.top1 - accuracy.top1,
+            drop_interval=paired_interval(other_correct, correct),
+            agreement=agreed,
+            latency_ms=theirs[0].ms,
+            latency_quartiles_ms=theirs[0].quartiles,
+            latency_ratio=mine.ms / theirs[0].ms,
+            bytes=other_bytes,
+        ),
+    )
 
 
 def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: Imitate) -> Judge:

@@ -4,12 +4,12 @@ torch is imported only where a module is built, so that `inspect` answers withou
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 from onnx import ModelProto, defs
 
 from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
+from ltp_pipeline.files import AnyPath
 from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
@@ -24,7 +24,7 @@ OLDEST_OPSET = 7
 
 
 def import_model(
-    source: Path | str | ModelProto, kernels: KernelSettings | None = None, settings: ModelSettings | None = None
+    source: AnyPath | ModelProto, kernels: KernelSettings | None = None, settings: ModelSettings | None = None
 ) -> ImportedModel:
     """Make a file, or a model in memory, trainable; the public entry."""
     return run(read(source), kernels or KernelSettings(), settings=settings)

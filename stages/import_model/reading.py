@@ -7,13 +7,13 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_together
+from ltp_pipeline.files import AnyPath, sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
 from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
 
 
-def read(source: Path | str | ModelProto) -> ModelFile:
+def read(source: AnyPath | ModelProto) -> ModelFile:
     """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
     if isinstance(source, ModelProto):
         proto, path = ModelProto(), None
@@ -24,7 +24,7 @@ def read(source: Path | str | ModelProto) -> ModelFile:
         path = Path(source)
         proto, beside = exporters.load_with_data(path)  # which is part of hash and size: the weights are in it
         digest, size = sha256_together([path, *beside]), sum(part.stat().st_size for part in (path, *beside))
-        data = tuple(str(part.relative_to(path.parent)) for part in beside)
+        data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
     put_in_order(proto.graph)
     check(proto, path)
     dense = exporters.to_dense(proto)

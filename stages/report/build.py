@@ -13,6 +13,7 @@ import numpy as np
 
 from ltp_pipeline import exporters
 from ltp_pipeline.data import recipe
+from ltp_pipeline.files import label
 from ltp_pipeline.report_schema import SCHEMA
 from ltp_pipeline.stages.report.intervals import paired_interval
 
@@ -47,6 +48,7 @@ class Findings:
     timings: Mapping[str, float]
     notes: Sequence[str]
     budget_missed: str | None = None
+    no_baseline: str | None = None  # why there is none
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def build(f: Findings) -> dict[str, Any]:
         },
         "pruned": _measured(f.pruned, f.original),
         "baseline": {"method": "global-magnitude", **_measured(f.baseline, f.original)} if f.baseline else None,
-        "baseline_reason": None if f.baseline else "left out by --no-baseline",
+        "baseline_reason": f.no_baseline,
         "difference": _difference(f.pruned, f.baseline),
         "layers": _layers(f),
         "trail": [{**_trail_row(e), "chosen": e.entry == f.chosen.entry} for e in f.learned.trail],
@@ -226,7 +228,7 @@ def _sizes(f: Findings) -> dict[str, int | None]:
     p = counted.nonzeros / counted.elements
     entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
     bound = (counted.elements * entropy + 32 * counted.nonzeros) / 8 + max(others, 0)
-    files = {v.file.format: v.file.bytes for v in f.pruned.validations}
+    files = {label(asdict(v.file)): v.file.bytes for v in f.pruned.validations}
     return {"original": f.imported.file.bytes, **files, "bound": math.ceil(bound)}
 
 

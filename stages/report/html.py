@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from ltp_pipeline.files import label
 from ltp_pipeline.stages.report import plots, text
 from ltp_pipeline.stages.report.text import get
+from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
 COLUMNS = [
@@ -132,7 +134,8 @@ def _facts(report: Mapping[str, Any]) -> list[str]:
         facts.append(f"{text.count(data['classes'])} classes")
     for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):
         if epochs := get(report, part, "epochs"):
-            facts.append(f"{name}: {epochs.get('prune')} epochs of pruning, {epochs.get('finetune')} of fine-tuning")
+            pruning = counted(epochs.get("prune") or 0, "epoch")
+            facts.append(f"{name}: {pruning} of pruning, {epochs.get('finetune')} of fine-tuning")
     return facts
 
 
@@ -193,7 +196,7 @@ def _files(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     original = {**(get(report, "original") or {}), **(get(report, "model") or {})}
     named = [("original", original)]
     for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):
-        named += [(f"{name}, {f.get('format')}", f) for f in get(report, part, "files") or []]
+        named += [(f"{name}, {label(f)}", f) for f in get(report, part, "files") or []]
     rows: list[tuple[str, ...]] = []
     for what, file in named:
         latency = text.number(file.get("latency_ms"))

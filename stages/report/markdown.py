@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ltp_pipeline.files import label
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.text import get
 
@@ -71,7 +72,7 @@ def _comparison(report: Mapping[str, Any]) -> str:
         ),
         ("sparsity", text.NOTHING, *(text.percent(get(x, "sparsity"), 1) for x in (pruned, baseline))),
     ]
-    formats = list(dict.fromkeys(str(f.get("format")) for x in (pruned, baseline) for f in get(x, "files") or []))
+    formats = list(dict.fromkeys(label(f) for x in (pruned, baseline) for f in get(x, "files") or []))
     for index, name in enumerate(formats):
         first = text.size(get(original, "bytes")) if index == 0 else ""
         rows.append((f"file, {escape(name)}", first, _bytes(pruned, name), _bytes(baseline, name)))
@@ -92,7 +93,7 @@ def _drop(part: Any) -> str:
 
 
 def _bytes(part: Any, name: str) -> str:
-    found = [f.get("bytes") for f in get(part, "files") or [] if f.get("format") == name]
+    found = [f.get("bytes") for f in get(part, "files") or [] if label(f) == name]
     return text.size(found[0]) if found else text.NOTHING
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.files import label
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
 from ltp_pipeline.workspace import MANIFEST
@@ -28,26 +29,58 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, str]:
-    """The formats a call ends with, and what values their files have."""
+def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]:
+    """The files that there are after a call, by format and rounding."""
     result = invoke(capsys, "export", *arguments, "--json", "--quiet")
     assert result.code == 0, result.err
-    return {f["format"]: f["values"] for f in json.loads(result.out)["pruned"]["files"]}
+    return {label(f) for f in json.loads(result.out)["pruned"]["files"]}
 
 
 def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "model.sparse.onnx").read_bytes()
-    wanted = {"sparse": "exact", "packed": "fp16", "deploy-sparse": "exact", "deploy-packed": "fp16"}
+    wanted = {"sparse", "packed", "packed, fp16", "deploy-sparse", "deploy-packed", "deploy-packed, fp16"}
     assert exported(capsys, finished, "--format", "packed", "--deploy", "--values", "fp16") == wanted
-    assert (finished / "handoff" / "model.deploy.packed.onnx").is_file()
+    assert (finished / "handoff" / "model.deploy.packed.rounded-fp16.onnx").is_file()
     with_dense = exported(capsys, finished, "--format", "dense")
-    assert with_dense == {**wanted, "dense": "exact", "deploy-dense": "exact"}
+    assert with_dense == {*wanted, "dense", "deploy-dense"}
     plain = exported(capsys, finished, "--format", "packed", "--no-deploy", "--values", "exact")
-    assert plain == {"sparse": "exact", "packed": "exact", "dense": "exact"}
+    assert plain == {"sparse", "packed", "dense"}
     assert sorted(f.name for f in finished.glob("model.*")) == [
         f"model.{f}.onnx" for f in ("dense", "packed", "sparse")
     ]
     assert (finished / "model.sparse.onnx").read_bytes() == before
+
+
+def test_rounded_files_are_written_beside_the_exact_one(finished: Path, capsys: pytest.CaptureFixture[str]):
+    exported(capsys, finished, "--format", "packed", "--values", "exact")
+    before = (finished / "model.packed.onnx").read_bytes()
+    assert {"packed", "packed, int8"} <= exported(capsys, finished, "--values", "int8")
+    assert {"packed", "packed, int8", "packed, fp16"} <= exported(capsys, finished, "--values", "fp16")
+    assert (finished / "model.packed.onnx").read_bytes() == before
+    listed = (finished / "SHA256SUMS").read_text()
+    names = [f"model.packed{rounded}.onnx" for rounded in ("", ".rounded-int8", ".rounded-fp16")]
+    assert all(f"  {name}\n" in listed and (finished / "handoff" / name).is_file() for name in names)
+    page = (finished / "handoff" / "HANDOFF.md").read_text()
+    assert "One file is enough: model.packed.onnx" in page
+    assert "values rounded to int8" in page
+    assert "| file, packed, int8 |" in (finished / "report.md").read_text()
+    exported(capsys, finished, "--values", "exact")
+
+
+def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, tmp_path: Path, capsys):
+    """The report says what the run's gates say of all its files; only `gate` fails by them."""
+    shutil.copytree(finished, tmp_path / "run")
+    manifest = tmp_path / "run" / MANIFEST
+    content = json.loads(manifest.read_text())
+    content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
+    manifest.write_text(json.dumps(content))
+    result = invoke(capsys, "export", tmp_path / "run", "--format", "dense")
+    assert result.code == 0, result.err
+    assert "note: the run's gates fail with these files: max_drop" in result.err
+    assert "FAILED" not in result.out
+    report = tmp_path / "run" / "report.json"
+    assert json.loads(report.read_text())["verdict"] == "failed"
+    assert invoke(capsys, "gate", report).code == 7
 
 
 def test_an_unfinished_run_is_not_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -67,7 +100,7 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
     assert result.code == 0, result.err
     assert (finished / "model.dense.onnx").is_file()
     assert "is finished already" in result.err
-    assert exported(capsys, finished, "--format", "sparse").keys() >= {"sparse", "dense"}
+    assert exported(capsys, finished, "--format", "sparse") >= {"sparse", "dense"}
 
 
 def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytest.CaptureFixture[str]):
@@ -95,9 +128,9 @@ def test_a_picked_entry_takes_them_too(
 ):
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
     picked = finished / "pick-001"
-    wanted = {"packed": "int8", "deploy-packed": "int8"}
+    wanted = {"packed", "packed, int8", "deploy-packed", "deploy-packed, int8"}
     assert exported(capsys, picked, "--format", "packed", "--deploy", "--values", "int8") == wanted
-    wanted |= {"sparse": "exact", "deploy-sparse": "exact"}
+    wanted |= {"sparse", "deploy-sparse"}
     monkeypatch.chdir(picked)
     assert exported(capsys, ".", "--format", "sparse") == wanted
 

@@ -19,7 +19,11 @@ from ltp_pipeline.runner import run
 from tests.support.bare import bare
 from tests.support.cli import invoke
 
-FORMATS = ("sparse", "packed", "deploy-sparse", "deploy-packed")
+FILES = tuple(
+    (graph + name, values)
+    for graph in ("", "deploy-")
+    for name, values in (("sparse", "exact"), ("packed", "exact"), ("packed", "int8"))
+)
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +127,13 @@ def test_the_report_of_the_handoff_is_judged_with_its_files(finished: Path, caps
 
 def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     report = report_of(finished)
-    files = {f["format"]: f for f in report["pruned"]["files"]}
-    assert tuple(files) == FORMATS
-    assert [f["values"] for f in files.values()] == ["exact", "int8", "exact", "int8"]
+    files = {(f["format"], f["values"]): f for f in report["pruned"]["files"]}
+    assert tuple(files) == FILES
     assert report["pruned"]["accuracy"]["top1"] == min(f["accuracy"]["top1"] for f in files.values())
-    assert files["packed"]["bytes"] < files["sparse"]["bytes"]
+    assert files["packed", "int8"]["bytes"] < files["packed", "exact"]["bytes"] < files["sparse", "exact"]["bytes"]
+    assert files["packed", "int8"]["path"] == "model.packed.rounded-int8.onnx"
+    sizes = {name: report["sizes"][name] for name in ("packed", "packed, int8")}
+    assert list(sizes.values()) == [files["packed", values]["bytes"] for values in ("exact", "int8")]
     assert report["model"]["inputs"] == [{"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}]
     assert report["data"]["sample_shape"] == [1, 8, 8]
     assert any("9 of 9 BatchNormalization folded" in note for note in report["notes"])

@@ -35,8 +35,13 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
     return Result(code, out, err)
 
 
-def start(*arguments: object, cwd: Path, largest_file: int | None = None) -> "subprocess.Popen[str]":
-    """Start the program in a process of its own, for tests that kill it or let it write only small files."""
+def start(
+    *arguments: object, cwd: Path, largest_file: int | None = None, own_group: bool = False
+) -> "subprocess.Popen[str]":
+    """Start the program in a process of its own, for tests that kill it or let it write only small files.
+
+    In a group of its own it and its children can be interrupted together, as by a terminal.
+    """
 
     def prepare() -> None:
         # A shell's background job ignores these and hands that on; a terminal does not.
@@ -52,5 +57,6 @@ def start(*arguments: object, cwd: Path, largest_file: int | None = None) -> "su
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=prepare,
+        start_new_session=own_group,
         env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
     )

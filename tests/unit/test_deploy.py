@@ -255,8 +255,10 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, w
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path, without_onnxsim: None, values: str):
     files = exported(tmp_path, ExportSettings(formats=("sparse", "packed"), values=values, deploy=True))
-    assert [f.values for f in files] == ["exact", values, "exact", values]
-    for exact, rounded in (files[:2], files[2:]):
+    assert [f.values for f in files] == 2 * ["exact", "exact", values]
+    names = ("sparse", "packed", f"packed.rounded-{values}")
+    assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
+    for exact, rounded in (files[1:3], files[4:]):
         a, b = (exporters.read_tensors(exporters.load(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
         np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
@@ -264,6 +266,23 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path,
         assert exporters.labels(model)["values"] == values
         exporters.check_labels(model, KERNELS)
         assert rounded.bytes < 1.05 * exact.bytes
+
+
+def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(tmp_path: Path, without_onnxsim: None):
+    (plain,) = exported(tmp_path / "plain", ExportSettings(formats=("packed",)))
+    exact, *rounded = exported(tmp_path / "both", ExportSettings(formats=("packed",), values=("int8", "fp16")))
+    assert (exact.sha256, exact.values) == (plain.sha256, "exact")
+    assert [f.values for f in rounded] == ["int8", "fp16"]
+    assert len({f.sha256 for f in (exact, *rounded)}) == 3
+
+
+def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from ltp_pipeline.exporters import packed_reader
+
+    monkeypatch.setattr(packed_reader, "encoded_names", lambda _: ())
+    files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
+    assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None]) -> None:
@@ -346,6 +365,12 @@ def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, 
     with pytest.raises(ExportFailed, match="something else"):
         exported(tmp_path, ExportSettings(formats=("dense",), deploy=True))
     assert [p.name for p in tmp_path.iterdir()] == []
+
+
+def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
+    given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
+    kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))
+    assert tuple(ExportSettings(values=v).values for v in given) == kept
 
 
 def test_rounding_without_a_packed_file_is_refused():

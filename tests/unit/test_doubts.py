@@ -41,6 +41,11 @@ def test_few_steps() -> None:
     assert not doubts(training(1_100, epochs=6, batch_size=32), 0.9)
 
 
+def test_one_step_is_not_called_several() -> None:
+    (told,) = doubts(training(100, epochs=1), 0.9)
+    assert "in only 1 step:" in told
+
+
 @pytest.mark.parametrize(
     ("samples", "given", "expected"),
     [

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from ltp_pipeline.display import show_model
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.results import InspectedOperator
 from ltp_pipeline.stages.import_model import import_model, support
 from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
 from ltp_pipeline.stages.inspect import inspect
@@ -29,15 +32,15 @@ def saved(tmp_path):
 
 def test_a_classifier(saved, capsys) -> None:
     found = inspect(saved(conv_bn_classifier(8)))
-    assert found["opset"] == 17
-    assert found["producer"] == "tests 1"
-    assert found["inputs"] == [{"name": "x", "type": "FLOAT", "shape": ["N", 1, 8, 8]}]
-    assert {"name": "Conv", "domain": "ai.onnx", "count": 2, "supported": True} in found["operators"]
-    assert (found["batch_norms"], found["folded_batch_norms"]) == (2, 0)
-    assert found["unsupported"] == []
-    assert sum(k["share"] for k in found["kernels"]) == pytest.approx(1)
-    assert found["plan"][0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
-    json.dumps(found, allow_nan=False)
+    assert found.opset == 17
+    assert found.producer == "tests 1"
+    assert found.inputs == (TensorInfo("x", "FLOAT", ("N", 1, 8, 8)),)
+    assert InspectedOperator("Conv", "ai.onnx", 2, supported=True) in found.operators
+    assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
+    assert found.unsupported == ()
+    assert sum(k.share for k in found.kernels) == pytest.approx(1)
+    assert found.plan[0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
+    json.dumps(asdict(found), allow_nan=False)
     show_model(found)
     shown = capsys.readouterr().out.replace("\n", " ")
     for part in ("conv2.weight", "8×8×3×3", "by tests 1", "2 present"):
@@ -46,18 +49,16 @@ def test_a_classifier(saved, capsys) -> None:
 
 def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> None:
     found = inspect(saved(conv_bn_classifier(8)))
-    found["kernels"][0]["name"] = "features/" * 30 + "conv"
-    show_model(found)
-    assert found["kernels"][0]["name"] in capsys.readouterr().out
+    long = replace(found.kernels[0], name="features/" * 30 + "conv")
+    show_model(replace(found, kernels=(long,)))
+    assert long.name in capsys.readouterr().out
 
 
 def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
-        listed = inspect(saved(model))["kernels"]
+        listed = inspect(saved(model)).kernels
         expected = import_model(model).kernels
-        assert [(k["name"], tuple(k["shape"]), k["reason"]) for k in listed] == [
-            (k.name, k.shape, k.reason) for k in expected
-        ]
+        assert [(k.name, k.shape, k.reason) for k in listed] == [(k.name, k.shape, k.reason) for k in expected]
 
 
 def test_what_is_not_supported(saved, capsys) -> None:
@@ -66,10 +67,10 @@ def test_what_is_not_supported(saved, capsys) -> None:
     g.add("StringNormalizer", g.nodes[-1].output[0], name="words", outputs=["y"])
     g.add("DequantizeLinear", g.tensor("q", [1], np.int8), g.tensor("s", 0.1), name="dq", outputs=["z"])
     found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
-    assert len(found["unsupported"]) == 2
-    assert [o["supported"] for o in found["operators"] if o["name"] == "StringNormalizer"] == [False]
-    assert "exit 4" in found["plan"][0]
-    assert [k["name"] for k in found["kernels"]] == ["fc.weight"]
+    assert len(found.unsupported) == 2
+    assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]
+    assert "exit 4" in found.plan[0]
+    assert [k.name for k in found.kernels] == ["fc.weight"]
     show_model(found)
     assert "not supported" in capsys.readouterr().out
 
@@ -81,9 +82,9 @@ def test_folded_norms_sparsity_and_open_sizes(saved) -> None:
     model = g.model({"x": ("N", 1, "h", "w")}, ["y"])
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     found = inspect(saved(model))
-    assert found["folded_batch_norms"] == 1
-    assert found["sparsity"] == 1
-    text = " ".join(found["plan"])
+    assert found.folded_batch_norms == 1
+    assert found.sparsity == 1
+    text = " ".join(found.plan)
     for part in ("probably folded", "zero already", "taken from the data"):
         assert part in text
 
@@ -92,8 +93,16 @@ def test_no_kernels(saved) -> None:
     g = Graph()
     g.add("Relu", "x", outputs=["y"])
     found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
-    assert found["sparsity"] is None
-    assert "no kernels" in found["plan"][0]
+    assert found.sparsity is None
+    assert "no kernels" in found.plan[0]
+
+
+def test_one_of_a_thing_is_not_called_several(saved) -> None:
+    g = Graph()
+    g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
+    found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
+    assert found.plan[0] == "`run` would prune 1 kernel with 100.0% of the weights in kernels."
+    assert "folded into 1 convolution " in found.plan[-1]
 
 
 def test_no_model(tmp_path) -> None:

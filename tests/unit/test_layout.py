@@ -44,12 +44,16 @@ def layer(name: str) -> int:
     base = name.removeprefix("ltp_pipeline.").split(".")[0]
     heights = {
         "errors": 0,
+        "interrupts": 0,
+        "pipes": 0,
+        "words": 0,
         "files": 1,
         "events": 1,
         "ranks": 1,
         "progress": 1,
         "config": 1,
         "records": 1,
+        "results": 2,
         "report_schema": 1,
         "lookup": 1,
         "advice": 2,
@@ -65,6 +69,7 @@ def layer(name: str) -> int:
         "stages": 4,
         "preparation": 5,
         "runner": 5,
+        "finished": 6,
         "display": 6,
         "api": 6,
         "cli_options": 6,
@@ -111,12 +116,22 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it():
     assert result.stdout.strip() == "[]"
 
 
-def test_public_names_are_the_verbs_of_the_command_line():
+def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
     import ltp_pipeline
+    from ltp_pipeline import config
 
-    assert ltp_pipeline.__all__ == ["gate", "import_model", "inspect", "run", "validate"]
-    assert all(callable(getattr(ltp_pipeline, name)) for name in ltp_pipeline.__all__)
+    sections = {type(field.default).__name__ for field in config.Settings.model_fields.values()}
+    returned = {"ImportedModel", "Inspection", "Measurement", "Outcome", "Verdict"}
+    verbs = {"gate", "import_model", "inspect", "run", "validate"}
+    assert set(ltp_pipeline.__all__) == {"Settings", *sections, *returned, *verbs}
+    assert all(getattr(ltp_pipeline, name).__name__ == name for name in ltp_pipeline.__all__)
     assert ltp_pipeline.__version__ == PROJECT["project"]["version"]
+
+
+def test_settings_are_had_without_waiting_for_torch():
+    code = "import sys; from ltp_pipeline import Settings; Settings(); print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
 
 
 def test_every_setting_is_documented():

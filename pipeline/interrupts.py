@@ -1,0 +1,105 @@
+"""Stopping when asked: by Ctrl-C, by a signal to end, by a closed terminal. Light, because it comes before all imports.
+
+The first signal raises KeyboardInterrupt, and what is under way cleans up after itself. Further ones leave that alone;
+where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged.
+"""
+
+import _thread
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+EXIT = 130
+PATIENCE = 10.0  # seconds that cleaning up may take, counted from a second signal
+SOON = 0.05  # seconds until a signal that came at a bad moment comes again
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+_ours: list[int] = []  # signals that come here
+_asked = _raised = _put_off = _hurried = False
+
+
+def install() -> None:
+    """Take over the signals of this process; one that it was started to ignore, as by nohup, stays ignored."""
+    for name in SIGNALS:
+        number = getattr(signal, name, None)  # not every system has all
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _handle)
+            _ours.append(number)
+    sys.unraisablehook = _not_raised
+
+
+def asked() -> bool:
+    """Whether this process was asked to stop."""
+    return _asked
+
+
+def over() -> None:
+    """The command has ended: a signal has nothing more to say."""
+    for number in _ours:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def leave(told: bool = True) -> NoReturn:
+    """End as one who was interrupted."""
+    over()
+    if _ours:
+        _thread.start_new_thread(_end_late, ())  # should a thread never end
+    if told:
+        print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
+    sys.exit(EXIT)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    global _asked, _raised, _put_off, _hurried
+    _asked = True
+    if _raised:
+        if not _hurried:
+            _hurried = True
+            _thread.start_new_thread(_end_late, ())
+    elif _put_off:
+        pass  # it comes again anyway
+    elif _importing(frame):  # native code may make another error of it, or none
+        _put_off = True
+        _thread.start_new_thread(_again, (number,))
+    else:
+        _raised = True
+        raise KeyboardInterrupt
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _again(number: int) -> None:
+    global _put_off
+    time.sleep(SOON)
+    _put_off = False
+    if os.name == "posix":
+        os.kill(os.getpid(), number)  # unlike raise_signal, it also ends a wait of the main thread
+    else:
+        signal.raise_signal(number)
+
+
+def _end_late() -> None:
+    time.sleep(PATIENCE)
+    os._exit(EXIT)
+
+
+def _not_raised(lost: "UnraisableHookArgs") -> None:
+    """An interrupt that came while an object was being removed is dropped by Python: let it come again."""
+    global _raised, _put_off
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    _raised, _put_off = False, True
+    _thread.start_new_thread(_again, (signal.SIGINT,))

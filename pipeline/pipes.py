@@ -1,0 +1,44 @@
+"""Output into a pipe whose reader has gone, as of `| head -1`: dropped, and the command ends with its own code."""
+
+import io
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+def install() -> None:
+    """Let standard output and standard error of this process forgive a reader that has gone."""
+    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+
+
+class _Pipe(io.FileIO):
+    def write(self, content: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            return memoryview(content).nbytes
+
+
+def _forgiving(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper) or not _is_pipe(stream):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        newline="\n" if os.name == "posix" else None,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except OSError:  # closed, or no file at all
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

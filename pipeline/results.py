@@ -1,0 +1,93 @@
+"""What `inspect` and `validate` return; `run` returns an `Outcome`, `gate` a list of `Verdict`."""
+
+from dataclasses import dataclass
+
+from ltp_pipeline.records import Accuracy, TensorInfo
+
+
+@dataclass(frozen=True)
+class InspectedKernel:
+    """A kernel of a model as it is in the file; `share` is of the weights in all kernels."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    elements: int
+    share: float
+    nonzeros: int
+    prunable: bool
+    reason: str | None  # why it would not be pruned
+
+
+@dataclass(frozen=True)
+class InspectedOperator:
+    """An operator that a model uses, and how often."""
+
+    name: str
+    domain: str
+    count: int
+    supported: bool
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a model is made of and, in the sentences of `plan`, what `run` would do with it."""
+
+    path: str
+    sha256: str
+    bytes: int
+    format: str | None  # of a file that this program wrote
+    opset: int
+    ir_version: int
+    producer: str | None
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: tuple[InspectedOperator, ...]
+    unsupported: tuple[str, ...]
+    batch_norms: int
+    folded_batch_norms: int
+    kernels: tuple[InspectedKernel, ...]
+    kernel_elements: int
+    float_elements: int  # of the whole model
+    prunable_elements: int
+    sparsity: float | None
+    unpruned: str | None  # float weights outside kernels
+    notes: tuple[str, ...]
+    plan: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Against:
+    """The other file of a measurement, and how the two differ on the same samples."""
+
+    path: str
+    accuracy: Accuracy
+    drop: float  # from the other file to the measured one
+    drop_interval: tuple[float, float]
+    agreement: float
+    latency_ms: float
+    latency_quartiles_ms: tuple[float, float]
+    latency_ratio: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A file, measured in onnxruntime on the test split; `metric` is what accuracy means."""
+
+    path: str
+    metric: str
+    accuracy: Accuracy
+    sparsity: float | None  # None: no kernels
+    compression: float | None  # of kernels
+    model_compression: float | None  # of all float weights
+    nonzeros: int | None
+    bytes: int
+    load_ms: float
+    batch: int  # samples by which latency was taken
+    threads: int
+    provider: str
+    notes: tuple[str, ...]
+    latency_ms: float
+    latency_quartiles_ms: tuple[float, float]
+    against: Against | None = None

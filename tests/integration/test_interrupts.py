@@ -1,0 +1,217 @@
+"""Three Ctrl-C in a second: exit 130, one line and no traceback, and the same command goes on to the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.demo import copy_to
+from tests.support.cli import start
+
+COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
+COMMAND += ("--export", "sparse", "--export", "dense", "--no-baseline")
+FILES = ("model.sparse.onnx", "model.dense.onnx", "trail/001.onnx", "trail/002.onnx")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    copy_to(folder)
+    process = start(*COMMAND, cwd=folder)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return files(folder / "run")
+
+
+def takes_signals(process: "subprocess.Popen[str]") -> bool:
+    """Whether the program has begun to run; Python itself does nothing about SIGTERM."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def press_three_times(process: "subprocess.Popen[str]", pause: float) -> None:
+    """Ctrl-C on a terminal goes to the process and its children."""
+    for _ in range(3):
+        try:
+            os.killpg(process.pid, signal.SIGINT)
+        except ProcessLookupError:
+            return  # it has ended already
+        time.sleep(pause)
+
+
+@pytest.mark.parametrize(
+    ("moment", "pause"),
+    [("the first import", 0.01), ("heavy imports", 0.1), ("trail/001.onnx", 0.3), ("model.sparse.onnx", 0.0)],
+)
+def test_three_interrupts_at_any_moment_end_with_130_and_damage_nothing(
+    example: Path, uninterrupted: dict[str, bytes], moment: str, pause: float
+):
+    process = start(*COMMAND, cwd=example, own_group=True)
+    while not takes_signals(process):
+        assert process.poll() is None, process.communicate()
+    if moment == "heavy imports":
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Reading ")
+        time.sleep(0.3)
+    elif moment in FILES:
+        while not (example / "run" / moment).exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+    press_three_times(process, pause)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "KeyboardInterrupt" not in err
+    assert err.endswith("interrupted; what is done is kept, the same command goes on\n")
+    if moment not in FILES:
+        assert not (example / "run").exists()
+        return
+    again = start(*COMMAND, cwd=example)
+    _, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert files(example / "run") == uninterrupted
+    assert not [path for path in (example / "run").rglob(".*") if path.name != ".lock"]
+
+
+def program(code: str, *arguments: object) -> "subprocess.Popen[str]":
+    """Python code that takes signals as the program does."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from ltp_pipeline import interrupts\ninterrupts.install()\n" + code,
+            *map(str, arguments),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def interrupted(process: "subprocess.Popen[str]", pause: float = 0.1) -> tuple[int, str, str]:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    press_three_times(process, pause)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err.replace(INTERRUPTED, "")
+
+
+INTERRUPTED = "\ninterrupted; what is done is kept, the same command goes on\n"
+LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.leave()\n"
+
+
+def test_processes_that_decode_end_with_it_and_say_nothing(photos: Path):
+    code = """
+import sys, pathlib
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import batches, images, open_data
+from ltp_pipeline.records import TensorInfo
+images.KEEP_BYTES = 0
+data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), TensorInfo("x", "FLOAT", ("N", 3, 8, 8)), 0)
+told = False
+try:
+    while True:
+        for _ in batches(data.train, 4):
+            told = told or not print("ready", flush=True)
+"""
+    process = program(code + LEAVES, photos)
+    assert interrupted(process) == (130, "", "")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_cleaning_up_is_not_broken_off_by_further_ones():
+    code = """
+import time
+try:
+    try:
+        print("ready", flush=True)
+        time.sleep(30)
+    finally:
+        time.sleep(0.5)
+        print("clean", flush=True)
+"""
+    assert interrupted(program(code + LEAVES)) == (130, "clean\n", "")
+
+
+def test_cleaning_up_that_never_ends_is_left_after_a_while():
+    code = """
+import threading, time
+interrupts.PATIENCE = 0.5
+try:
+    try:
+        print("ready", flush=True)
+        time.sleep(30)
+    finally:
+        time.sleep(30)
+"""
+    begun = time.monotonic()
+    assert interrupted(program(code + LEAVES)) == (130, "", "")
+    assert time.monotonic() - begun < 20
+
+
+def test_a_thread_that_never_ends_does_not_hold_the_process():
+    code = """
+import threading, time
+interrupts.PATIENCE = 0.5
+threading.Thread(target=time.sleep, args=(30,)).start()
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+"""
+    assert interrupted(program(code + LEAVES)) == (130, "", "")
+
+
+def test_an_import_is_not_broken_off(tmp_path: Path):
+    """Native code that is being imported may make any other error of an interrupt."""
+    (tmp_path / "slow.py").write_text(
+        "import time\nprint('ready', flush=True)\n"
+        "try:\n    time.sleep(1)\nexcept BaseException:\n    raise ImportError('half a module')\n"
+        "print('whole', flush=True)\n"
+    )
+    code = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+try:
+    import slow
+    time.sleep(30)
+"""
+    assert interrupted(program(code + LEAVES, tmp_path)) == (130, "whole\n", "")
+
+
+def test_an_interrupt_that_python_drops_comes_again():
+    code = """
+import time
+class Slow:
+    def __del__(self):
+        print("ready", flush=True)
+        time.sleep(1)
+try:
+    one = Slow()
+    del one
+    time.sleep(30)
+"""
+    assert interrupted(program(code + LEAVES)) == (130, "", "")
+
+
+def test_a_process_that_was_started_to_ignore_ctrl_c_does():
+    code = "import signal\nprint(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+    done = subprocess.run(
+        [sys.executable, "-c", "from ltp_pipeline import interrupts\ninterrupts.install()\n" + code],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert done.stdout == "True\n", done.stderr

@@ -1,0 +1,168 @@
+"""`pick`: another entry of the trail, with the run's own baseline where it fits and gates of its own; `trail` of it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ltp_pipeline
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.stages.phase import Phase
+from ltp_pipeline.stages.training import Training
+from tests.support.cli import Result, invoke
+
+TRAINING = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse"]}}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's folder after a short run whose last entry was chosen."""
+    folder = tmp_path_factory.mktemp("example")
+    copy_to(folder)
+    ltp_pipeline.run(folder / "model.onnx", out=folder / "run", gates={"max_drop": 0.9}, **TRAINING)
+    return folder
+
+
+@pytest.fixture
+def finished(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained / "run", tmp_path / "run"))
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phase of every step of training that is taken."""
+    taken: list[str] = []
+    step = Training._step
+
+    def noted(self: Training, network: object, phase: Phase, *rest: object) -> None:
+        taken.append(phase.key)
+        step(self, network, phase, *rest)
+
+    monkeypatch.setattr(Training, "_step", noted)
+    return taken
+
+
+def report_of(picked: Path) -> dict:
+    return json.loads((picked / "report.json").read_text())
+
+
+def pick(capsys, *arguments: object) -> Result:
+    return invoke(capsys, "pick", *arguments)
+
+
+def test_the_runs_own_baseline_is_taken_where_it_fits(finished: Path, capsys, steps: list[str]):
+    result = pick(capsys, finished, 2)
+    assert result.code == 0, result.err
+    assert "The baseline is the run's own" in result.err
+    assert set(steps) == {"finetune-002"}
+    theirs, ours = report_of(finished)["baseline"], report_of(finished / "pick-002")["baseline"]
+    assert ours["accuracy"] == theirs["accuracy"]
+    assert [f["sha256"] for f in ours["files"]] == [f["sha256"] for f in theirs["files"]]
+
+
+def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(finished: Path, capsys, steps: list[str]):
+    result = pick(capsys, finished, 1)
+    assert result.code == 0, result.err
+    assert "No baseline: the run has none of this size; --baseline trains one (2 epochs, a minute or so)" in result.err
+    assert set(steps) == {"finetune-001"}
+    report = report_of(finished / "pick-001")
+    assert (report["baseline"], report["difference"]) == (None, None)
+    assert "pick --baseline" in report["baseline_reason"]
+    steps.clear()
+    assert pick(capsys, finished, 1, "--baseline", "--quiet").code == 0
+    assert set(steps) == {"baseline"}
+    report = report_of(finished / "pick-001")
+    assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
+    assert sum(report["baseline"]["epochs"].values()) == sum(report["pruned"]["epochs"].values())
+    steps.clear()
+    assert pick(capsys, finished, 1, "--export", "dense", "--quiet").code == 0
+    assert report_of(finished / "pick-001")["baseline"] is not None  # once it is there, it stays
+    assert not steps
+
+
+def test_a_baseline_that_fits_can_be_left_out(finished: Path, capsys):
+    assert pick(capsys, finished, 2, "--no-baseline", "--quiet").code == 0
+    assert report_of(finished / "pick-002")["baseline"] is None
+
+
+def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
+    result = pick(capsys, finished, 1, "--min-compression", 1000)
+    assert result.code == 7
+    report = report_of(finished / "pick-001")
+    assert [(g["name"], g["passed"]) for g in report["gates"]] == [("min_compression", False)]
+    assert report_of(finished)["settings"]["gates"]["max_drop"] == 0.9
+    assert pick(capsys, finished, 1).code == 0  # by those of the run
+    assert [g["name"] for g in report_of(finished / "pick-001")["gates"]] == ["max_drop", "min_compression"]
+
+
+def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finished: Path, capsys, steps: list[str]):
+    manifest = finished / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["inputs"]["settings"]["gates"] = {"beat_baseline": True}
+    manifest.write_text(json.dumps(content))
+    result = pick(capsys, finished, 1)
+    assert result.code == 3
+    assert "--baseline trains one" in result.err
+    assert pick(capsys, finished, 1, "--no-baseline", "--beat-baseline").code == 3
+    assert not steps
+    assert not (finished / "pick-001").exists()
+
+
+def test_asking_to_beat_the_baseline_asks_for_it(finished: Path, capsys, steps: list[str]):
+    assert pick(capsys, finished, 1, "--beat-baseline", "--quiet").code in (0, 7)
+    assert set(steps) == {"finetune-001", "baseline"}
+
+
+def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, steps: list[str]):
+    pick(capsys, finished, 1)
+    steps.clear()
+    before = {path: path.stat().st_mtime_ns for path in (finished / "pick-001").glob("model.*")}
+    result = pick(capsys, finished, 1)
+    assert result.code == 0, result.err
+    assert f"{finished / 'pick-001'} is finished already" in result.err
+    assert "Going on" not in result.err
+    assert not steps
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(finished: Path, capsys, monkeypatch):
+    pick(capsys, finished, 1, "--quiet")
+    whole, picked = (invoke(capsys, "trail", folder) for folder in (finished, finished / "pick-001"))
+    assert picked.code == 0, picked.err
+    assert ">" not in whole.out
+    assert [line[0] for line in picked.out.splitlines()[1:]] == [">", " "]
+    monkeypatch.chdir(finished / "pick-001")
+    for line in invoke(capsys, "trail", ".").out.splitlines()[1:]:
+        assert Path(line.split()[-1]).is_file()
+    rows = json.loads(invoke(capsys, "trail", ".", "--json").out)
+    assert [(r["entry"], r["picked"]) for r in rows] == [(1, True), (2, False)]
+    assert all(Path(r["file"]).is_file() for r in rows)
+
+
+def test_a_picked_folder_that_was_taken_out_of_its_run_says_so(finished: Path, tmp_path: Path, capsys):
+    pick(capsys, finished, 1, "--quiet")
+    shutil.move(finished / "pick-001", tmp_path / "alone")
+    result = invoke(capsys, "trail", tmp_path / "alone")
+    assert (result.code, "not around it" in result.err) == (3, True)
+
+
+def test_picking_from_a_picked_folder_picks_from_its_run(finished: Path, capsys):
+    pick(capsys, finished, 1, "--quiet")
+    assert pick(capsys, finished / "pick-001", 2, "--quiet").code == 0
+    assert (finished / "pick-002" / "report.json").is_file()
+
+
+def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
+    data = dict(np.load(example / "digits.npz"))
+    np.savez(example / "digits.npz", **{name: a for name, a in data.items() if name.startswith("x_")})
+    options = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--export", "sparse", "--max-drop", 0.9)
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options)
+    name = json.loads((example / "run" / "report.json").read_text())["metric"]
+    assert name != "top-1"
+    progress = next(line for line in result.err.splitlines() if line.startswith("Learn thresholds"))
+    assert f"{name} (val) " in progress
+    assert "accuracy" not in progress
+    heading = invoke(capsys, "trail", example / "run").out.splitlines()[0]
+    assert heading.split("  ")[-2].strip() == f"{name} (val)"
