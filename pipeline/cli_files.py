@@ -71,6 +71,7 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
     """List the networks a run met on its way; * marks those that no other beats in both respects."""
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
+    from ltp_pipeline.progress import on_validation
     from ltp_pipeline.workspace import Workspace
 
     workspace = Workspace(folder)
@@ -81,7 +82,8 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
         print_json([{**asdict(e), "pareto": e.entry in best} for e in entries])
     if as_json or quiet:
         return
-    typer.echo("entry  compression  accuracy (val)  file")
+    title = on_validation(workspace.metric)
+    typer.echo(f"entry  compression  {title:>14}  file")
     for e in entries:
         mark = "*" if e.entry in best else " "
         typer.echo(f"{e.entry:>4} {mark} {e.compression:>10.2f}×  {e.accuracy:>14.2%}  {folder / e.file}")

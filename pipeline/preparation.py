@@ -106,11 +106,29 @@ def doubts(training: Training, accuracy: float) -> list[str]:
 
 
 def about_metric(training: Training) -> list[str]:
-    """What accuracy means where it is not the share of right answers."""
-    if training.metric.name == "top-1":
+    """What is judged, and in which unit a budget is, where it is not the share of right answers."""
+    metric = training.metric
+    if metric.name == "top-1":
         return []
-    read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
-    return [f"without labels, the original is learned from and accuracy means agreement with it: {read}"]
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in metric.outputs)
+    learned = f"without labels the original is learned from, {read}"
+    if metric.name == "agreement":
+        return [
+            f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
+            "1 % of the samples, not a point of accuracy"
+        ]
+    notes = [
+        f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
+        "budget of 0.01 is 1 % of that variance, not a point of accuracy"
+    ]
+    maybe = [output.name for output in metric.outputs if output.maybe_scores and output.kind == "values"]
+    if maybe and training.settings.imitate == "auto":
+        names = ", ".join(map(repr, maybe))
+        notes.append(
+            f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
+            'train.imitate = "scores" (--set train.imitate=scores): then the largest score is what counts'
+        )
+    return notes
 
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:

@@ -117,13 +117,22 @@ class _LiveBar:
         self.live.update(self.task, advance=1, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
 
 
-_FORMATS = {"compression": "{:.1f}×", "val_accuracy": "{:.2%}", "loss": "{:.3f}", "kept": "{:.1%}"}
-_WORDS = {"val_accuracy": "accuracy (val)"}
+_FORMATS = {"compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
+_METRICS = {"top-1": "accuracy"}  # only right answers are called so
 
 
 def describe(shown: dict[str, float]) -> str:
     """Render `loss 0.123  compression 4.2×`."""
-    return "  ".join(f"{_WORDS.get(k, k)} {_FORMATS.get(k, '{:.4g}').format(v)}" for k, v in shown.items())
+    return "  ".join(f"{k} {_format(k).format(v)}" for k, v in shown.items())
+
+
+def on_validation(metric: str) -> str:
+    """What the metric of the validation split is called beside others."""
+    return f"{_METRICS.get(metric, metric)} (val)"
+
+
+def _format(name: str) -> str:
+    return "{:.2%}" if name.endswith("(val)") else _FORMATS.get(name, "{:.4g}")
 
 
 def _duration(seconds: float) -> str:

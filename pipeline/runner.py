@@ -76,7 +76,7 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
     finished = enough and _is_whole(workspace)
     had = ExportSettings.model_validate(done["export"]) if done and finished else settings.export  # `export` may add
-    workspace.remember_inputs(model, settings.model_copy(update={"export": had}))
+    workspace.remember_inputs(model, settings.model_copy(update={"export": had}), training.metric.name)
     ranks.from_leader(float(finished), training.device)
     if finished:
         progress.say(f"{workspace.root} is finished already; the gates are judged again")
@@ -197,7 +197,7 @@ def pick(
     with workspace.held():
         if workspace.open({**identity, "entry": number}):
             progress.say(f"Going on in {workspace.root}")
-        workspace.remember_inputs(model, settings)
+        workspace.remember_inputs(model, settings, training.metric.name)
         return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 

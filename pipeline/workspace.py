@@ -98,8 +98,9 @@ class Workspace:
         self._write_manifest()
         return False
 
-    def remember_inputs(self, model: Path, settings: Settings) -> None:
-        """Keep where the inputs lie, for commands that come later and are given only the run."""
+    def remember_inputs(self, model: Path, settings: Settings, metric: str | None = None) -> None:
+        """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
+        self._manifest["metric"] = metric or self.metric
         if settings.data.path is not None:
             data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
             settings = settings.model_copy(update={"data": data})
@@ -127,6 +128,11 @@ class Workspace:
             raise InputError(
                 f"{self.root} holds another run: {'; '.join(changed)}", "use --fresh to start over, or another --out"
             )
+
+    @property
+    def metric(self) -> str:
+        """What the accuracies of the run mean."""
+        return str(self._manifest.get("metric", "top-1"))
 
     @property
     def entry(self) -> int | None:

@@ -10,6 +10,7 @@ from ltp_pipeline.stages.report import plots, text
 from ltp_pipeline.stages.report.text import get
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
+DROPS = {"top-1": "Accuracy drop", "agreement": "Drop in agreement", "explained": "Drop in variance explained"}
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -67,6 +68,7 @@ def render(report: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> str:
         "script": SORT,
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.get("schema"),
+        "metric": text.metric_words(report),
     }
     return environment.from_string(source).render(view)
 
@@ -83,16 +85,16 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "baseline": text.times(get(baseline, "compression")),
         },
         {
-            "label": "Drop in agreement" if text.metric(report) == "agreement" else "Accuracy drop",
+            "label": DROPS[text.metric(report)],
             "value": text.points(get(pruned, "drop")),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
             "baseline": text.points(get(baseline, "drop")),
             "spread": text.interval(get(baseline, "drop_interval")),
         },
         {
-            "label": "Agreement with the original" if text.metric(report) == "agreement" else "Top-1 accuracy",
+            "label": text.capital(text.metric_words(report)),
             "value": text.percent(get(pruned, "accuracy", "top1")),
-            "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}",
+            "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}{_equal_argmax(pruned)}",
             "baseline": text.percent(get(baseline, "accuracy", "top1")),
         },
         {
@@ -102,6 +104,11 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "baseline": text.size(_smallest(baseline)),
         },
     ]
+
+
+def _equal_argmax(part: Any) -> str:
+    share = text.number(get(part, "accuracy", "equal_argmax"))
+    return "" if share is None else f"; equal arg-max {text.percent(share)}"
 
 
 def _smallest(part: Any) -> float | None:
@@ -145,7 +152,7 @@ def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]
     layer = get(report, "scatter", "name")
     dots = f"w² before and after: {layer}" if layer else "w² before and after"
     found = [
-        ("trail", "Accuracy against compression", plots.trail(report), "the run kept no trail",
+        ("trail", f"{text.capital(text.metric_words(report))} against compression", plots.trail(report), "the run kept no trail",
          "The trail is measured on the validation split before fine-tuning; marked results are of the test split."),
         ("sizes", "File size per format", plots.sizes(report), "no file sizes are known",
          "The bound is what the nonzeros and their positions need at least."),
