@@ -53,6 +53,9 @@ def run(
     distill: Annotated[
         float | None, typer.Option(help="Share of the loss learned from the original's outputs.")
     ] = None,
+    trust_labels: Annotated[
+        bool | None, typer.Option("--trust-labels", help="Go on where the original is no better than guessing.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")] = None,
@@ -89,7 +92,17 @@ def run(
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision")
+    trained = (
+        "epochs",
+        "finetune_epochs",
+        "batch_size",
+        "lr",
+        "distill",
+        "trust_labels",
+        "seed",
+        "device",
+        "precision",
+    )
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,

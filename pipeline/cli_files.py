@@ -69,9 +69,9 @@ def validate(
 
 def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """List the networks a run met on its way; * marks those that no other beats in both respects."""
+    from ltp_pipeline.progress import on_validation
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
-    from ltp_pipeline.progress import on_validation
     from ltp_pipeline.workspace import Workspace
 
     workspace = Workspace(folder)
@@ -243,8 +243,9 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
         from ltp_pipeline.display import show_outcome
 
         show_outcome(outcome, shown_in)
-    if outcome.report.get("budget_missed"):
-        typer.echo(f"warning: {outcome.report['budget_missed']}", err=True)
+    for key in ("budget_missed", "unlikely_gain"):
+        if outcome.report.get(key):
+            typer.echo(f"warning: {outcome.report[key]}", err=True)
     _tell_github(outcome.report, outcome.verdicts)
     _stop_if_failed(outcome.verdicts)
 

@@ -14,7 +14,7 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile
-from ltp_pipeline.stages import import_model, learn_thresholds
+from ltp_pipeline.stages import fit, import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
@@ -84,17 +84,29 @@ def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
     return imported
 
 
-def warn(training: Training, accuracy: float) -> None:
+def warn(training: Training, accuracy: float, settings: Settings) -> None:
     """Say what a user should know before hours of training."""
-    for note in (*training.imported.notes, *training.data.notes, *about_metric(training), *doubts(training, accuracy)):
+    known = (*training.imported.notes, *training.data.notes, *about_metric(training))
+    for note in (*known, *doubts(training, accuracy), *fit.hints(training, accuracy, settings.data)):
         training.workspace.progress.say(f"Note: {note}")
+
+
+def original_accuracy(training: Training, settings: Settings) -> float:
+    """Measure the original before training, the same on every rank; an error where labels do not fit it."""
+    accuracy = training.accuracy(training.data.val)
+    labels = training.data.val.labels
+    if labels is not None:
+        said = f"The original is right on {accuracy:.2%} of the {len(labels)} validation samples"
+        training.workspace.progress.say(f"{said}; naming the most frequent class, on {fit.guessing(labels):.2%}")
+        fit.require(training, accuracy, settings.data)
+    return accuracy
 
 
 def doubts(training: Training, accuracy: float) -> list[str]:
     """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
     notes = []
     labels = training.data.val.labels
-    chance = 1.0 if labels is None else np.bincount(labels).max() / len(labels)
+    chance = 1.0 if labels is None else fit.guessing(labels)
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         said = f"the original is right on only {accuracy:.1%} of the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
@@ -147,4 +159,5 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
         plain["data"].pop(free)
+    plain["train"].pop("trust_labels")
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}

@@ -81,11 +81,16 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     if finished:
         progress.say(f"{workspace.root} is finished already; the gates are judged again")
         return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
-    accuracy = training.accuracy(training.data.val)
+    try:
+        accuracy = preparation.original_accuracy(training, settings)
+    except InputError:
+        if not going_on:
+            workspace.abandon()
+        raise
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
-        preparation.warn(training, accuracy)
+        preparation.warn(training, accuracy, settings)
     return _concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
 
 
@@ -93,7 +98,7 @@ def _help(training: Training, settings: Settings) -> None:
     """Take part in all training of a run that another rank leads."""
     if ranks.from_leader(0.0, training.device):
         return
-    accuracy = training.accuracy(training.data.val)
+    accuracy = preparation.original_accuracy(training, settings)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)
     tuned = choose.run(learned, training, settings.train.finetune_epochs, least).tuned

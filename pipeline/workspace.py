@@ -98,6 +98,10 @@ class Workspace:
         self._write_manifest()
         return False
 
+    def abandon(self) -> None:
+        """Take back what was written of a run that could not begin: with other settings it may."""
+        self._clear()
+
     def remember_inputs(self, model: Path, settings: Settings, metric: str | None = None) -> None:
         """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
         self._manifest["metric"] = metric or self.metric

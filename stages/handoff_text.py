@@ -1,5 +1,6 @@
 """HANDOFF.md and the ltp.toml beside it: what the people who deploy the model need to know, from the report alone."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,9 @@ def settings_toml(report: Mapping[str, Any]) -> str:
         if data.get(key) not in (None, []):
             value = data[key]
             lines.append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
+    if data.get("classes"):
+        table = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {n}" for name, n in data["classes"].items())
+        lines.append(f"classes = {{ {table} }}")
     train = get(report, "settings", "train") or {}
     lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
     if train.get("imitate"):

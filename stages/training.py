@@ -95,7 +95,7 @@ class Training:
     @cached_property
     def judge(self) -> Judge:
         """Judges the live module, beside the original where there are no labels."""
-        return Judge(self.metric, lambda x: self._outputs(x, self.teacher))
+        return Judge(self.metric, lambda x: self.outputs(x, self.teacher))
 
     @cached_property
     def _kept_zeros(self) -> list[tuple[Tensor, Tensor]]:
@@ -249,11 +249,12 @@ class Training:
         rows = np.arange(ranks.rank(), len(split), ranks.world())
         total = 0.0
         if len(rows):
-            _, each = self.judge(lambda x: self._outputs(x, weights), split, rows)
+            _, each = self.judge(lambda x: self.outputs(x, weights), split, rows)
             total = float(each.sum())
         return max(ranks.total(total, self.device) / len(split), 0.0)
 
-    def _outputs(self, x: Array, weights: Mapping[str, Tensor] | None) -> list[Array]:
+    def outputs(self, x: Array, weights: Mapping[str, Tensor] | None = None) -> list[Array]:
+        """The judged outputs of the module, or of other weights in its place."""
         module = self.imported.module.eval()
         with torch.inference_mode():
             return [y.float().cpu().numpy() for y in self._judged(module(self.tensor(x), weights=weights))]

@@ -91,7 +91,7 @@ class Split:
         self.labels = None if labels is None else labels[rows]
         self.rows = rows
         self.samples = samples
-        self._prepare = prepare
+        self.prepare = prepare
         self._augmented = augmented
 
     def __len__(self) -> int:
@@ -100,8 +100,8 @@ class Split:
     def read(self, indices: Array, augment_seed: int | None = None) -> Array:
         """Return these samples as the model wants them; a seed augments them where the split is for training so."""
         if augment_seed is None or self._augmented is None:
-            return self._prepare(self.samples.take(self.rows[indices]))
-        return self._prepare(self._augmented(self.rows[indices], augment_seed))
+            return self.prepare(self.samples.take(self.rows[indices]))
+        return self.prepare(self._augmented(self.rows[indices], augment_seed))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ def trained_mlp(x: Array, y: Array, hidden: int = 64, steps: int = 400, seed: in
     torch.manual_seed(seed)
     classes = y.dtype.kind != "f"
     width = int(y.max()) + 1 if classes else y.shape[1]
-    network = torch.nn.Sequential(
-        torch.nn.Linear(x.shape[1], hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, width)
-    )
+    network = torch.nn.Sequential(torch.nn.Linear(x.shape[1], hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, width))
     loss = torch.nn.CrossEntropyLoss() if classes else torch.nn.MSELoss()
     optimizer = torch.optim.Adam(network.parameters(), 0.02)
     inputs, wanted = torch.from_numpy(x), torch.from_numpy(y)
@@ -52,6 +50,27 @@ def regression(samples: int = 1500, seed: int = 0) -> tuple[Array, Array]:
     first = 12 + 4 * x[:, 0] * x[:, 1] + 3 * np.sin(2 * x[:, 2])
     second = -6 + 5 * x[:, 3] ** 2 + 3 * x[:, 4]
     return x, np.stack([first, second], 1).astype(np.float32)
+
+
+LIGHT = ("dark", "dim", "light", "bright")  # in the order of the classes that `pictures` has
+
+
+def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple[Array, Array]:
+    """Colour pictures in bytes, channels first; the class is how bright their red is, green and blue say nothing.
+
+    With `opposite`, green is as bright as red is not, so that all channels together say nothing either.
+    """
+    rng = np.random.default_rng(seed)
+    red, green, blue = rng.integers(8, 248, (3, samples))
+    levels = np.stack([red, 255 - red if opposite else green, blue], 1)[:, :, None, None]
+    x = np.clip(levels + rng.normal(0, 4, (samples, 3, 6, 6)), 0, 255).astype(np.uint8)
+    return x, x[:, 0].mean((1, 2)).astype(np.int64) // 64
+
+
+def brightness_model() -> ModelProto:
+    """A classifier of `pictures` that takes bytes divided by 255, flattened channel by channel."""
+    x, y = pictures()
+    return trained_mlp(x.reshape(len(x), -1).astype(np.float32) / 255, y, hidden=32, steps=300)
 
 
 def save_unlabelled(folder: Path, model: ModelProto, x: Array) -> Path:

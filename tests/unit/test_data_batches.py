@@ -49,7 +49,7 @@ def test_the_next_batches_are_read_while_one_is_used() -> None:
             return super().read(indices, augment_seed)
 
     source = split(4)
-    stream = batches(Watched("train", source.samples, source.labels, source.rows, source._prepare), 1)
+    stream = batches(Watched("train", source.samples, source.labels, source.rows, source.prepare), 1)
     next(stream)
     deadline = time.monotonic() + 5
     while len(read) < 3 and time.monotonic() < deadline:
