@@ -92,21 +92,11 @@ def run(
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = (
-        "epochs",
-        "finetune_epochs",
-        "batch_size",
-        "lr",
-        "distill",
-        "trust_labels",
-        "seed",
-        "device",
-        "precision",
-    )
+    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision")
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,
-        "train": {name: given[name] for name in trained},
+        "train": {name: given[name] for name in trained} | {"trust_labels": trust_labels},
         "kernels": {"include": include or None, "exclude": exclude or None},
         "export": {"formats": export or None, "deploy": deploy, "values": values},
         "baseline": {"enabled": baseline},

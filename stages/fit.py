@@ -23,6 +23,7 @@ from ltp_pipeline.stages.metric import BATCH
 if TYPE_CHECKING:
     from ltp_pipeline.config import DataSettings
     from ltp_pipeline.data import Split
+    from ltp_pipeline.data.samples import Layout
     from ltp_pipeline.records import Array, TensorInfo
     from ltp_pipeline.stages.training import Training
 
@@ -121,9 +122,9 @@ def assign(labels: Array, answers: Array, classes: int) -> Array:
         label, answer = divmod(int(pair), classes)
         if given[label] < 0 and not taken[answer]:
             given[label], taken[answer] = answer, True
-    for label in np.flatnonzero(given < 0):
-        given[label] = label if not taken[label] else np.flatnonzero(~taken)[0]
-        taken[given[label]] = True
+    for unseen in np.flatnonzero(given < 0):
+        given[unseen] = np.flatnonzero(~taken)[0] if taken[unseen] else unseen
+        taken[given[unseen]] = True
     return given
 
 
@@ -141,7 +142,7 @@ def _variants(split: Split, settings: DataSettings, model_input: TensorInfo) -> 
             yield Variant(f"with scale = {_ratio(scale)}", remedy, replace(prepare, scale=scale))
     if len(stored) != 3:
         return
-    layout = "NCHW" if prepare.channels_to_front else "NHWC"
+    layout: Layout = "NCHW" if prepare.channels_to_front else "NHWC"
     if not isinstance(split.samples, StandIns):  # images have the layout that decoding gives them
         try:
             turned = plan("samples", stored, layout, settings, model_input)
@@ -191,7 +192,8 @@ def _scores(training: Training, split: Split, rows: Array, prepare: Callable[[Ar
     for start in range(0, len(rows), BATCH):
         x = prepare(split.samples.take(split.rows[rows[start : start + BATCH]]))
         parts.append(training.outputs(x)[0].reshape(len(x), -1))
-    return np.nan_to_num(np.concatenate(parts), nan=-np.inf)
+    scores = np.concatenate(parts)
+    return np.where(np.isnan(scores), -np.inf, scores)
 
 
 def _ratio(scale: float) -> str:

@@ -188,8 +188,7 @@ def _same_class(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequen
             parts.append((flat.argmax(1) == goal.argmax(1)) & ~np.isnan(flat).any(1))
     if len(parts) == 1:
         return parts[0]
-    mean: Array = np.mean(parts, axis=0, dtype=np.float64) if parts else np.empty(0)
-    return mean
+    return np.stack(parts).mean(0, dtype=np.float64) if parts else np.empty(0)
 
 
 def _explained(found: Sequence[Array], wanted: Sequence[Array], spreads: Sequence[float]) -> Array:
@@ -202,7 +201,7 @@ def _explained(found: Sequence[Array], wanted: Sequence[Array], spreads: Sequenc
         flat, goal = (a.reshape(len(a), -1).astype(np.float64) for a in (y, original))
         missed = np.square(flat - goal).sum(1) / max(spread, 1e-30)
         parts.append(1 - np.where(np.isfinite(missed), np.minimum(missed, FARTHEST), FARTHEST))
-    mean: Array = np.mean(parts, axis=0)
+    mean: Array = np.stack(parts).mean(0)
     return mean
 
 

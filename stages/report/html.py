@@ -150,9 +150,10 @@ def _reasons(report: Mapping[str, Any]) -> list[str]:
 def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
     layer = get(report, "scatter", "name")
+    judged = text.capital(text.metric_words(report))
     dots = f"w² before and after: {layer}" if layer else "w² before and after"
     found = [
-        ("trail", f"{text.capital(text.metric_words(report))} against compression", plots.trail(report), "the run kept no trail",
+        ("trail", f"{judged} against compression", plots.trail(report), "the run kept no trail",
          "The trail is measured on the validation split before fine-tuning; marked results are of the test split."),
         ("sizes", "File size per format", plots.sizes(report), "no file sizes are known",
          "The bound is what the nonzeros and their positions need at least."),
