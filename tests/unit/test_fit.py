@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ltp_pipeline.stages.fit import assign, beats, guessing
+from ltp_pipeline.stages.fit import SURE, Variant, _readings, assign, beats, guessing
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,14 @@ def test_no_answer_is_given_twice_and_what_was_not_seen_keeps_its_number_where_i
     assert sorted(assign(labels, answers, 4)) == [0, 1, 2, 3]
     assert assign(labels, answers, 4)[1] == 2
     assert assign(labels, answers, 4)[3] == 3
+
+
+def test_other_numbers_for_classes_are_judged_by_samples_that_did_not_choose_them():
+    """With many classes, chance alone gives a matching that fits the samples it was made from."""
+    rng = np.random.default_rng(0)
+    labels, scores = rng.integers(0, 50, 512), rng.random((512, 50))
+    fitted = assign(labels, scores.argmax(1), 50)[labels]
+    assert (fitted == scores.argmax(1)).mean() > 0.1
+    (found,) = _readings(Variant("", "", lambda x: x), scores, labels, {})
+    assert found.samples == 256
+    assert not beats(found.accuracy, found.samples, guessing(labels), SURE)
