@@ -50,6 +50,9 @@ def run(
     distill: Annotated[
         float | None, typer.Option(help="Share of the loss learned from the original's outputs.")
     ] = None,
+    trust_labels: Annotated[
+        bool | None, typer.Option("--trust-labels", help="Go on where the original is no better than guessing.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")] = None,
@@ -91,7 +94,7 @@ def run(
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,
-        "train": {name: given[name] for name in trained},
+        "train": {name: given[name] for name in trained} | {"trust_labels": trust_labels},
         "kernels": {"include": include or None, "exclude": exclude or None},
         "export": {"formats": export or None, "deploy": deploy, "values": values or None},
         "baseline": {"enabled": baseline},

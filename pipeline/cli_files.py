@@ -64,6 +64,7 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
 
     For a picked entry it is the trail of its run, with > before that entry.
     """
+    from ltp_pipeline.progress import on_validation
     from ltp_pipeline.stages.choose import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
     from ltp_pipeline.workspace import Workspace
@@ -73,14 +74,13 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
     run = workspace.run_of()
     entries = recall(run).trail
     best = pareto(entries)
-    metric = (run.done("learn") or {}).get("metric", "accuracy")
     if as_json:
-        rows = [{**asdict(e), "file": workspace.relative(run.path(e.file)), "metric": metric} for e in entries]
+        rows = [{**asdict(e), "file": workspace.relative(run.path(e.file)), "metric": run.metric} for e in entries]
         print_json([{**r, "pareto": r["entry"] in best, "picked": r["entry"] == workspace.entry} for r in rows])
     if as_json or quiet:
         return
-    shown = folder if run is workspace else Path(os.path.relpath(run.root))
-    typer.echo(f"entry  compression  whole model  {f'{metric} (val)':>14}  file")
+    shown, title = folder if run is workspace else Path(os.path.relpath(run.root)), on_validation(run.metric)
+    typer.echo(f"entry  compression  whole model  {title:>14}  file")
     for e in entries:
         picked, mark = ">" if e.entry == workspace.entry else " ", "*" if e.entry in best else " "
         number, value = f"{picked}{e.entry:>3}", f"{e.accuracy:.2%}"
@@ -293,8 +293,9 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
     if not ranks.leads():
         return
     show(outcome, shown_in, as_json, judged=True)
-    if outcome.report.get("budget_missed"):
-        typer.echo(f"warning: {outcome.report['budget_missed']}", err=True)
+    for key in ("budget_missed", "unlikely_gain"):
+        if outcome.report.get(key):
+            typer.echo(f"warning: {outcome.report[key]}", err=True)
     _tell_github(outcome.report, outcome.verdicts)
     _stop_if_failed(outcome.verdicts)
 

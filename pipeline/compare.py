@@ -1,7 +1,7 @@
 """The same model at two times: what got better, what got worse, and whether that is too much."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ltp_pipeline.errors import InputError
@@ -24,7 +24,7 @@ class Change:
         word = {True: "better", False: "worse", None: "same"}[self.better]
         if self.old is None or self.new is None:
             word = "not measured in both"
-        show = _show_share if self.name in SHARES else _show  # six digits: one of 50,000 samples makes 0.002 %
+        show = _show if self.name in NO_SHARES else _show_share  # six digits: one of 50,000 samples makes 0.002 %
         return f"{self.name}: {show(self.old)} → {show(self.new)}, {word}"
 
 
@@ -55,14 +55,16 @@ def compare(
     for name, limit in limits.items():
         if limit is not None and not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
             raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
+    metric = str(new.get("metric", "top-1"))
+    comparable = old.get("metric", "top-1") == metric
     changes = {name: _change(name, _measure(old, name), _measure(new, name)) for name in MORE_IS_BETTER}
     losses = {
         "max_drop": _loss(changes["top-1"]),
         "max_compression_loss": _loss(changes["compression"], relative=True),
         "max_growth": _growth(changes["smallest file, bytes"]),
     }
-    if old.get("metric", "top-1") != new.get("metric", "top-1"):
-        losses["max_drop"] = None  # right answers and agreement with an original are not comparable
+    if not comparable:
+        losses["max_drop"] = None  # right answers and nearness to an original are not comparable
     verdicts = []
     for name, limit in limits.items():
         if limit is not None:
@@ -70,12 +72,14 @@ def compare(
             passed = loss is not None and loss <= limit + ROUNDING
             told = ("", "") if passed else ("" if loss is not None else NOT_BOTH, _advice(old, new, loss))
             verdicts.append(Verdict(name, limit, loss, passed, *told))
-    return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
+    found = [c for c in changes.values() if comparable or not c.name.endswith(("top-1", "drop"))]
+    shown = [replace(c, name=c.name.replace("top-1", metric)) for c in found]
+    return Comparison(tuple(shown), tuple(verdicts), tuple(_notes(old, new)))
 
 
 MOST_TOLD = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
-SHARES = ("original top-1", "top-1", "drop", "sparsity", "baseline top-1")
+NO_SHARES = ("compression", "smallest file, bytes", "fastest file, ms")
 MORE_IS_BETTER = {
     "original top-1": True,
     "top-1": True,

@@ -45,6 +45,7 @@ Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+ClassNumber = Annotated[int, Field(ge=0, lt=10**6)]
 
 
 class Section(BaseModel):
@@ -61,6 +62,7 @@ class DataSettings(Section):
     mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
+    classes: dict[str, ClassNumber] | None = None
     resize: tuple[Count, Count] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
@@ -100,6 +102,7 @@ class TrainSettings(Section):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     distill: Fraction = 0.0
     imitate: Imitate = "auto"
+    trust_labels: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"

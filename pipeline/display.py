@@ -30,6 +30,8 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
         table.add_column(title, justify="left" if not title else "right")
     pruned, baseline = report["pruned"], report["baseline"]
     table.add_row(report.get("metric", "top-1"), *(_percent(x) for x in (report["original"], pruned, baseline)))
+    if pruned["accuracy"].get("equal_argmax") is not None:
+        table.add_row("equal arg-max", *(_percent(x, "equal_argmax") for x in (report["original"], pruned, baseline)))
     table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
     for name, key in COMPRESSIONS.items():
         table.add_row(name, "1×", *(_times(x.get(key)) if x else "" for x in (pruned, baseline)))
@@ -60,8 +62,8 @@ def _times(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.2f}×"
 
 
-def _percent(part: Mapping[str, Any] | None) -> str:
-    return f"{part['accuracy']['top1']:.2%}" if part else ""
+def _percent(part: Mapping[str, Any] | None, key: str = "top1") -> str:
+    return f"{part['accuracy'][key]:.2%}" if part else ""
 
 
 def show_model(found: Inspection) -> None:
@@ -123,10 +125,11 @@ def show_validation(found: Measurement) -> None:
     other = found.against
     if other:
         low, high = other.drop_interval
+        agreed = "equal arg-max" if metric == "explained" else "agreement"
         lines += [
             f"against      {other.path}: {metric} {other.accuracy.top1:.2%}, {other.bytes:,} bytes",
             f"drop         {100 * other.drop:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
-            f"agreement    {other.agreement:.2%}",
+            *([] if other.agreement is None else [f"{agreed:<12} {other.agreement:.2%}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",
         ]
     for line in [*lines, *found.notes]:

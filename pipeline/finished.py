@@ -133,7 +133,7 @@ def _finish(
 
     with workspace.held():
         going_on = workspace.open({**identity, "entry": number})
-        done = finished_already(model, settings, workspace, exactly)
+        done = finished_already(model, settings, training.metric.name, workspace, exactly)
         if done is not None:
             return done
         if going_on:

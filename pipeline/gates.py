@@ -113,6 +113,9 @@ def read_report(path: Path) -> dict[str, Any]:
 def _min_accuracy(report: Mapping[str, Any], gates: GateSettings) -> Verdict:
     value, samples = (number(report, "pruned", "accuracy", key) for key in ("top1", "samples"))
     interval = wilson(value, samples, gates.confidence or REPORT_CONFIDENCE) if value is not None and samples else None
+    if report.get("metric") == "explained":  # no share of samples; of the original it is 1, so the drop tells
+        stated = _interval(get(report, "pruned", "drop_interval"), gates.confidence)
+        interval = None if stated is None else (1 - stated[1], 1 - stated[0])
     why = _reason(report, "accuracy")
     return _judge("min_accuracy", gates.min_accuracy, value, interval=interval, confidence=gates.confidence, why=why)
 

@@ -15,7 +15,7 @@ from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile, TensorInfo
-from ltp_pipeline.stages import import_model, learn_thresholds
+from ltp_pipeline.stages import fit, import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
@@ -88,19 +88,30 @@ def _judged_only(imported: ImportedModel, metric: Metric) -> ImportedModel:
     return imported
 
 
-def warn(training: Training, accuracy: float) -> None:
+def warn(training: Training, accuracy: float, settings: Settings) -> None:
     """Say what a user should know before hours of training."""
     about = (*about_metric(training), *about_epochs(training), *doubts(training, accuracy))
-    told = (*training.imported.notes, *training.data.notes, *about)
-    for note in told:
+    hints = fit.hints(training, accuracy, settings.data)
+    for note in (*training.imported.notes, *training.data.notes, *about, *hints):
         training.workspace.progress.say(f"Note: {note}")
+
+
+def original_accuracy(training: Training, settings: Settings) -> float:
+    """Measure the original before training, the same on every rank; an error where labels do not fit it."""
+    accuracy = training.accuracy(training.data.val)
+    labels = training.data.val.labels
+    if labels is not None:
+        said = f"The original is right on {accuracy:.2%} of the {len(labels)} validation samples"
+        training.workspace.progress.say(f"{said}; naming the most frequent class, on {fit.guessing(labels):.2%}")
+        fit.require(training, accuracy, settings.data)
+    return accuracy
 
 
 def doubts(training: Training, accuracy: float) -> list[str]:
     """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
     notes = []
     labels = training.data.val.labels
-    chance = 1.0 if labels is None else np.bincount(labels).max() / len(labels)
+    chance = 1.0 if labels is None else fit.guessing(labels)
     if labels is not None and accuracy < chance + 0.1 * (1 - chance):
         said = f"the original is right on only {accuracy:.1%} of the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
@@ -124,11 +135,29 @@ def about_epochs(training: Training) -> list[str]:
 
 
 def about_metric(training: Training) -> list[str]:
-    """What accuracy means where it is not the share of right answers."""
-    if training.metric.name == "top-1":
+    """What is judged, and in which unit a budget is, where it is not the share of right answers."""
+    metric = training.metric
+    if metric.name == "top-1":
         return []
-    read = ", ".join(f"{output.name!r} as {output.kind}" for output in training.metric.outputs)
-    return [f"without labels, the original is learned from and accuracy means agreement with it: {read}"]
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in metric.outputs)
+    learned = f"without labels the original is learned from, {read}"
+    if metric.name == "agreement":
+        return [
+            f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
+            "1 % of the samples, not a point of accuracy"
+        ]
+    notes = [
+        f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
+        "budget of 0.01 is 1 % of that variance, not a point of accuracy"
+    ]
+    maybe = [output.name for output in metric.outputs if output.maybe_scores and output.kind == "values"]
+    if maybe and training.settings.imitate == "auto":
+        names = ", ".join(map(repr, maybe))
+        notes.append(
+            f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
+            'train.imitate = "scores" (--set train.imitate=scores): then the largest score is what counts'
+        )
+    return notes
 
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
@@ -166,4 +195,5 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
         plain["data"].pop(free)
+    plain["train"].pop("trust_labels")
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}

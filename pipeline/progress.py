@@ -119,13 +119,21 @@ class _LiveBar:
 
 _FORMATS = {"compression": "{:.1f}×", "model_compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
 _WORDS = {"model_compression": "whole model"}
-JUDGED = " (val)"  # ends the name of a metric on the validation split, which is a share
+_METRICS = {"top-1": "accuracy"}  # only right answers are called so
 
 
 def describe(shown: dict[str, float]) -> str:
     """Render `loss 0.123  compression 4.2×`."""
-    formats = {name: "{:.2%}" if name.endswith(JUDGED) else _FORMATS.get(name, "{:.4g}") for name in shown}
-    return "  ".join(f"{_WORDS.get(name, name)} {formats[name].format(value)}" for name, value in shown.items())
+    return "  ".join(f"{_WORDS.get(k, k)} {_format(k).format(v)}" for k, v in shown.items())
+
+
+def on_validation(metric: str) -> str:
+    """What the metric of the validation split is called beside others."""
+    return f"{_METRICS.get(metric, metric)} (val)"
+
+
+def _format(name: str) -> str:
+    return "{:.2%}" if name.endswith("(val)") else _FORMATS.get(name, "{:.4g}")
 
 
 def _duration(seconds: float) -> str:

@@ -73,6 +73,13 @@ def start() -> None:
     _started = True
 
 
+def stop_together() -> None:
+    """All ranks are about to fail for one reason, which the leader has found: it alone tells of it."""
+    global _started
+    wait()
+    _started = False
+
+
 def speaks() -> bool:
     """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
     return leads() or _started

@@ -160,12 +160,17 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Measured in onnxruntime; top5 is None where there are five classes or fewer."""
+    """Measured in onnxruntime; top5 is None where there are five classes or fewer.
+
+    Without labels, top1 is the metric's value; where that is the variance explained, `equal_argmax` is the share of
+    samples whose largest output is the original's, for outputs that could be class scores.
+    """
 
     top1: float
     top5: float | None
     samples: int
     split: str
+    equal_argmax: float | None = None
 
 
 @dataclass(frozen=True)

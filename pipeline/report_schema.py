@@ -74,6 +74,9 @@ class AccuracyPart(Part):
     top5: Share | None
     samples: Whole
     split: str
+    equal_argmax: Annotated[
+        Share | None, Field(description="beside explained: share of samples whose largest output is the original's")
+    ] = None
 
 
 class Original(Part):
@@ -266,12 +269,18 @@ class Report(Part):
     data: Data | None = None
     notes: list[str] = []
     budget_missed: Annotated[str | None, Field(description="why the network is outside its accuracy budget")] = None
+    unlikely_gain: Annotated[
+        str | None, Field(description="a warning where the pruned network is better than the original beyond chance")
+    ] = None
     histograms: list[Histogram] = []
     scatter: Scatter | None = None
     sizes: dict[str, Whole | None] = {}
     metric: Annotated[
-        Literal["top-1", "agreement"],
-        Field(description="what accuracy means here: right answers, or, without labels, agreement with the original"),
+        Literal["top-1", "agreement", "explained"],
+        Field(
+            description="what top1 means here: right answers, or, without labels, the share of answers that agree with "
+            "the original's (agreement) or the share of its outputs' variance that is met (explained)"
+        ),
     ] = "top-1"
 
 

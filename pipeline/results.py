@@ -64,7 +64,7 @@ class Against:
     accuracy: Accuracy
     drop: float  # from the other file to the measured one
     drop_interval: tuple[float, float]
-    agreement: float
+    agreement: float | None  # share of samples with the same arg-max; None where outputs are no scores
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]
     latency_ratio: float

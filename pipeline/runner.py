@@ -74,25 +74,32 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     workspace = training.workspace
     progress = workspace.progress
     going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
-    finished = finished_already(model, settings, workspace, exactly)
+    finished = finished_already(model, settings, training.metric.name, workspace, exactly)
     ranks.from_leader(float(finished is not None), training.device)
     if finished is not None:
         return finished
-    accuracy = training.accuracy(training.data.val)
+    try:
+        accuracy = preparation.original_accuracy(training, settings)
+    except InputError:
+        if not going_on:
+            workspace.abandon()
+        raise
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
-        preparation.warn(training, accuracy)
+        preparation.warn(training, accuracy, settings)
     return concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
 
 
-def finished_already(model: Path, settings: Settings, workspace: Workspace, exactly: bool = False) -> Outcome | None:
+def finished_already(
+    model: Path, settings: Settings, metric: str, workspace: Workspace, exactly: bool = False
+) -> Outcome | None:
     """Remember what the run is asked for now; where it has all of that, judge its gates again, else None."""
     done = workspace.done("report")
     enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
     whole = enough and _is_whole(workspace)
     had = ExportSettings.model_validate(done["export"]) if done and whole else settings.export  # `export` may add
-    workspace.remember_inputs(model, settings.model_copy(update={"export": had}))
+    workspace.remember_inputs(model, settings.model_copy(update={"export": had}), metric)
     if not whole:
         return None
     workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
@@ -103,7 +110,7 @@ def _help(training: Training, settings: Settings) -> None:
     """Take part in all training of a run that another rank leads."""
     if ranks.from_leader(0.0, training.device):
         return
-    accuracy = training.accuracy(training.data.val)
+    accuracy = preparation.original_accuracy(training, settings)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)
     tuned = choose.run(learned, training, training.finetune_epochs, least).tuned

@@ -102,8 +102,13 @@ class Workspace:
         self._write_manifest()
         return False
 
-    def remember_inputs(self, model: Path, settings: Settings) -> None:
-        """Keep where the inputs lie, for commands that come later and are given only the run."""
+    def abandon(self) -> None:
+        """Take back what was written of a run that could not begin: with other settings it may."""
+        self._clear()
+
+    def remember_inputs(self, model: Path, settings: Settings, metric: str | None = None) -> None:
+        """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
+        self._manifest["metric"] = metric or self.metric
         if settings.data.path is not None:
             data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
             settings = settings.model_copy(update={"data": data})
@@ -148,6 +153,11 @@ class Workspace:
             )
         parent.inputs()
         return parent
+
+    @property
+    def metric(self) -> str:
+        """What the accuracies of the run mean."""
+        return str(self._manifest.get("metric", "top-1"))
 
     @property
     def entry(self) -> int | None:

@@ -1,5 +1,6 @@
 """HANDOFF.md and the ltp.toml beside it: what the people who deploy the model need to know, from the report alone."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def render(report: Mapping[str, Any], tolerance: float = TOLERANCE, real: int = 
         "## Inputs and outputs\n" + _tensors(report),
         "## Preprocessing\n" + _preprocessing(report),
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
-        "## Accuracy\n" + _accuracy(report),
+        f"## {'Accuracy' if text.labelled(report) else text.capital(text.metric_words(report))}\n" + _accuracy(report),
         "## Who reads which format\n" + _readers(report),
         "## Verify it\n" + _verification(report, tolerance, real),
         """## What not to expect
@@ -68,6 +69,9 @@ def settings_toml(report: Mapping[str, Any]) -> str:
         if data.get(key) not in (None, []):
             value = data[key]
             lines.append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
+    if data.get("classes"):
+        table = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {n}" for name, n in data["classes"].items())
+        lines.append(f"classes = {{ {table} }}")
     train = get(report, "settings", "train") or {}
     lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
     if train.get("imitate"):
@@ -83,7 +87,7 @@ def example(report: Mapping[str, Any]) -> str:
     if sample:
         shape = [*(shape[:1] or [1]), *sample]
     dtype = DTYPES.get(str(wanted.get("type")), str(wanted.get("type")).lower())
-    several = len(get(report, "model", "outputs") or []) > 1 and text.metric(report) == "agreement"
+    several = len(get(report, "model", "outputs") or []) > 1 and not text.labelled(report)
     result = "outputs" if several else "scores"
     return "\n".join(
         [
@@ -137,12 +141,12 @@ def _verdict(report: Mapping[str, Any]) -> str:
         names = [code(gate["name"]) for gate in report.get("gates") or [] if not gate.get("passed")]
         said = f"**Its gates failed** ({', '.join(names) or 'report.json'}): the model is below the bar that was set."
     if missed:
-        said += " **It is outside the accuracy budget** that was asked for."
+        said += f" **It is outside the {'accuracy ' if text.labelled(report) else ''}budget** that was asked for."
     return f"{said} Ask before you ship it." if failed or missed else said
 
 
 def _verification(report: Mapping[str, Any], tolerance: float, real: int) -> str:
-    unlabelled = text.metric(report) == "agreement"
+    unlabelled = not text.labelled(report)
     against = " --against ORIGINAL.onnx" if unlabelled else ""
     needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if unlabelled else ""
     version = get(report, "environment", "versions", "ltp-pipeline") or "of an unknown version"
@@ -249,8 +253,8 @@ def _each(values: Sequence[float]) -> str:
 
 def _outputs(report: Mapping[str, Any]) -> str:
     classes = get(report, "data", "classes")
-    if text.metric(report) == "agreement":
-        return "Outputs mean what they mean in the original; accuracy below is agreement with it."
+    if not text.labelled(report):
+        return "Outputs mean what they mean in the original, beside which the file is measured below."
     count = f" The data have {classes} classes." if classes else ""
     names = get(report, "data", "class_names") or []
     if names and len(names) <= MOST_CLASSES:
@@ -264,7 +268,7 @@ def _accuracy(report: Mapping[str, Any]) -> str:
     before, after = get(report, "original", "accuracy"), get(report, "pruned", "accuracy")
     spread = text.interval(get(report, "pruned", "drop_interval"))
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    for key, name in (("top1", text.metric(report)), ("top5", "top-5")):
+    for key, name in (("top1", text.metric(report)), ("top5", "top-5"), ("equal_argmax", "equal arg-max")):
         if get(before, key) is not None or key == "top1":
             rows.append(f"| {name} | {text.percent(get(before, key))} | {text.percent(get(after, key))} |")
     drop = text.points(get(report, "pruned", "drop")) + (f" (95 % interval {spread})" if spread else "")

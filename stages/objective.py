@@ -31,7 +31,7 @@ class Objective:
     @property
     def taught(self) -> bool:
         """Whether the original's outputs are needed."""
-        return self.metric.name == "agreement" or self.share > 0
+        return self.metric.name != "top-1" or self.share > 0
 
     @property
     def steep(self) -> bool:

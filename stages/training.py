@@ -20,7 +20,7 @@ from ltp_pipeline.config import TrainSettings
 from ltp_pipeline.data import Data, Split, batches, check_labels
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.progress import JUDGED
+from ltp_pipeline.progress import on_validation
 from ltp_pipeline.records import ImportedModel
 from ltp_pipeline.stages import allocation, metric, statistics
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -84,7 +84,7 @@ class Training:
         shapes = [tuple(y.shape) if f else None for y, f in zip(outputs, floating, strict=True)]
         graph = self.imported.proto.graph
         if self.data.classes is None:
-            return metric.agreement(graph, shapes, count, self.settings.imitate)
+            return metric.without_labels(graph, shapes, count, self.settings.imitate)
         found, classes = metric.top1(graph, shapes, count)
         check_labels(self.data, classes)
         return found
@@ -117,7 +117,7 @@ class Training:
     @cached_property
     def judge(self) -> Judge:
         """Judges the live module, beside the original where there are no labels."""
-        return Judge(self.metric, lambda x: self._outputs(x, self.teacher))
+        return Judge(self.metric, lambda x: self.outputs(x, self.teacher))
 
     @cached_property
     def _kept_zeros(self) -> list[tuple[Tensor, Tensor]]:
@@ -167,14 +167,10 @@ class Training:
                 if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                     self._save(phase, optimizer, parameters, done)
                     saved = time.monotonic()
-                bar.advance(
-                    epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **self._told(shown)
-                )
+                if "val_accuracy" in shown:
+                    shown[on_validation(self.metric.name)] = shown.pop("val_accuracy")
+                bar.advance(epoch=progress.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
         ranks.wait()  # until the leader has written the last checkpoint
-
-    def _told(self, shown: Mapping[str, float]) -> dict[str, float]:
-        """What the log calls accuracy, people are told by the metric's own name."""
-        return {self.metric.name + JUDGED if k == "val_accuracy" else k: v for k, v in shown.items()}
 
     def _batch(self) -> int:
         """Samples of a step, over all ranks."""
@@ -277,11 +273,12 @@ class Training:
         rows = np.arange(ranks.rank(), len(split), ranks.world())
         total = 0.0
         if len(rows):
-            found, _ = self.judge(lambda x: self._outputs(x, weights), split, rows)
-            total = found.top1 * len(rows)
-        return ranks.total(total, self.device) / len(split)
+            _, each = self.judge(lambda x: self.outputs(x, weights), split, rows)
+            total = float(each.sum())
+        return max(ranks.total(total, self.device) / len(split), 0.0)
 
-    def _outputs(self, x: Array, weights: Mapping[str, Tensor] | None) -> list[Array]:
+    def outputs(self, x: Array, weights: Mapping[str, Tensor] | None = None) -> list[Array]:
+        """The judged outputs of the module, or of other weights in its place."""
         module = self.imported.module.eval()
         with torch.inference_mode():
             return [y.float().cpu().numpy() for y in self._judged(module(self.tensor(x), weights=weights))]

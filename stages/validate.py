@@ -264,8 +264,8 @@ def validate(
     if other is None or against is None:
         return result
     other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
-    agreed = accuracy.top1
-    if judge.metric.name != "agreement":
+    agreed = accuracy.top1 if judge.metric.name == "agreement" else accuracy.equal_argmax
+    if judge.metric.name == "top-1":
         same = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
         agreed = same(session.outputs, opened.test)[0].top1
     return replace(
@@ -295,7 +295,7 @@ def _judge(data: Data, graph: GraphProto, session: Session, other: Session | Non
         return Judge(wanted)
     if other is None:
         raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
-    wanted = metric.agreement(graph, shapes, TWO, imitate)
+    wanted = metric.without_labels(graph, shapes, TWO, imitate)
     if other.shapes(data.test) != shapes:
         raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
     session.positions = other.positions = wanted.positions

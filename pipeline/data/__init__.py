@@ -11,6 +11,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import idx, image_folder, npz, shards
 from ltp_pipeline.data.augmentation import augmented, check_crop
 from ltp_pipeline.data.checks import check_labels, check_samples, checked_labels
+from ltp_pipeline.data.classes import names_by_number, renumbered
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.images import ImageSamples
 from ltp_pipeline.data.prefetch import batches
@@ -48,7 +49,10 @@ def takes_in(path: Path, folder: Path) -> bool:
 def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Data:
     """Find the samples, check them against the model, and divide them into three splits."""
     stored = _read(settings.path, wanted(settings, model_input))
-    labels = {name: checked_labels(part) for name, part in stored.parts.items()}
+    labels = {
+        name: renumbered(checked_labels(part), stored.class_names, settings.classes, part.labels_origin)
+        for name, part in stored.parts.items()
+    }
     known = [part for part in labels.values() if part is not None]
     _check_alike(stored.parts)
     prepare = {
@@ -76,7 +80,7 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
         classes=1 + max(int(part.max()) for part in known) if known else None,
         fingerprint=digest.hexdigest(),
         notes=(*stored.notes, *notes),
-        class_names=stored.class_names,
+        class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps=_steps(stored, prepare),
     )
 

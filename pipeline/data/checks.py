@@ -10,6 +10,10 @@ from ltp_pipeline.data.samples import Array, Data, Part, Samples
 from ltp_pipeline.errors import InputError
 
 CHUNK_BYTES = 16 * 2**20
+NO_CLASSES = (
+    "only class numbers are learned from; to learn from the original's own outputs instead, give the samples without "
+    "labels: an .npz with x_… and no y_… (docs/training.md)"
+)
 
 
 def checked_labels(part: Part) -> Array | None:
@@ -22,10 +26,8 @@ def checked_labels(part: Part) -> Array | None:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(
-            f"{origin} has shape {labels.shape}, not one label per sample",
-            "give class numbers; one-hot rows become them by argmax",
-        )
+        remedy = "give class numbers: argmax(axis=1) of these one-hot rows" if _one_hot(labels) else NO_CLASSES
+        raise InputError(f"{origin} has shape {labels.shape}, not one class number per sample", remedy)
     if len(labels) != len(part.samples):
         raise InputError(
             f"{part.origin} has {len(part.samples)} samples but {origin} has {len(labels)} labels",
@@ -36,12 +38,19 @@ def checked_labels(part: Part) -> Array | None:
     if labels.dtype.kind == "f":
         wrong = labels[~(np.isfinite(labels) & (labels == np.rint(labels)))]
         if len(wrong):
-            raise InputError(f"{origin} holds {wrong[0]}, which is no class number", "number the classes from 0")
+            raise InputError(f"{origin} holds {wrong[0]}, which is no class number", NO_CLASSES)
     if labels.min() < 0:
         raise InputError(f"{origin} holds the negative label {labels.min()}", "number the classes from 0")
     if labels.max() > np.iinfo(np.int32).max:
         raise InputError(f"{origin} holds the label {labels.max()}, which is no class number", "number them from 0")
     return labels.astype(np.int64)
+
+
+def _one_hot(labels: Array) -> bool:
+    """Whether each row marks exactly one class."""
+    if labels.ndim != 2 or labels.shape[1] < 2 or labels.dtype.kind not in "biuf":
+        return False
+    return bool(((labels == 0) | (labels == 1)).all() and (labels.sum(1) == 1).all())
 
 
 def check_labels(data: Data, classes: int) -> None:

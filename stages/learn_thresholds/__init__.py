@@ -36,7 +36,7 @@ def run(imported: ImportedModel, training: Training, settings: Settings, origina
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
-    training.workspace.mark_done("learn", {"entries": len(entries), "metric": training.metric.name})
+    training.workspace.mark_done("learn", {"entries": len(entries)})
     return LearnedThresholds(tuple(entries))
 
 

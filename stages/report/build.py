@@ -62,6 +62,8 @@ class WeightPictures:
 def build(f: Findings) -> dict[str, Any]:
     """The report without its gates."""
     model = f.imported.file
+    pruned = _measured(f.pruned, f.original)
+    gain = _unlikely_gain(pruned)
     return {
         "schema": SCHEMA,
         "verdict": "not-gated",
@@ -97,7 +99,7 @@ def build(f: Findings) -> dict[str, Any]:
             "latency_ms": f.original.latency_ms,
             "load_ms": f.original.load_ms,
         },
-        "pruned": _measured(f.pruned, f.original),
+        "pruned": pruned,
         "baseline": {"method": "global-magnitude", **_measured(f.baseline, f.original)} if f.baseline else None,
         "baseline_reason": f.no_baseline,
         "difference": _difference(f.pruned, f.baseline),
@@ -106,8 +108,9 @@ def build(f: Findings) -> dict[str, Any]:
         "histograms": f.weights.histograms,
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
-        "notes": [*f.imported.notes, *f.notes, *_file_notes(f.pruned, model.bytes)],
+        "notes": [*f.imported.notes, *f.notes, *([gain] if gain else []), *_file_notes(f.pruned, model.bytes)],
         "budget_missed": f.budget_missed,
+        "unlikely_gain": gain,
         "settings": f.settings.model_dump(mode="json", by_alias=True),
         "environment": _environment(f),
         "timings": {stage: round(seconds, 3) for stage, seconds in f.timings.items()},
@@ -187,6 +190,18 @@ def _measured(m: Measured, original: Original) -> dict[str, Any]:
             for v in m.validations
         ],
     }
+
+
+def _unlikely_gain(pruned: Mapping[str, Any]) -> str | None:
+    """A warning where pruning seems to have made the network better, and not by chance."""
+    low, high = pruned["drop_interval"]
+    if high >= 0:
+        return None
+    return (
+        f"the pruned network is better than the original by {-100 * high:.2f} to {-100 * low:.2f} points, which is no "
+        "chance: it was trained further, or the labels or the preparation of samples do not fit the original; "
+        "check both before you trust a gate on the drop"
+    )
 
 
 def _file_notes(m: Measured, original: int) -> list[str]:

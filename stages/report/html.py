@@ -12,6 +12,7 @@ from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
+DROPS = {"top-1": "Accuracy drop", "agreement": "Drop in agreement", "explained": "Drop in variance explained"}
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -70,6 +71,7 @@ def render(report: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> str:
         "script": SORT,
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.get("schema"),
+        "metric": text.metric_words(report),
     }
     return environment.from_string(source).render(view)
 
@@ -86,16 +88,16 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
             "baseline": _compressions(baseline),
         },
         {
-            "label": "Drop in agreement" if text.metric(report) == "agreement" else "Accuracy drop",
+            "label": DROPS[text.metric(report)],
             "value": text.points(get(pruned, "drop")),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
             "baseline": text.points(get(baseline, "drop")),
             "spread": text.interval(get(baseline, "drop_interval")),
         },
         {
-            "label": "Agreement with the original" if text.metric(report) == "agreement" else "Top-1 accuracy",
+            "label": text.capital(text.metric_words(report)),
             "value": text.percent(get(pruned, "accuracy", "top1")),
-            "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}",
+            "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}{_equal_argmax(pruned)}",
             "baseline": text.percent(get(baseline, "accuracy", "top1")),
         },
         {
@@ -109,6 +111,11 @@ def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _compressions(part: Any) -> str:
     return " / ".join(text.times(get(part, key)) for key in text.COMPRESSIONS.values())
+
+
+def _equal_argmax(part: Any) -> str:
+    share = text.number(get(part, "accuracy", "equal_argmax"))
+    return "" if share is None else f"; equal arg-max {text.percent(share)}"
 
 
 def _smallest(part: Any) -> float | None:
@@ -152,9 +159,10 @@ def _reasons(report: Mapping[str, Any]) -> list[str]:
 def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
     layer = get(report, "scatter", "name")
+    judged = text.capital(text.metric_words(report))
     dots = f"w² before and after: {layer}" if layer else "w² before and after"
     found = [
-        ("trail", "Accuracy against compression", plots.trail(report), "the run kept no trail",
+        ("trail", f"{judged} against compression", plots.trail(report), "the run kept no trail",
          "The trail is measured on the validation split before fine-tuning; marked results are of the test split."),
         ("sizes", "File size per format", plots.sizes(report), "no file sizes are known",
          "The bound is what the nonzeros and their positions need at least."),

@@ -15,7 +15,8 @@ def paired_interval(
 
     Only samples on which the two disagree tell them apart. Adding one to both kinds of disagreement keeps the interval
     honest for small sets, also when the two never disagree; a bootstrap would answer "no doubt at all" there.
-    Where a sample is right in parts (numbers from 0 to 1), the interval is that of a mean of differences.
+    Where a sample is right in parts (numbers up to 1), the interval is that of a mean of differences; a mean below 0
+    is reported as 0.
     """
     if before_correct.shape != after_correct.shape or before_correct.ndim != 1 or not before_correct.size:
         raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
@@ -24,7 +25,9 @@ def paired_interval(
     if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
         apart = np.subtract(before_correct, after_correct, dtype=np.float64)
         half = z * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
-        return max(-1.0, float(apart.mean()) - half), min(1.0, float(apart.mean()) + half)
+        point = max(float(before_correct.mean()), 0.0) - max(float(after_correct.mean()), 0.0)
+        low, high = float(apart.mean()) - half, float(apart.mean()) + half
+        return max(-1.0, min(low, point)), min(1.0, max(high, point))
     lost = int(np.count_nonzero(before_correct & ~after_correct))
     gained = int(np.count_nonzero(~before_correct & after_correct))
     p_lost, p_gained = (lost + 1) / (n + 2), (gained + 1) / (n + 2)

@@ -65,6 +65,7 @@ def _comparison(report: Mapping[str, Any]) -> str:
     original, pruned, baseline = (get(report, part) for part in ("original", "pruned", "baseline"))
     rows = [
         (text.metric(report), *(text.percent(get(x, "accuracy", "top1")) for x in (original, pruned, baseline))),
+        *_equal_argmax(original, pruned, baseline),
         ("drop", text.NOTHING, _drop(pruned), _drop(baseline)),
         *(
             (name, "1×", *(text.times(get(x, key)) for x in (pruned, baseline)))
@@ -83,8 +84,14 @@ def _comparison(report: Mapping[str, Any]) -> str:
         table += f"\n\nNo baseline: {escape(report.get('baseline_reason') or 'not run')}."
     samples, split = get(original, "accuracy", "samples"), get(original, "accuracy", "split")
     if samples is not None:
-        table += f"\n\nAccuracies: onnxruntime, {samples} samples of the {escape(split)} split."
+        table += f"\n\nMeasured in onnxruntime on {samples} samples of the {escape(split)} split."
     return table
+
+
+def _equal_argmax(*parts: Any) -> list[tuple[str, ...]]:
+    """Beside the variance explained, for outputs that could be class scores."""
+    shares = [get(part, "accuracy", "equal_argmax") for part in parts]
+    return [("equal arg-max", *map(text.percent, shares))] if any(share is not None for share in shares) else []
 
 
 def _drop(part: Any) -> str:

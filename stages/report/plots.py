@@ -56,10 +56,10 @@ def trail(report: Mapping[str, Any]) -> str | None:
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
-        ax.set_ylabel("agreement with the original, %" if text.metric(report) == "agreement" else "top-1 accuracy, %")
+        ax.set_ylabel(f"{text.metric_words(report)}, %")
         legend(figure, ax)
 
-    return svg("trail", "Accuracy against compression along the trail", 3.7, draw)
+    return svg("trail", f"{text.capital(text.metric_words(report))} against compression along the trail", 3.7, draw)
 
 
 def layers(report: Mapping[str, Any]) -> str | None:

@@ -9,12 +9,33 @@ from ltp_pipeline.records import MOST_WEIGHTS
 
 NOTHING = "–"
 COMPRESSIONS = {"compression, kernels": "compression", "compression, whole model": "model_compression"}
+METRICS = {
+    "top-1": "top-1 accuracy",
+    "agreement": "agreement with the original",
+    "explained": "share of the original's variance explained",
+}
 FORMATS = {"dense": "dense", "sparse": "sparse initializers", "packed": "packed", "bound": "bound"}
 
 
 def metric(report: Mapping[str, Any]) -> str:
-    """What accuracy is called: top-1, or agreement with the original where the data had no labels."""
-    return "agreement" if report.get("metric") == "agreement" else "top-1"
+    """What was measured: top-1, or where the data had no labels agreement with the original or variance explained."""
+    name = str(report.get("metric"))
+    return name if name in METRICS else "top-1"
+
+
+def metric_words(report: Mapping[str, Any]) -> str:
+    """The metric as a sentence calls it: only right answers are called accuracy."""
+    return METRICS[metric(report)]
+
+
+def labelled(report: Mapping[str, Any]) -> bool:
+    """Whether right answers were counted."""
+    return metric(report) == "top-1"
+
+
+def capital(words: str) -> str:
+    """The words as a title begins."""
+    return words[:1].upper() + words[1:]
 
 
 def percent(value: Any, digits: int = 2) -> str:
@@ -111,9 +132,10 @@ def headline(report: Mapping[str, Any]) -> str:
     if number(compression) is None or drop is None:
         return "The pruned network was not measured completely."
     change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
-    what = "agreement with the original" if metric(report) == "agreement" else "top-1 accuracy"
-    sentence = "Outside the accuracy budget: " if report.get("budget_missed") else ""
-    sentence += f"{times(compression)} fewer weights in kernels{whole(report)}; {what} {change} {points(abs(drop))}"
+    budget = "accuracy budget" if labelled(report) else "budget"
+    sentence = f"Outside the {budget}: " if report.get("budget_missed") else ""
+    sentence += f"{times(compression)} fewer weights in kernels{whole(report)}; "
+    sentence += f"{metric_words(report)} {change} {points(abs(drop))}"
     if spread := interval(get(report, "pruned", "drop_interval")):
         sentence += f" (95 % interval of the drop {spread})"
     difference = number(get(report, "difference", "value"))

@@ -211,7 +211,7 @@ def test_lengths_that_differ_are_named(archive: Path) -> None:
         (np.array([0, -1, 2]), "negative label -1"),
         (np.array(["cat", "dog", "cat"]), "not class numbers"),
         (np.array([0, 1, 2**63], np.uint64), "no class number"),
-        (np.eye(3), "one label per sample"),
+        (np.eye(3), "one class number per sample"),
     ],
     ids=["fraction", "nan", "negative", "strings", "huge", "one-hot"],
 )
@@ -282,3 +282,31 @@ def test_labels_beyond_the_classes_are_refused_and_fewer_accepted(archive: Path)
     check_labels(data, 1000)
     with pytest.raises(InputError, match=r"0\.\.4, the model has 3 classes"):
         check_labels(data, 3)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.zeros((3, 4, 4), np.uint8),
+        np.array([[0.5, 2.5], [1.0, 3.0], [2.0, 0.1]]),
+        np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0]]),
+        np.array([0.5, 1.25, 7.0]),
+        np.array([[0.5], [1.25], [7.0]]),
+    ],
+    ids=["masks", "vectors", "multi-hot", "floats", "column of floats"],
+)
+def test_labels_that_are_no_classes_are_told_the_way_without_labels(archive: Path, y: np.ndarray) -> None:
+    np.savez(archive, x=images(3, 4, 4), y=y)
+    told = refusal(archive).remedy
+    assert "without labels" in told
+    assert "argmax" not in told
+    np.savez(archive, x=images(3, 4, 4))
+    assert opened(archive).classes is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.bool_])
+def test_one_hot_rows_are_told_to_become_class_numbers(archive: Path, dtype: Any) -> None:
+    np.savez(archive, x=images(3, 4, 4), y=np.eye(3, dtype=dtype))
+    told = refusal(archive).remedy
+    assert "argmax(axis=1)" in told
+    assert "without labels" not in told

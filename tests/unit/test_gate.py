@@ -225,3 +225,13 @@ def test_step_summary_is_appended(tmp_path: Path) -> None:
     assert target.read_text(encoding="utf-8") == "before\n## Report\n\n"
     assert not append_step_summary("## Report\n", {})
     assert not append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(tmp_path)})
+
+
+def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_drop() -> None:
+    report = sample()[0]
+    report |= {"metric": "explained", "pruned": {**report["pruned"], "drop": 0.02, "drop_interval": [0.01, 0.03]}}
+    report["pruned"]["accuracy"] = {"top1": 0.98, "top5": None, "samples": 10, "split": "test"}
+    (strict,) = judge(report, GateSettings(min_accuracy=0.975, confidence=0.95))
+    assert not strict.passed
+    assert "0.97 to 0.99" in strict.detail
+    assert judge(report, GateSettings(min_accuracy=0.969, confidence=0.95))[0].passed

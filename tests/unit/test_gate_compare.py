@@ -106,3 +106,12 @@ def test_right_answers_and_agreement_are_not_compared() -> None:
     result = compare(plain, agreeing, max_drop=0.5)
     assert not result.verdicts[0].passed
     assert "another metric: top-1 before, agreement now" in result.notes
+    assert [c.name for c in result.changes][:2] == ["compression", "sparsity"]
+
+
+def test_the_lines_have_the_name_of_the_metric() -> None:
+    reports = [{**sample()[0], "metric": "explained"} for _ in range(2)]
+    result = compare(*reports, max_drop=0.01)
+    assert [c.name for c in result.changes][:3] == ["original explained", "explained", "drop"]
+    assert result.changes[1].line == "explained: 91.32 % → 91.32 %, same"
+    assert result.verdicts[0].passed

@@ -1,4 +1,4 @@
-"""Accuracy and agreement, defined once for torch and onnxruntime."""
+"""Right answers, agreement and variance explained, defined once for torch and onnxruntime."""
 
 import numpy as np
 import pytest
@@ -40,18 +40,27 @@ def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
     assert found.top1 == 0.25
 
 
-def test_agreement_of_values_is_the_variance_explained():
+def test_a_few_samples_far_off_cost_as_much_as_their_squared_error_says():
+    """A sample cannot lose more than itself in a share of samples; in a variance it can."""
+    values = np.arange(100, dtype=np.float64)[:, None]
+    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
+    found, _ = judge(lambda x: [np.where(x == 7, 207, x)], split_of(values))
+    assert found.top1 == pytest.approx(1 - 200**2 / 100 / values.var())
+
+
+def test_explained_of_values_is_one_minus_squared_error_over_variance():
     values = np.random.default_rng(0).normal(5, 2, (200, 3)).astype(np.float32)
     noise = np.random.default_rng(1).normal(0, 0.2, (200, 3)).astype(np.float32)
     lookup = {row.tobytes(): row + n for row, n in zip(values, noise, strict=True)}
-    judge = Judge(Metric("agreement", (VALUES,)), lambda x: [x])
-    found, _ = judge(lambda x: [np.stack([lookup[row.tobytes()] for row in x])], split_of(values))
+    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
+    found, each = judge(lambda x: [np.stack([lookup[row.tobytes()] for row in x])], split_of(values))
     expected = 1 - np.square(noise).sum() / np.square(values - values.mean(0)).sum()
-    assert found.top1 == pytest.approx(expected, abs=1e-3)
+    assert found.top1 == pytest.approx(expected, abs=1e-5)
+    assert each.mean() == found.top1
 
 
 def test_an_output_that_is_not_finite_agrees_with_nothing():
-    judge = Judge(Metric("agreement", (VALUES,)), lambda x: [x])
+    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
     found, _ = judge(lambda x: [x * np.nan], split_of(np.random.default_rng(0).normal(size=(10, 2))))
     assert found.top1 == 0.0
 
@@ -61,25 +70,71 @@ def test_the_original_agrees_with_itself():
     assert judge.of_the_original(lambda x: [x], split_of(np.eye(3)))[0].top1 == 1.0
 
 
-def test_outputs_are_read_by_shape_and_by_the_node_that_makes_them():
-    found = metric.agreement(graph("Gemm", "Sigmoid", "Concat", "TopK"), [(2, 10), (2, 10), (2, 5, 4), None], 2)
-    assert [(o.position, o.kind) for o in found.outputs] == [(0, "scores"), (1, "values"), (2, "values")]
+def test_only_behind_softmax_are_outputs_taken_for_scores():
+    shapes = [(2, 10), (2, 10), (2, 10), (2, 10), (2, 5, 4), None]
+    found = metric.without_labels(graph("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
+    kinds = ["values", "scores", "scores", "values", "values"]
+    assert [(o.position, o.kind) for o in found.outputs] == list(enumerate(kinds))
+    assert [o.has_argmax for o in found.outputs] == [True, True, True, False, False]
 
 
-def test_a_sigmoid_is_seen_through_a_reshape():
-    model = graph("Sigmoid")
+def test_a_softmax_is_seen_through_a_reshape():
+    model = graph("Softmax")
     model.node.append(helper.make_node("Reshape", ["y0", "shape"], ["rows"]))
     model.output[0].name = "rows"
-    assert metric.agreement(model, [(2, 10)], 2).outputs[0].kind == "values"
+    assert metric.without_labels(model, [(2, 10)], 2).outputs[0].kind == "scores"
 
 
-def test_a_regressor_of_several_numbers_can_be_called_one():
-    assert metric.agreement(graph("Gemm"), [(2, 4)], 2, "values").outputs[0].kind == "values"
+@pytest.mark.parametrize(
+    ("makers", "imitate", "name"),
+    [
+        (("Softmax",), "auto", "agreement"),
+        (("Softmax", "LogSoftmax"), "auto", "agreement"),
+        (("Gemm",), "auto", "explained"),
+        (("Softmax", "Gemm"), "auto", "explained"),
+        (("Gemm",), "scores", "agreement"),
+        (("Sigmoid",), "scores", "agreement"),
+        (("Softmax",), "values", "explained"),
+    ],
+)
+def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
+    assert metric.without_labels(graph(*makers), [(2, 4)] * len(makers), 2, imitate).name == name
+
+
+def test_saying_scores_leaves_outputs_of_another_shape_values():
+    found = metric.without_labels(graph("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
+    assert [o.kind for o in found.outputs] == ["scores", "values"]
+
+
+def test_saying_scores_where_no_output_has_their_shape_is_refused():
+    with pytest.raises(InputError, match="no output has the shape of class scores: 'y0'"):
+        metric.without_labels(graph("Conv"), [(2, 3, 8, 8)], 2, "scores")
+
+
+def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
+    values = np.eye(4)
+    logits = Output(0, "y", "values", maybe_scores=True)
+    judge = Judge(Metric("explained", (logits,)), lambda x: [x])
+    found, _ = judge(lambda x: [np.where(np.arange(4) == 0, 0.75, x)], split_of(values))
+    assert found.equal_argmax == 1.0
+    assert found.top1 == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
+    assert judge.of_the_original(lambda x: [x], split_of(values))[0].equal_argmax == 1.0
+    bare = Judge(Metric("explained", (VALUES,)), lambda x: [x])
+    assert bare(lambda x: [x], split_of(values))[0].equal_argmax is None
+    assert bare.of_the_original(lambda x: [x], split_of(values))[0].equal_argmax is None
+
+
+def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
+    outputs = (SCORES, Output(1, "size", "values"))
+    judge = Judge(Metric("explained", outputs), lambda x: [x, x[:, :1]])
+    found, _ = judge(lambda x: [x, np.full((len(x), 1), 0.25)], split_of(np.eye(4)))
+    assert found.top1 == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
+    assert found.equal_argmax == 1.0
 
 
 def test_a_model_without_rows_of_numbers_is_refused():
     with pytest.raises(InputError, match="one row per sample"):
-        metric.agreement(graph("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
+        metric.without_labels(graph("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
 
 
 def test_labels_ask_for_class_scores():

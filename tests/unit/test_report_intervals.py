@@ -77,3 +77,10 @@ def test_covers_the_truth_as_often_as_it_says() -> None:
 def test_refuses_what_is_not_paired(before: list[Any], after: list[Any]) -> None:
     with pytest.raises(ValueError, match="same length"):
         paired_interval(np.array(before, dtype=bool), np.array(after, dtype=bool))
+
+
+def test_parts_below_nothing_give_an_interval_around_what_is_reported() -> None:
+    """A share of variance explained is reported as 0 where it is negative."""
+    before, after = np.ones(50), np.linspace(-9, -1, 50)
+    assert paired_interval(before, after) == (1.0, 1.0)
+    assert paired_interval(np.full(50, -2.0), after)[0] == 0.0

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.stages.report import markdown
+from ltp_pipeline.stages import handoff_text
+from ltp_pipeline.stages.report import html, markdown, text
 from tests.support.sample_report import HOSTILE, sample
 
 
@@ -66,3 +67,22 @@ def test_nothing_from_a_model_is_markup() -> None:
 @pytest.mark.parametrize("report", [{}, {"pruned": None, "layers": None}, {"pruned": {"files": []}, "gates": []}])
 def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
     assert "not measured completely" in markdown.render(report, [])
+
+
+@pytest.mark.parametrize("metric", ["agreement", "explained"])
+def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
+    report = {**sample()[0], "metric": metric, "budget_missed": "by a little", "notes": [], "gates": []}
+    pages = (markdown.render(report, ()), handoff_text.render(report), text.headline(report))
+    for page in (*pages, *(card["label"] for card in html._cards(report))):
+        assert "accura" not in page.lower()
+        assert "top-1" not in page.lower()
+    assert all(text.METRICS[metric] in page.lower() for page in pages)
+
+
+def test_the_share_of_equal_argmax_stands_beside_the_variance_explained() -> None:
+    report = {**sample()[0], "metric": "explained"}
+    for part, share in (("original", 1.0), ("pruned", 0.9876)):
+        report[part]["accuracy"]["equal_argmax"] = share
+    assert "| equal arg-max | 100.00 % | 98.76 % | – |" in markdown.render(report, ())
+    assert "| equal arg-max | 100.00 % | 98.76 % |" in handoff_text.render(report)
+    assert "; equal arg-max 98.76 %" in html.render(report, ())

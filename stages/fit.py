@@ -1,0 +1,204 @@
+"""Whether the labels fit the original, and what would make them fit: asked before anything is trained.
+
+A network whose labels mean something else, or whose inputs are prepared wrongly, would be retrained to another task.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ltp_pipeline import ranks
+from ltp_pipeline.data.preparation import Preparation, plan
+from ltp_pipeline.data.stand_ins import StandIns
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates import wilson
+from ltp_pipeline.stages.metric import BATCH
+
+if TYPE_CHECKING:
+    from ltp_pipeline.config import DataSettings
+    from ltp_pipeline.data import Split
+    from ltp_pipeline.data.samples import Layout
+    from ltp_pipeline.records import Array, TensorInfo
+    from ltp_pipeline.stages.training import Training
+
+CONFIDENCE = 0.95  # one-sided, that the original beats guessing
+SURE = 0.99  # that an explanation does; several are tried
+SAMPLES = 512  # on which explanations are tried
+SIMPLER = 0.05  # by how much a second change must better the accuracy to be believed
+GOOD = 0.75  # of the way from guessing to all right; from there on nothing is tried
+MOST_NAMED = 20  # classes whose numbers are spelled out
+PIXEL = 255
+
+
+class Variant(NamedTuple):
+    """Another way to prepare stored samples, and the setting that would do it."""
+
+    said: str
+    remedy: str
+    prepare: Callable[[Array], Array]
+
+
+class Explanation(NamedTuple):
+    """What would make the labels fit, with the accuracy it gives on so many samples."""
+
+    said: str
+    remedy: str
+    accuracy: float
+    samples: int
+    changes: int
+
+
+def guessing(labels: Array) -> float:
+    """Accuracy of naming the most frequent class."""
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
+def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFIDENCE) -> bool:
+    """Whether the lower end of a one-sided interval (Wilson's) of an accuracy is above guessing; or all is right."""
+    return accuracy >= 1 or wilson(accuracy, samples, 2 * confidence - 1)[0] > guess
+
+
+def require(training: Training, accuracy: float, settings: DataSettings) -> None:
+    """Stop where the original is not clearly better than guessing; all ranks do, and the leader says why."""
+    labels = training.data.val.labels
+    if labels is None or training.settings.trust_labels:
+        return
+    guess = guessing(labels)
+    if beats(accuracy, len(labels), guess):
+        return
+    what = (
+        f"the original is right on {accuracy:.1%} of the {len(labels)} validation samples, no better than naming the "
+        f"most frequent class ({guess:.1%}): the labels or the preparation of samples do not fit the model"
+    )
+    remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
+    found = explain(training, settings, guess) if ranks.leads() else None
+    if found is not None:
+        what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
+        remedy = found.remedy
+    ranks.stop_together()
+    raise InputError(what, f"{remedy}; to go on all the same, give --trust-labels")
+
+
+def hints(training: Training, accuracy: float, settings: DataSettings) -> list[str]:
+    """What would make a middling original far better: it is not stopped for, but told."""
+    labels = training.data.val.labels
+    if labels is None or training.settings.trust_labels:
+        return []
+    if accuracy >= guessing(labels) + GOOD * (1 - guessing(labels)):
+        return []
+    found = explain(training, settings, accuracy)
+    if found is None:
+        return []
+    told = f"{found.said} the original would be right on {found.accuracy:.1%} of {found.samples} validation samples"
+    return [f"{told}; if that is meant, {found.remedy}"]
+
+
+def explain(training: Training, settings: DataSettings, accuracy: float) -> Explanation | None:
+    """The simplest change that surely makes the original more accurate than this; None where none is known."""
+    split, rng = training.data.val, np.random.default_rng(0)
+    rows = rng.permutation(len(split))[:SAMPLES]
+    assert split.labels is not None  # noqa: S101 - asked of labelled data only
+    labels = split.labels[rows]
+    found: list[Explanation] = []
+    for variant in _variants(split, settings, training.imported.file.inputs[0]):
+        scores = _scores(training, split, rows, variant.prepare)
+        found += _readings(variant, scores, labels, _numbers(training, settings))
+    sure = [e for e in found if beats(e.accuracy, e.samples, accuracy, SURE)]
+    return max(sure, key=lambda e: e.accuracy - SIMPLER * e.changes, default=None)
+
+
+def assign(labels: Array, answers: Array, classes: int) -> Array:
+    """For each label the answer that goes with it most often, no answer twice; what was not seen keeps its number."""
+    pairs, counts = np.unique(labels * classes + answers, return_counts=True)
+    given = np.full(classes, -1, np.int64)
+    taken = np.zeros(classes, bool)
+    for pair in pairs[np.argsort(-counts, kind="stable")]:
+        label, answer = divmod(int(pair), classes)
+        if given[label] < 0 and not taken[answer]:
+            given[label], taken[answer] = answer, True
+    for unseen in np.flatnonzero(given < 0):
+        given[unseen] = np.flatnonzero(~taken)[0] if taken[unseen] else unseen
+        taken[given[unseen]] = True
+    return given
+
+
+def _variants(split: Split, settings: DataSettings, model_input: TensorInfo) -> Iterator[Variant]:
+    prepare = split.prepare
+    yield Variant("", "", prepare)
+    if not isinstance(prepare, Preparation):
+        return
+    stored = split.samples.shape
+    if prepare.dtype.kind == "f":
+        largest = float(np.max(split.samples.take(split.rows[:BATCH])))
+        for factor in dict.fromkeys([1 / PIXEL, float(PIXEL), 1 / largest if largest > 1 else float(PIXEL)]):
+            scale = (prepare.scale or 1.0) * factor
+            remedy = "remove scale from [data]" if abs(scale - 1) < 1e-6 else f"set scale = {scale!r} in [data]"
+            yield Variant(f"with scale = {_ratio(scale)}", remedy, replace(prepare, scale=scale))
+    if len(stored) != 3:
+        return
+    layout: Layout = "NCHW" if prepare.channels_to_front else "NHWC"
+    if not isinstance(split.samples, StandIns):  # images have the layout that decoding gives them
+        try:
+            turned = plan("samples", stored, layout, settings, model_input)
+        except InputError:
+            turned = None
+        if turned is not None:
+            yield Variant(f'with layout = "{layout}"', f'set layout = "{layout}" in [data]', turned)
+    axis = 3 if prepare.channels_to_front else 1
+    if stored[axis - 1] == 3:
+        remedy = "store the channels in reverse order (BGR for RGB), or reverse the input channels of the first layer"
+        yield Variant("with the colours in reverse order", remedy, lambda x: prepare(np.flip(x, axis).copy()))
+
+
+def _readings(variant: Variant, scores: Array, labels: Array, numbers: Mapping[str, int]) -> Iterator[Explanation]:
+    """What a variant explains with the classes as they are, and with other numbers for them."""
+    answers, classes = scores.argmax(1), scores.shape[1]
+    changed = int(bool(variant.said))
+    if changed:
+        yield Explanation(variant.said, variant.remedy, float((answers == labels).mean()), len(labels), 1)
+    half = len(labels) // 2
+    if not half:
+        return
+    chosen = assign(labels[:half], answers[:half], classes)
+    right = float((answers[half:] == chosen[labels[half:]]).mean())  # judged by samples that did not choose it
+    said = f"{variant.said or 'with'}{' and' if changed else ''} the classes numbered in another order"
+    remedy = _renumbering(numbers, assign(labels, answers, classes))
+    remedy = f"{variant.remedy}; {remedy}" if changed else remedy
+    yield Explanation(said, remedy, right, len(labels) - half, changed + 1)
+
+
+def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
+    if len(numbers) > MOST_NAMED:
+        return "number the classes as the model does: classes in [data], a table of name = number"
+    table = ", ".join(f"{_key(name)} = {given[number]}" for name, number in numbers.items())
+    return f"number the classes as the model does: classes = {{ {table} }} in [data]"
+
+
+def _numbers(training: Training, settings: DataSettings) -> Mapping[str, int]:
+    """The number of each class as it is now."""
+    data = training.data
+    names = data.class_names or [str(i) for i in range(data.classes or 0)]
+    return settings.classes or {name: number for number, name in enumerate(names)}
+
+
+def _scores(training: Training, split: Split, rows: Array, prepare: Callable[[Array], Array]) -> Array:
+    parts = []
+    for start in range(0, len(rows), BATCH):
+        x = prepare(split.samples.take(split.rows[rows[start : start + BATCH]]))
+        parts.append(training.outputs(x)[0].reshape(len(x), -1))
+    scores = np.concatenate(parts)
+    return np.where(np.isnan(scores), -np.inf, scores)
+
+
+def _ratio(scale: float) -> str:
+    return f"1/{round(1 / scale)}" if scale < 1 and abs(1 / scale - round(1 / scale)) < 1e-6 else f"{scale:.6g}"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
