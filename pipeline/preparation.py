@@ -22,6 +22,7 @@ from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import Workspace
 
 FEW_STEPS = 100
+PARITY_SAMPLES = 2  # on which the module is compared with onnxruntime
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
@@ -29,8 +30,8 @@ _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file)
-    sample = tuple(data.test.read(np.arange(1)).shape[1:])
-    imported = import_model.run(file, settings.kernels, sample, settings.model)
+    samples = data.test.read(np.arange(min(PARITY_SAMPLES, len(data.test))))
+    imported = import_model.run(file, settings.kernels, samples, settings.model)
     import_model.require_prunable(imported)
     _require_matches(settings.kernels.exclude, imported)
     training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
