@@ -7,12 +7,17 @@ imported before one of them is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline import threads
+
 __version__ = "0.1.0"
 __all__ = ["gate", "import_model", "inspect", "run", "validate"]
 
 if TYPE_CHECKING:
     from ltp_pipeline.api import gate, inspect, run, validate
     from ltp_pipeline.stages.import_model import import_model
+
+
+threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
 
 
 def __dir__() -> list[str]:

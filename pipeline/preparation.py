@@ -130,4 +130,5 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
         plain["data"].pop(free)
+    plain["train"].pop("threads")  # kept by number: threads.py
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import exporters, preparation, ranks
+from ltp_pipeline import exporters, preparation, ranks, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable, load_settings
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.files import hashes, sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import LearnedThresholds, ModelFile, Original
+from ltp_pipeline.records import LearnedThresholds, ModelFile, Original, TrailEntry
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training
@@ -54,6 +54,11 @@ def run(
     check_reachable(settings)
     preparation.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
+    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
+        return _run(model, settings, workspace, fresh, exactly)
+
+
+def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exactly: bool) -> Outcome:
     file = import_model.read(model)
     training = preparation.prepare(file, settings, workspace)
     ranks.start()
@@ -61,7 +66,7 @@ def run(
         _help(training, settings)
         ranks.wait()
         content = read_report(workspace.path(REPORT_JSON))
-        return Outcome(out, content, judge(content, settings.gates))
+        return Outcome(workspace.root, content, judge(content, settings.gates))
     with workspace.held():
         outcome = _lead(model, file, settings, training, fresh, exactly)
     ranks.wait()
@@ -81,12 +86,25 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     if finished:
         progress.say(f"{workspace.root} is finished already; the gates are judged again")
         return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
+    workspace.keep_threads(threads.current())
+    _plan(training, settings, ("learn", "finetune"))
     accuracy = training.accuracy(training.data.val)
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
         preparation.warn(training, accuracy)
     return _concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
+
+
+def _plan(training: Training, settings: Settings, phases: Sequence[str]) -> None:
+    """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    train = settings.train
+    epochs = {"learn": train.epochs, "finetune": train.finetune_epochs}
+    planned = {name: epochs[name] for name in phases}
+    if settings.baseline.enabled:
+        planned["baseline"] = sum(epochs.values())
+    steps = {name: count * training.steps_per_epoch for name, count in planned.items()}
+    training.workspace.progress.plan(steps, "learn" in phases and settings.budget.accuracy_budget is not None)
 
 
 def _help(training: Training, settings: Settings) -> None:
@@ -184,6 +202,19 @@ def pick(
     entries = learn_thresholds.recall(parent).trail
     learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
     entry = choose.find(learned, number)
+    with threads.used(settings.train.threads, workspace.kept_threads() or parent.kept_threads(), progress.say):
+        return _pick(model, settings, workspace, parent, learned, entry)
+
+
+def _pick(
+    model: Path,
+    settings: Settings,
+    workspace: Workspace,
+    parent: Workspace,
+    learned: LearnedThresholds,
+    entry: TrailEntry,
+) -> Outcome:
+    number = entry.entry
     file = import_model.read(model)
     training = preparation.prepare(file, settings, workspace)
     identity = preparation.identity(file, training.data, settings)
@@ -196,8 +227,10 @@ def pick(
 
     with workspace.held():
         if workspace.open({**identity, "entry": number}):
-            progress.say(f"Going on in {workspace.root}")
+            workspace.progress.say(f"Going on in {workspace.root}")
         workspace.remember_inputs(model, settings)
+        workspace.keep_threads(threads.current())
+        _plan(training, settings, ("finetune",))
         return _concluded(_prove(training, settings, learned, finished), settings, workspace)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline import exporters
+from ltp_pipeline import exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
@@ -52,6 +51,8 @@ class Session:
             raise InputError(f"onnxruntime has no execution provider {provider!r} here", f"available: {known}")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = self.threads = threads.current()
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         begun = time.perf_counter()
@@ -235,7 +236,7 @@ def validate(
         "bytes": file.bytes,
         "load_ms": session.load_ms,
         "batch": min(LATENCY_BATCH, len(opened.test)),
-        "threads": os.cpu_count(),  # onnxruntime's default: one per core
+        "threads": session.threads,
         "provider": provider,
         "notes": list(opened.notes),
     }

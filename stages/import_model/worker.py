@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ltp_pipeline import threads
+
 MODULE = "ltp_pipeline.stages.import_model.worker"
 SECONDS = 300
 
@@ -87,7 +89,8 @@ def run(
         _worker = Worker()
     folder = model.parent
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
-    answer = _worker.ask({"model": str(model), "names": list(feeds), "optimised": optimised}, seconds)
+    request = {"model": str(model), "names": list(feeds), "optimised": optimised, "threads": threads.current()}
+    answer = _worker.ask(request, seconds)
     if "load" in answer:
         raise LoadFailed(answer["load"])
     if "run" in answer:
@@ -120,6 +123,8 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
             sessions.clear()
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 4
+            options.intra_op_num_threads = request["threads"]
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimised else levels.ORT_DISABLE_ALL
             made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             sessions[path, optimised] = made

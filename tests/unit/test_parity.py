@@ -98,7 +98,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
 def test_a_wrong_activation_that_is_nearly_off_is_refused(bias: float, monkeypatch: pytest.MonkeyPatch):
     """Only input of a larger scale switches it on."""
     spoil(monkeypatch, "Sigmoid", 1.001)
-    with pytest.raises(UnsupportedModel, match="disagree on output 'y' .* times as large"):
+    with pytest.raises(UnsupportedModel, match=r"disagree on output 'y' .* times as large"):
         import_model.import_model(detector(bias, 0.3), settings=NEVER)
 
 
