@@ -21,7 +21,8 @@ class Outlook:
     def whole(self, per_step: float, left: int) -> str:
         """Time left of the run, in words; `left` are the steps of the phase at work, `per_step` its seconds a step."""
         least = self.search and self.phase in SEARCHED
-        return f"{'at least' if least else 'about'} {rough(per_step * (left + sum(self.ahead.values())))} in all"
+        seconds = per_step * (left + sum(self.ahead.values()))
+        return f"whole run {'at least' if least else 'about'} {rough(seconds)}"
 
 
 def exact(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -177,12 +178,7 @@ def _prove(
     outputs = session.outputs(x)
     for i, expected in enumerate(_torch_outputs(imported, x, judge.metric)):
         gap = closeness.gap(outputs[i], expected)
-
-        def noise(i: int = i) -> float:
-            plain = Session(file.path, positions=session.positions, optimised=False)
-            return closeness.gap(plain.outputs(x)[i], outputs[i]).apart
-
-        if closeness.judge(gap, limit, noise) is closeness.Verdict.DIFFERENT:
+        if closeness.judge(gap, limit, partial(_noise, session, x, i)) is closeness.Verdict.DIFFERENT:
             raise ExportFailed(
                 f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
                 "please report this as a bug",
@@ -191,6 +187,12 @@ def _prove(
     counted, nonzeros = count_in_file(file.path, [k.name for k in imported.kernels])
     pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
     return Validation(file, accuracy, counted, nonzeros, parity, session.load_ms, pruned_ms, original_ms), correct
+
+
+def _noise(session: Session, x: Array, position: int) -> float:
+    """How far an output of a file is from itself without optimisation."""
+    plain = Session(session.path, positions=session.positions, optimised=False)
+    return closeness.gap(plain.outputs(x)[position], session.outputs(x)[position]).apart
 
 
 def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Array]:

@@ -6,7 +6,7 @@ is tried on random input of other scales; where that does not help, what it is c
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -155,11 +155,14 @@ class _Comparison:
         def plain() -> Sequence[object]:
             return worker.run(path, _named(self.inputs, run.feeds), optimised=False)
 
+        def noise(i: int) -> float:
+            return gap(plain()[i], run.theirs[i]).apart
+
         for i, name in enumerate(names):
             if name not in wanted:
                 continue
             found = gap(run.ours[i], run.theirs[i])
-            verdict = closeness.judge(found, self.tolerance, lambda i=i: gap(plain()[i], run.theirs[i]).apart)
+            verdict = closeness.judge(found, self.tolerance, partial(noise, i))
             if verdict is Verdict.DIFFERENT:
                 what = f"value {name!r}, which output {made[name]!r} is computed from," if made else f"output {name!r}"
                 raise UnsupportedModel(

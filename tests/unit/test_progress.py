@@ -35,11 +35,11 @@ def test_a_line_tells_the_time_left_of_the_stage_and_of_the_run(clock: list[floa
     reporter = LineReporter()
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 30)
-    assert last_line(capsys) == "Learn thresholds 3/12  loss 0.500  1 min 30 s left, about 6 min in all"  # 90+60+180
+    assert last_line(capsys) == "Learn thresholds 3/12  loss 0.500  1 min 30 s left, whole run about 6 min"  # 90+60+180
     steps(reporter, clock, "finetune", 60, 60)
-    assert last_line(capsys).endswith("0 s left, about 3 min in all")
+    assert last_line(capsys).endswith("0 s left, whole run about 3 min")
     steps(reporter, clock, "baseline", 180, 150)
-    assert last_line(capsys).endswith("30 s left, about 30 s in all")
+    assert last_line(capsys).endswith("30 s left, whole run about 30 s")
 
 
 def test_a_run_that_goes_on_counts_what_is_left(clock: list[float], capsys):
@@ -47,7 +47,7 @@ def test_a_run_that_goes_on_counts_what_is_left(clock: list[float], capsys):
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 0, start=120)
     steps(reporter, clock, "finetune", 60, 10, start=40)
-    assert last_line(capsys).endswith("10 s left, about 3 min in all")
+    assert last_line(capsys).endswith("10 s left, whole run about 3 min")
 
 
 def test_a_search_takes_at_least_so_long(clock: list[float], capsys):
@@ -55,9 +55,9 @@ def test_a_search_takes_at_least_so_long(clock: list[float], capsys):
     reporter.plan(PLAN, search=True)
     for name, total in (("learn", 120), ("finetune", 60), ("finetune", 60)):
         steps(reporter, clock, name, total, 10)
-        assert ", at least " in last_line(capsys)
+        assert ", whole run at least " in last_line(capsys)
     steps(reporter, clock, "baseline", 180, 10)
-    assert ", about " in last_line(capsys)
+    assert ", whole run about " in last_line(capsys)
 
 
 def test_the_measured_rate_is_what_counts(capsys, clock: list[float]):
@@ -67,7 +67,7 @@ def test_the_measured_rate_is_what_counts(capsys, clock: list[float]):
         for i in range(10):
             clock[0] += 120
             bar.advance(epoch=1, epochs=2, end_of_epoch=i == 9)
-    assert last_line(capsys).endswith("20 min 00 s left, about 1 h 00 min in all")
+    assert last_line(capsys).endswith("20 min 00 s left, whole run about 1 h 00 min")
 
 
 def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pytest.MonkeyPatch):
@@ -75,7 +75,7 @@ def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pyte
     reporter = TerminalReporter()
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 30)
-    assert "about 6 min in all" in capsys.readouterr().err
+    assert "whole run about 6 min" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_durations_of_a_stage_are_exact():
 def test_a_phase_that_nobody_planned_is_shown_all_the_same():
     outlook = Outlook()
     outlook.begin("trial")
-    assert outlook.whole(1.0, 30) == "about 30 s in all"
+    assert outlook.whole(1.0, 30) == "whole run about 30 s"
 
 
 class Planned:
