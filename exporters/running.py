@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from ltp_pipeline.errors import ExportFailed
@@ -53,19 +52,6 @@ def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Arr
     if left:
         what = f"{path.name} would decode its weights at every run: {len(left)} nodes are not folded at load"
         raise ExportFailed(what, "export it as sparse or dense")
-
-
-def largest_difference(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """The largest difference of any output, relative to that output's largest value."""
-    worst = 0.0
-    for a, b in zip(found, expected, strict=True):
-        if a.shape != b.shape:
-            return np.inf
-        if b.size:
-            gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
-            gap[(a == b) | ((a != a) & (b != b))] = 0  # infinities and NaN that are the same
-            worst = max(worst, float(np.nan_to_num(gap, nan=np.inf).max() / (np.abs(b).max() or 1.0)))
-    return worst
 
 
 def _same(a: Array, b: Array) -> bool:

@@ -7,6 +7,8 @@ and the types they return. Nothing heavy is imported before one of them is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline import threads
+
 __version__ = "0.1.0"
 __all__ = [
     "BaselineSettings",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model import import_model
 
 
+threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
 _HOMES = {  # of what is neither a verb nor a class of settings
     "ImportedModel": "records",
     "Inspection": "results",

@@ -56,6 +56,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; default: the cores it may use.")] = None,
     include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
     export: opt.Exports = None,
@@ -90,7 +91,7 @@ def run(
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision")
+    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision", "threads")
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,

@@ -106,6 +106,7 @@ class TrainSettings(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
+    threads: Count | None = None
 
 
 class MethodSettings(Section):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline import exporters, preparation, ranks
+from ltp_pipeline import exporters, preparation, ranks, threads
 from ltp_pipeline.config import BaselineSettings, Settings, load_settings, require_baseline
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.gates import gate_settings, or_own, read_report
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import LearnedThresholds, Original
-from ltp_pipeline.runner import Outcome, concluded, finished_already, prove, run
+from ltp_pipeline.runner import Outcome, concluded, finished_already, plan, prove, run
 from ltp_pipeline.stages import baseline as magnitude
 from ltp_pipeline.stages import choose, import_model, learn_thresholds
 from ltp_pipeline.words import counted
@@ -103,8 +103,22 @@ def _finish(
     baseline: bool | None,
     exactly: bool = False,
 ) -> Outcome:
+    workspace = Workspace(parent.picked_folder(number), parent.progress, parent, settings.log.tensorboard)
+    kept = workspace.kept_threads() or parent.kept_threads()
+    with threads.used(settings.train.threads, kept, parent.progress.say):
+        return _finish_with_threads(parent, workspace, number, model, settings, baseline, exactly)
+
+
+def _finish_with_threads(
+    parent: Workspace,
+    workspace: Workspace,
+    number: int,
+    model: Path,
+    settings: Settings,
+    baseline: bool | None,
+    exactly: bool,
+) -> Outcome:
     progress = parent.progress
-    workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
     entries = learn_thresholds.recall(parent).trail
     learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
     entry = choose.find(learned, number)
@@ -142,6 +156,8 @@ def _finish(
             told = "The baseline is the run's own: as many nonzeros, and trained as long"
         if told:
             progress.say(told)
+        workspace.keep_threads(threads.current())
+        plan(training, settings, ("finetune",))
         return concluded(prove(training, settings, learned, finished), settings, workspace)
 
 

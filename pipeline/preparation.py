@@ -25,6 +25,7 @@ from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
 FEW_STEPS = 100
+PARITY_SAMPLES = 2  # on which the module is compared with onnxruntime
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
@@ -32,8 +33,8 @@ _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Training:
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file)
-    sample = tuple(data.test.read(np.arange(1)).shape[1:])
-    imported = import_model.run(file, settings.kernels, sample, settings.model)
+    samples = data.test.read(np.arange(min(PARITY_SAMPLES, len(data.test))))
+    imported = import_model.run(file, settings.kernels, samples, settings.model)
     import_model.require_prunable(imported)
     _require_matches(settings.kernels.exclude, imported)
     device, wanted = pick_device(settings.train.device), settings.budget.wanted_compression
@@ -195,5 +196,6 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
         plain["data"].pop(free)
-    plain["train"].pop("trust_labels")
+    for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
+        plain["train"].pop(free)
     return {"model": file.sha256, "data": data.fingerprint, "settings": plain}

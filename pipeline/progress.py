@@ -3,9 +3,11 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
+
+from ltp_pipeline.outlook import Outlook, exact
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -32,6 +34,9 @@ class Reporter(Protocol):
     def say(self, text: str) -> None:
         """One line for people."""
 
+    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
+        """The training phases of a run and their steps; with `search`, there may be more of them."""
+
     def task(self, name: str, total: int, start: int = 0) -> AbstractContextManager[Bar]:
         """A stretch of work with a known number of steps."""
 
@@ -51,6 +56,9 @@ class SilentReporter:
     def say(self, text: str) -> None:
         """Say nothing."""
 
+    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
+        """Plan nothing."""
+
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:  # noqa: ARG002 - the shape of a Reporter
         """Show nothing."""
@@ -62,16 +70,26 @@ class _NoBar:
         pass
 
 
-class LineReporter:
-    """A line per epoch: for logs of CI jobs."""
+class _Planning:
+    def __init__(self) -> None:
+        self.outlook = Outlook()
 
     def say(self, text: str) -> None:
         """Print a line."""
         print(text, file=sys.stderr, flush=True)
 
+    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
+        """Take note of what is ahead."""
+        self.outlook = Outlook(steps, search)
+
+
+class LineReporter(_Planning):
+    """A line per epoch: for logs of CI jobs."""
+
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
         """Print a line at the end of each epoch."""
+        self.outlook.begin(name)
         yield _LineBar(self, TITLES.get(name, name), total, start)
 
 
@@ -85,36 +103,39 @@ class _LineBar:
         if not end_of_epoch:
             return
         per_step = (time.monotonic() - self.begun) / (self.done - self.first)
-        left = _duration(per_step * (self.total - self.done))
-        self.reporter.say(f"{self.title} {epoch}/{epochs}  {describe(shown)}  {left} left")
+        left = self.total - self.done
+        times = f"{exact(per_step * left)} left, {self.reporter.outlook.whole(per_step, left)}"
+        self.reporter.say(f"{self.title} {epoch}/{epochs}  {describe(shown)}  {times}")
 
 
-class TerminalReporter:
+class TerminalReporter(_Planning):
     """A live bar."""
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
 
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
-        """Show a bar with the time left."""
+        """Show a bar with the time left, of the stage and of the whole run."""
+        self.outlook.begin(name)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = ("{task.description:<17}", BarColumn(28), "{task.percentage:>4.0f}%", TimeRemainingColumn())
-        with Progress(*columns, TextColumn("{task.fields[shown]}"), console=Console(stderr=True)) as live:
-            yield _LiveBar(live, live.add_task(TITLES.get(name, name), total=total, completed=start, shown=""))
+        texts = (TextColumn("{task.fields[whole]}"), TextColumn("{task.fields[shown]}"))
+        with Progress(*columns, *texts, console=Console(stderr=True)) as live:
+            task = live.add_task(TITLES.get(name, name), total=total, completed=start, shown="", whole="")
+            yield _LiveBar(live, task, self.outlook, total - start)
 
 
 class _LiveBar:
-    def __init__(self, live: "Progress", task: "TaskID") -> None:
-        self.live, self.task = live, task
+    def __init__(self, live: "Progress", task: "TaskID", outlook: Outlook, left: int) -> None:
+        self.live, self.task, self.outlook = live, task, outlook
         self.kept: dict[str, float] = {}
+        self.left, self.done, self.begun = left, 0, time.monotonic()
 
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:  # noqa: ARG002
         self.kept |= shown
-        self.live.update(self.task, advance=1, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
+        self.left, self.done = self.left - 1, self.done + 1
+        whole = self.outlook.whole((time.monotonic() - self.begun) / self.done, self.left)
+        self.live.update(self.task, advance=1, whole=whole, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
 
 
 _FORMATS = {"compression": "{:.1f}×", "model_compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
@@ -134,8 +155,3 @@ def on_validation(metric: str) -> str:
 
 def _format(name: str) -> str:
     return "{:.2%}" if name.endswith("(val)") else _FORMATS.get(name, "{:.4g}")
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -7,7 +7,7 @@ is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import exporters, preparation, ranks
+from ltp_pipeline import exporters, preparation, ranks, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
@@ -56,6 +56,11 @@ def run(
     check_reachable(settings)
     preparation.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
+    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
+        return _run(model, settings, workspace, fresh, exactly)
+
+
+def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exactly: bool) -> Outcome:
     file = import_model.read(model)
     training = preparation.prepare(file, settings, workspace)
     ranks.start()
@@ -63,7 +68,7 @@ def run(
         _help(training, settings)
         ranks.wait()
         content = read_report(workspace.path(REPORT_JSON))
-        return Outcome(out, content, judge(content, settings.gates))
+        return Outcome(workspace.root, content, judge(content, settings.gates))
     with workspace.held():
         outcome = _lead(model, file, settings, training, fresh, exactly)
     ranks.wait()
@@ -78,6 +83,8 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     ranks.from_leader(float(finished is not None), training.device)
     if finished is not None:
         return finished
+    workspace.keep_threads(threads.current())
+    plan(training, settings, ("learn", "finetune"))
     try:
         accuracy = preparation.original_accuracy(training, settings)
     except InputError:
@@ -104,6 +111,16 @@ def finished_already(
         return None
     workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
     return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
+
+
+def plan(training: Training, settings: Settings, phases: Sequence[str]) -> None:
+    """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    epochs = {"learn": training.epochs, "finetune": training.finetune_epochs}
+    planned = {name: epochs[name] for name in phases}
+    if settings.baseline.enabled:
+        planned["baseline"] = sum(epochs.values())
+    steps = {name: count * training.steps_per_epoch for name, count in planned.items()}
+    training.workspace.progress.plan(steps, "learn" in phases and settings.budget.accuracy_budget is not None)
 
 
 def _help(training: Training, settings: Settings) -> None:

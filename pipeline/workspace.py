@@ -191,6 +191,18 @@ class Workspace:
         timings[stage] = timings.get(stage, 0.0) + seconds
         self._write_manifest()
 
+    def kept_threads(self, fresh: bool = False) -> int | None:
+        """How many threads the run in this directory computes with; None where none has begun, or a `fresh` will."""
+        if fresh or not (self.root / MANIFEST).is_file():
+            return None
+        found = self._read_manifest().get("threads")
+        return found if isinstance(found, int) and found > 0 else None
+
+    def keep_threads(self, count: int) -> None:
+        """Keep that number for when the run goes on."""
+        self._manifest["threads"] = count
+        self._write_manifest()
+
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Keep tensors and a few numbers, in one file and one move."""
         if not ranks.leads():

@@ -21,7 +21,7 @@ from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
 from ltp_pipeline.files import data_beside, sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
-from ltp_pipeline.stages import deploy
+from ltp_pipeline.stages import closeness, deploy
 from ltp_pipeline.stages.import_model.restore_bn import fold
 from ltp_pipeline.stages.import_model.tensors import to_array
 from ltp_pipeline.workspace import Workspace
@@ -193,13 +193,16 @@ def _deployable(imported: ImportedModel, original: Source, feeds: Mapping[str, A
         raise ExportFailed(
             "the deploy graph has other zeros than the pruned network", "start it again without --deploy"
         )
-    outputs = [_dense_outputs(model, imported, feeds) for model in (made.model, original.model)]
-    difference = running.largest_difference(*outputs)
-    if not difference <= (HALF_DEPLOY_LIMIT if imported.module.wide else DEPLOY_LIMIT):
-        raise ExportFailed(
-            f"the deploy graph computes something else: outputs differ by {difference:.2g} of the largest",
-            "start it again without --deploy, and please report this as a bug",
-        )
+    limit = HALF_DEPLOY_LIMIT if imported.module.wide else DEPLOY_LIMIT
+    for outputs in zip(
+        *(_dense_outputs(model, imported, feeds) for model in (made.model, original.model)), strict=True
+    ):
+        gap = closeness.gap(*outputs)
+        if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+            raise ExportFailed(
+                f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
+                "start it again without --deploy, and please report this as a bug",
+            )
     return _source(imported, made.model, tensors, DEPLOY, made.note)
 
 

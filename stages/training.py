@@ -8,7 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.objective import LONGEST, Objective, from_softmax
+from ltp_pipeline.stages.pace import Pace
 from ltp_pipeline.stages.phase import Phase, Progress, epochs_between_entries
 from ltp_pipeline.stages.prune import load_tensors
 from ltp_pipeline.stages.schedule import default_epochs
@@ -62,6 +63,7 @@ class Training:
     device: torch.device
     teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
     compression: float | None = None  # that is asked for; how long thresholds are learned depends on it
+    pace: Pace = field(default_factory=Pace)
 
     @cached_property
     def metric(self) -> Metric:
@@ -149,11 +151,15 @@ class Training:
         start = self._resume(phase, optimizer, parameters)
         network = ranks.shared(module)
         saved = time.monotonic()
+        self.pace.begin()
         with allocation.enough_for(batch), self.workspace.progress.task(phase.name, total, start) as bar:
             for progress, x, y in self._steps(phase.key, start, per_epoch, total, batch):
                 passed, whole = before * per_epoch + progress.step, (before + epochs + after) * per_epoch
                 progress.lr = cosine(passed, whole, self.settings.lr)
+                begun = time.monotonic()
                 self._step(network, phase, optimizer, progress, x, y)
+                if self.device.type == "cpu":
+                    self.pace.step(time.monotonic() - begun, self.workspace.progress.say)
                 if progress.step % max(per_epoch // 10, 1) == 0:
                     self._log(phase, progress, phase.log(progress))
                 shown: dict[str, float] = {"loss": progress.loss}

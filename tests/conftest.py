@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ltp_pipeline import threads
 from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
 from tests.support.photos import jpeg, put
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
+threads._late = False  # torch is loaded first here, which is said in tests that are about it
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ltp_pipeline import threads
 from ltp_pipeline.data.decoding import BrokenImageError, Form, Problem, Source, header, pixels
 from ltp_pipeline.data.samples import Array, Part, Samples, Wanted
 from ltp_pipeline.data.workers import Workers
@@ -17,7 +18,7 @@ from ltp_pipeline.errors import InputError
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 DECODED = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
-THREADS = min(4, os.cpu_count() or 1)
+THREADS = min(4, threads.usable())
 KEEP_BYTES = 256 * 2**20  # images that decode to less are decoded once, and so checked to the last pixel
 HASHED_BYTES = 256 * 2**20  # of files whose every byte is hashed: a fresh checkout in CI has other times of change
 LOOK_AT = 20_000  # headers; of more images every n-th is looked at, the others when they are decoded

@@ -9,6 +9,7 @@ from onnx import ModelProto, defs
 
 from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
+from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
 from ltp_pipeline.stages.import_model import simplify
@@ -33,21 +34,21 @@ def import_model(
 def run(
     file: ModelFile,
     kernels: KernelSettings,
-    sample_shape: tuple[int, ...] | None = None,
+    samples: Array | None = None,
     settings: ModelSettings | None = None,
 ) -> ImportedModel:
-    """Build the module and refuse a model that it would not compute as onnxruntime does."""
+    """Build the module and refuse a model that it would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
     if when != "always":
         try:
-            return _checked(build(file, kernels), file, sample_shape)
+            return _checked(build(file, kernels), file, samples)
         except UnsupportedModel as error:
             if when == "never" or refusals(file.proto):
                 raise
             refused = error
     try:
         simpler = replace(file, proto=simplify.simplified(file.proto))
-        return _checked(_noted(build(simpler, kernels), simplify.NOTES[when]), file, sample_shape)
+        return _checked(_noted(build(simpler, kernels), simplify.NOTES[when]), file, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":
             raise UnsupportedModel(f"the graph cannot be simplified: {error}", 'set simplify = "never"') from None
@@ -116,11 +117,11 @@ def require_prunable(imported: ImportedModel) -> tuple[Kernel, ...]:
     return imported.prunable
 
 
-def _checked(imported: ImportedModel, file: ModelFile, sample_shape: tuple[int, ...] | None) -> ImportedModel:
+def _checked(imported: ImportedModel, file: ModelFile, samples: Array | None) -> ImportedModel:
     """Compare with what onnxruntime makes of the file as it was given."""
     from ltp_pipeline.stages.import_model.parity import check_parity
 
-    parity, problem = check_parity(file.proto, imported.module, file.inputs, sample_shape)
+    parity, problem = check_parity(file.proto, imported, file.inputs, samples)
     imported = replace(imported, parity=parity)
     return imported if problem is None else _noted(imported, f"not compared with onnxruntime: {problem}")
 

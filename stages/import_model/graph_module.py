@@ -1,7 +1,7 @@
 """A trainable torch module over an ONNX graph: same tensors, same names, same layouts, same order of nodes."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ltp_pipeline.stages.import_model.program import Compiler, NodeError, guarde
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles, reads
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
-__all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "ops", "read_tensors", "standard_opset"]
+__all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "observer", "ops", "read_tensors", "standard_opset"]
 
 
 class GraphModule(nn.Module):
@@ -68,6 +68,15 @@ class GraphModule(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """Every trained or updated tensor under its ONNX name."""
         return {name: getattr(self, attribute) for name, attribute, _ in self._slots}
+
+
+def observer(model: ModelProto, names: Sequence[str]) -> GraphModule:
+    """A module over the same graph that also returns these values, last; without weights of its own."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for name in names:
+        copy.graph.output.add().name = name
+    return GraphModule(copy).to("meta").eval()
 
 
 # A tensor may be called like something that every module already has, e.g. "training".

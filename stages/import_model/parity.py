@@ -1,46 +1,60 @@
-"""Does the torch module compute what onnxruntime computes?"""
+"""Does the torch module compute what onnxruntime computes?
 
-import math
+Outputs are compared on samples where there are any, else on random input. An output that is too small to tell anything
+is tried on random input of other scales; where that does not help, what it is computed from is compared instead.
+"""
+
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from onnx import ModelProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.stages.import_model import worker
-from ltp_pipeline.stages.import_model.graph_module import GraphModule
+from ltp_pipeline.records import ImportedModel, TensorInfo
+from ltp_pipeline.stages import closeness
+from ltp_pipeline.stages.closeness import Gap, Verdict
+from ltp_pipeline.stages.import_model import parity_inputs, worker
+from ltp_pipeline.stages.import_model.flatten import flatten
+from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer
+from ltp_pipeline.stages.import_model.graphs import is_standard
+from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 
 TOLERANCE = 1e-4
 TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: the module computes in fp32, onnxruntime rounds at every node
-BATCH = 2
-LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
-_GUESSES = (64, 224, 32, 299, 512, 16, 8, 1)  # for a dimension the file leaves open, when no data tell
-_CHANNELS = (3, 1)
 _HALF = ("FLOAT16", "BFLOAT16")
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TOO_LARGE = ("beyond reason", "allocate memory", "not enough memory")
+_STEPS_BACK = 3  # from an output that says nothing to what it is computed from
 
 
 def check_parity(
-    model: ModelProto, module: GraphModule, inputs: Sequence[TensorInfo], sample_shape: tuple[int, ...] | None = None
+    model: ModelProto, imported: ImportedModel, inputs: Sequence[TensorInfo], samples: Array | None = None
 ) -> tuple[float | None, str | None]:
-    """Compare both on random input: the relative difference, or None and the reason why it could not be measured."""
-    odd = [i for i in inputs if not _numeric(i)]
+    """Compare the module with the model as it was given.
+
+    Gives the largest relative difference, None where nothing could be compared; and what could not, and why.
+    """
+    odd = [i for i in inputs if not parity_inputs.numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
     with tempfile.TemporaryDirectory(prefix="ltp-parity-") as folder:
         path = Path(folder, "model.onnx")
         exporters.save(model, path)
         try:
-            feeds, ours, theirs, problem = _run_somehow(path, module, inputs, sample_shape)
+            first, problem = _first_run(path, imported.module, inputs, samples)
+            if first is None:
+                return None, problem
+            return _Comparison(path, model, imported, inputs).of(first)
         except worker.WorkerDied as error:
             raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
         except worker.LoadFailed as error:
@@ -48,55 +62,43 @@ def check_parity(
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
             raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
-    if feeds is None:
-        return None, problem
-    half = any(i.type in _HALF for i in inputs) or any(t.data_type in _HALF_TYPES for t in model.graph.initializer)
-    tolerance = TOLERANCE_HALF if half else TOLERANCE
-    names = [o.name for o in model.graph.output]
-    worst = max((difference(a, b), name) for a, b, name in zip(ours, theirs, names, strict=True))
-    if not worst[0] <= tolerance:
-        shapes = ", ".join(f"{i.name} {'×'.join(map(str, f.shape))}" for i, f in zip(inputs, feeds, strict=True))
-        raise UnsupportedModel(
-            f"torch and onnxruntime disagree on output {worst[1]!r} by {worst[0]:.2g} of its largest value, "
-            f"more than {tolerance:.0e} (random input {shapes})",
-            "please report the model's operators (ltp-pipeline inspect) as a bug",
-        )
-    return worst[0], None
 
 
-Outcome = tuple[list[Array] | None, Sequence[object], Sequence[object], str | None]
+class _Run(NamedTuple):
+    """What both make of the same input."""
+
+    feeds: Feeds
+    ours: Sequence[object]
+    theirs: Sequence[object]
 
 
-def _run_somehow(
-    path: Path,
-    module: GraphModule,
-    inputs: Sequence[TensorInfo],
-    sample_shape: tuple[int, ...] | None,
-) -> Outcome:
-    """Try sizes until both run. torch goes first: it names a node that asks for too much."""
+def _first_run(
+    path: Path, module: GraphModule, inputs: Sequence[TensorInfo], samples: Array | None
+) -> tuple[_Run | None, str | None]:
+    """Try inputs until both run. torch goes first: it names a node that asks for too much."""
     problem = "the graph has no inputs"
-    for shapes in _shapes(inputs, sample_shape):
-        if sum(map(math.prod, shapes)) > LARGEST_INPUT:
+    for feeds in parity_inputs.likely(inputs, samples):
+        if feeds is None:
             problem = "its inputs are too large to try"
             continue
-        feeds = [random_values(i, shape) for i, shape in zip(inputs, shapes, strict=True)]
         wrong = None
+        ours: Sequence[object] = ()
         try:
             with worker.within_memory():
-                ours = _run_module(module, feeds)
+                ours = _run_module(module, feeds.arrays)
         except NodeError as error:
             if any(words in str(error) for words in _TOO_LARGE) or isinstance(error.__cause__, MemoryError):
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = worker.run(path, {i.name: f for i, f in zip(inputs, feeds, strict=True)})
+            theirs = worker.run(path, _named(inputs, feeds))
         except worker.RunFailed as error:
-            problem = f"onnxruntime does not run the model on random input: {error}"
+            problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             continue
         if wrong is not None:
             raise _unsupported(wrong) from None
-        return feeds, ours, theirs, None
-    return None, (), (), problem
+        return _Run(feeds, ours, theirs), None
+    return None, problem
 
 
 def _unsupported(error: NodeError) -> UnsupportedModel:
@@ -107,83 +109,145 @@ def _unsupported(error: NodeError) -> UnsupportedModel:
     )
 
 
-def _shapes(inputs: Sequence[TensorInfo], sample_shape: tuple[int, ...] | None) -> Iterator[list[tuple[int, ...]]]:
-    """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed."""
-    tried = set()
-    batches = (BATCH, 1)
-    guesses = _GUESSES if any(_open(i) for i in inputs) else _GUESSES[:1]
-    for guess in guesses:
-        for channels in _CHANNELS:
-            for batch in batches:
-                shapes = [_shape(i, guess, channels, batch, sample_shape) for i in inputs]
-                if tuple(shapes) not in tried:
-                    tried.add(tuple(shapes))
-                    yield shapes
+class _Comparison:
+    """Settles output after output; one that differs is an error."""
 
+    def __init__(self, path: Path, model: ModelProto, imported: ImportedModel, inputs: Sequence[TensorInfo]) -> None:
+        self.path, self.model, self.imported, self.inputs = path, model, imported, inputs
+        initial = model.graph.initializer
+        self.half = any(i.type in _HALF for i in inputs) or any(t.data_type in _HALF_TYPES for t in initial)
+        self.tolerance = TOLERANCE_HALF if self.half else TOLERANCE
+        self.settled: dict[str, float] = {}  # relative difference of every value that was told to be equal
 
-def _open(info: TensorInfo) -> bool:
-    return info.shape is None or any(not isinstance(d, int) or d < 1 for d in info.shape[1:])
-
-
-def _shape(
-    info: TensorInfo, guess: int, channels: int, batch: int, sample_shape: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    declared = info.shape if info.shape is not None else (None, *(sample_shape or (None, None, None)))
-    shape = []
-    for i, d in enumerate(declared):
-        if isinstance(d, int) and d > 0:
-            shape.append(d)
-        elif i == 0:
-            shape.append(batch)
+    def of(self, first: _Run) -> tuple[float | None, str | None]:
+        names = [o.name for o in self.model.graph.output]
+        silent = names
+        for run in chain([first], self._others(first)):
+            self._judge(self.path, run, names, silent)
+            silent = [name for name in names if name not in self.settled]
+            if not silent:
+                break
         else:
-            shape.append(channels if i == 1 and len(declared) == 4 else guess)
-    if sample_shape is not None and len(sample_shape) == len(shape) - 1:
-        shape[1:] = sample_shape
-    return tuple(shape)
+            silent = self._by_what_feeds(first, silent)
+        worst = max(self.settled.values(), default=None)
+        if not silent:
+            return worst, None
+        which = f"output {silent[0]!r} is" if len(silent) == 1 else f"outputs {', '.join(map(repr, silent))} are"
+        return worst, f"{which} too small on every input tried"
+
+    def _others(self, first: _Run) -> Iterator[_Run]:
+        """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
+        for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
+            try:
+                theirs = worker.run(self.path, _named(self.inputs, feeds))
+                ours = _run_module(self.imported.module, feeds.arrays)
+            except (worker.RunFailed, NodeError):
+                continue
+            if all(np.isfinite(y).all() for y in theirs if isinstance(y, np.ndarray) and y.dtype.kind == "f"):
+                yield _Run(feeds, ours, theirs)
+
+    def _judge(
+        self, path: Path, run: _Run, names: Sequence[str], wanted: Sequence[str], made: Mapping[str, str] | None = None
+    ) -> None:
+        """Settle those of `wanted` that are equal; `made` says which output a value inside the graph belongs to."""
+
+        @cache
+        def plain() -> Sequence[object]:
+            return worker.run(path, _named(self.inputs, run.feeds), optimised=False)
+
+        def noise(i: int) -> float:
+            return gap(plain()[i], run.theirs[i]).apart
+
+        for i, name in enumerate(names):
+            if name not in wanted:
+                continue
+            found = gap(run.ours[i], run.theirs[i])
+            verdict = closeness.judge(found, self.tolerance, partial(noise, i))
+            if verdict is Verdict.DIFFERENT:
+                what = f"value {name!r}, which output {made[name]!r} is computed from," if made else f"output {name!r}"
+                raise UnsupportedModel(
+                    f"torch and onnxruntime disagree on {what} by {found.relative:.2g} of its largest value, "
+                    f"more than {self.tolerance:.0e} ({run.feeds.shown})",
+                    "please report the model's operators (ltp-pipeline inspect) as a bug",
+                )
+            if verdict is Verdict.EQUAL:
+                self.settled[name] = found.relative
+
+    def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
+        """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
+        walked, _ = flatten(self.imported.proto)
+        known = {name for node in walked.graph.node for name in node.output}
+        sources = {name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent}
+        made = {source: name for name in silent for source in sources[name]}
+        if not made:
+            return list(silent)
+        inner = ModelProto()
+        inner.CopyFrom(self.model)
+        del inner.graph.output[:]
+        for name in made:
+            inner.graph.output.add().name = name
+        path = self.path.with_name("inner.onnx")
+        exporters.save(inner, path)
+        module = self.imported.module
+        try:
+            theirs = worker.run(path, _named(self.inputs, first.feeds))
+            ours = _run_module(observer(walked, list(made)), first.feeds.arrays, module.tensors())[-len(made) :]
+        except (worker.LoadFailed, worker.RunFailed, NodeError):
+            return list(silent)
+        floats = [n for n, y in zip(made, theirs, strict=True) if isinstance(y, np.ndarray) and y.dtype.kind == "f"]
+        self._judge(path, _Run(first.feeds, ours, theirs), list(made), floats, made)
+        return [name for name in silent if not self.settled.keys() & sources[name]]
 
 
-def _numeric(info: TensorInfo) -> bool:
-    return info.type in ("BFLOAT16", "BOOL") or info.type.startswith(("FLOAT", "DOUBLE", "INT", "UINT"))
+def _sources(graph: GraphProto, output: str) -> list[str]:
+    """Values that depend on the graph's input and that an output is computed from, nearest first."""
+    stored = {t.name for t in graph.initializer}
+    live = {i.name for i in graph.input if i.name not in stored}
+    producers = {}
+    for node in graph.node:
+        if live.intersection(node.input) and not is_standard(node, "Shape", "Size"):
+            live.update(node.output)
+            producers.update(dict.fromkeys(node.output, node))
+    found: list[str] = []
+    front = [output]
+    for _ in range(_STEPS_BACK):
+        read = [name for made in front if made in producers for name in producers[made].input]
+        front = [name for name in dict.fromkeys(read) if name in producers and name not in (output, *found)]
+        found += front
+    return found
 
 
-def random_values(info: TensorInfo, shape: Sequence[int]) -> Array:
-    """Values of an input's own type: standard normal, or zeros and ones."""
-    rng = np.random.default_rng(0)
-    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
-    if "FLOAT" in info.type or info.type == "DOUBLE":
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
+def _named(inputs: Sequence[TensorInfo], feeds: Feeds) -> dict[str, Array]:
+    return {i.name: array for i, array in zip(inputs, feeds.arrays, strict=True)}
 
 
-def _run_module(module: GraphModule, feeds: Sequence[Array]) -> tuple[object, ...]:
+def _run_module(
+    module: GraphModule, feeds: Sequence[Array], weights: Mapping[str, torch.Tensor] | None = None
+) -> tuple[object, ...]:
     was_training = module.training
     module.eval()
     try:
         with torch.no_grad():
-            outputs: tuple[object, ...] = module(*(array_to_torch(f) for f in feeds))
+            outputs: tuple[object, ...] = module(*(array_to_torch(f) for f in feeds), weights=weights)
             return outputs
     finally:
         module.train(was_training)
 
 
-def difference(ours: object, theirs: object) -> float:
-    """Largest difference relative to the largest value; infinite where even the shapes differ."""
+def gap(ours: object, theirs: object) -> Gap:
+    """How far two outputs are apart; of lists, the worst part. What is not made of numbers is not compared."""
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(ours) != len(theirs):
-            return math.inf
-        return max((difference(a, b) for a, b in zip(ours, theirs, strict=True)), default=0.0)
-    if not isinstance(theirs, np.ndarray) or not isinstance(ours, torch.Tensor):
-        return 0.0
-    mine: Array = (ours.float() if ours.dtype is torch.bfloat16 else ours).detach().cpu().numpy()
-    if mine.shape != theirs.shape:
-        return math.inf
-    if mine.size == 0 or theirs.dtype == object:
-        return 0.0
-    if not np.issubdtype(mine.dtype, np.floating):
-        return float(np.mean(mine != theirs))
-    a, b = mine.astype(np.float64), theirs.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        gap = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
-    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)) or 1.0
-    return float(np.max(gap)) / scale
+            return closeness.OTHER
+        parts = [gap(a, b) for a, b in zip(ours, theirs, strict=True)]
+        return max(parts, key=lambda part: part.relative, default=closeness.SAME)
+    if isinstance(ours, torch.Tensor):
+        ours = (ours.float() if ours.dtype is torch.bfloat16 else ours).detach().cpu().numpy()
+    if not isinstance(theirs, np.ndarray) or not isinstance(ours, np.ndarray) or theirs.dtype == object:
+        return closeness.SAME
+    return closeness.gap(ours, theirs)
+
+
+def difference(ours: object, theirs: object) -> float:
+    """Largest difference relative to the largest value; infinite where even the shapes differ."""
+    return gap(ours, theirs).relative

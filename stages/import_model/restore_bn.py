@@ -17,7 +17,7 @@ from torch import Tensor
 from ltp_pipeline.data import Split, batches
 from ltp_pipeline.records import ImportedModel, RestoredNorm, RestoredNorms
 from ltp_pipeline.stages.import_model.flatten import flatten
-from ltp_pipeline.stages.import_model.graph_module import GraphModule
+from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer
 from ltp_pipeline.stages.import_model.graphs import every_node, identities, is_standard, outer_reads
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
@@ -57,9 +57,9 @@ def run(imported: ImportedModel, train: Split, batch_size: int, device: torch.de
         return imported
     model, norms, normalised = _insert(walked, convs, before.tensors())
     module = GraphModule(model).to(device).eval()
-    observer = _observer(model, normalised)
+    watching = observer(model, normalised)
     restored = replace(
-        imported, module=module, restored=RestoredNorms(norms, lambda: _moments(observer, module, read, len(norms)))
+        imported, module=module, restored=RestoredNorms(norms, lambda: _moments(watching, module, read, len(norms)))
     )
     calibrate(restored)
     with torch.no_grad():
@@ -116,9 +116,9 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
 
 def _with_maps(model: ModelProto, convs: list[NodeProto], module: GraphModule, x: Tensor) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
-    observer = _observer(model, [c.output[0] for c in convs])
+    watching = observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
-        outputs = observer(x[:2], weights=module.tensors())[-len(convs) :]
+        outputs = watching(x[:2], weights=module.tensors())[-len(convs) :]
     return [c for c, y in zip(convs, outputs, strict=True) if math.prod(y.shape[2:]) > 1]
 
 
@@ -156,22 +156,13 @@ def _insert(
     return copy, tuple(norms), normalised
 
 
-def _observer(model: ModelProto, names: Sequence[str]) -> GraphModule:
-    """A module over the same graph that also returns these values, last; without weights of its own."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    for name in names:
-        copy.graph.output.add().name = name
-    return GraphModule(copy).to("meta").eval()
-
-
 @torch.no_grad()
-def _moments(observer: GraphModule, module: GraphModule, read: Read, count: int) -> list[tuple[Tensor, Tensor]]:
+def _moments(watching: GraphModule, module: GraphModule, read: Read, count: int) -> list[tuple[Tensor, Tensor]]:
     """Mean and variance per channel of what each norm reads, over all batches."""
     sums: list[tuple[Tensor, Tensor]] = []
     passes = 0
     for x in read():
-        values = observer(x, weights=module.tensors())[-count:]
+        values = watching(x, weights=module.tensors())[-count:]
         # On the CPU, because not every device has double precision.
         found = [[m.cpu().double() for m in torch.var_mean(y, [0, *range(2, y.dim())], correction=0)] for y in values]
         squares = [(mean, variance + mean.square()) for variance, mean in found]

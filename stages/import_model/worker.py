@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ltp_pipeline import threads
+
 MODULE = "ltp_pipeline.stages.import_model.worker"
 SECONDS = 300
 
@@ -78,14 +80,17 @@ class Worker:
 _worker: Worker | None = None
 
 
-def run(model: Path, feeds: dict[str, Array], seconds: float = SECONDS) -> list[Array | list[Array] | None]:
+def run(
+    model: Path, feeds: dict[str, Array], seconds: float = SECONDS, optimised: bool = True
+) -> list[Array | list[Array] | None]:
     """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers."""
     global _worker
     if _worker is None or not _worker.usable:
         _worker = Worker()
     folder = model.parent
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
-    answer = _worker.ask({"model": str(model), "names": list(feeds)}, seconds)
+    request = {"model": str(model), "names": list(feeds), "optimised": optimised, "threads": threads.current()}
+    answer = _worker.ask(request, seconds)
     if "load" in answer:
         raise LoadFailed(answer["load"])
     if "run" in answer:
@@ -108,24 +113,28 @@ def _unpacked(stored: Any, index: int, count: int | None) -> Array | list[Array]
     return [stored[f"{index}_{j}"] for j in range(count)]
 
 
-def _answer(request: dict[str, Any], sessions: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> dict[str, Any]:
     import onnxruntime
 
-    path = request["model"]
+    path, optimised = request["model"], request["optimised"]
+    levels = onnxruntime.GraphOptimizationLevel
     try:
-        if path not in sessions:
+        if (path, optimised) not in sessions:
             sessions.clear()
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 4
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-            sessions[path] = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            options.intra_op_num_threads = request["threads"]
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimised else levels.ORT_DISABLE_ALL
+            made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            sessions[path, optimised] = made
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
         return {"load": _first_line(error).replace(path, "the file")}
     folder = Path(path).parent
     try:
         with np.load(folder / "inputs.npz") as stored:
             feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
-        outputs = sessions[path].run(None, feeds)
+        outputs = sessions[path, optimised].run(None, feeds)
     except Exception as error:  # noqa: BLE001
         return {"run": _first_line(error)}
     arrays: dict[str, Array] = {}
@@ -168,7 +177,7 @@ def within_memory() -> Any:
 
 
 def _serve() -> None:
-    sessions: dict[str, Any] = {}
+    sessions: dict[tuple[str, bool], Any] = {}
     for line in sys.stdin:
         with within_memory():
             answer = _answer(json.loads(line), sessions)

@@ -1,18 +1,20 @@
 """Interrupted at any point, the same command goes on, and the files are those of a run that never stopped."""
 
+import json
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from ltp_pipeline.config import Settings, load_settings
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages.training import Training
-from tests.support.cli import start
+from tests.support.cli import invoke, start
 
 OPTIONS = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse", "dense"]}}
 FILES = ("model.sparse.onnx", "model.dense.onnx", "baseline/model.sparse.onnx", "trail/001.onnx", "trail/002.onnx")
@@ -72,6 +74,40 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
 
     monkeypatch.setattr(training, "SAVE_EVERY_SECONDS", 0.0)
     test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(example, uninterrupted, monkeypatch, 12)
+
+
+def test_a_run_goes_on_with_the_threads_it_began_with(
+    example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Also where fewer cores are left; only an explicit number changes it, and is kept from then on."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    seen: list[int] = []
+    original = Training._step
+
+    def step(self, *arguments):
+        seen.append(torch.get_num_threads())
+        if len(seen) in (5, 15):
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Training, "_step", step)
+    command = ("run", example / "model.onnx", "--out", example / "run", "--epochs", 1, "--finetune-epochs", 1)
+    command += ("--max-drop", 0.9)
+    assert invoke(capsys, *command, "--threads", 3).code == 130
+    going_on = invoke(capsys, *command, "--no-baseline")
+    assert going_on.code == 130
+    assert going_on.err.count("Going on with 3 threads, as it began") == 1
+    changed = invoke(capsys, *command, "--no-baseline", "--threads", 2)
+    assert changed.code == 0, changed.err
+    assert changed.err.count("Going on with 2 threads as asked, not 3 as it began") == 1
+    assert " left, whole run " in changed.err
+    assert (set(seen[:15]), set(seen[15:])) == ({3}, {2})
+    report = json.loads((example / "run" / "report.json").read_text())
+    assert report["environment"]["threads"] == 2
+    assert json.loads((example / "run" / "manifest.json").read_text())["threads"] == 2
+    picked = invoke(capsys, "pick", example / "run", 1)
+    assert picked.code == 0, picked.err
+    assert json.loads((example / "run" / "pick-001" / "report.json").read_text())["environment"]["threads"] == 2
 
 
 COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)

@@ -50,6 +50,8 @@ def layer(name: str) -> int:
         "files": 1,
         "events": 1,
         "ranks": 1,
+        "threads": 1,
+        "outlook": 1,
         "progress": 1,
         "config": 1,
         "records": 1,

@@ -1,0 +1,40 @@
+"""How long a whole run still takes: the training steps that are left, at the rate of those that were done."""
+
+from collections.abc import Mapping
+
+SEARCHED = ("learn", "finetune")  # until these are over, more networks may be fine-tuned than one
+
+
+class Outlook:
+    """The phases ahead; each is taken off when it begins."""
+
+    def __init__(self, steps: Mapping[str, int] | None = None, search: bool = False) -> None:
+        self.ahead = dict(steps or {})
+        self.search = search  # for a network within the accuracy budget: nobody knows how many will be tried
+        self.phase = ""
+
+    def begin(self, phase: str) -> None:
+        """A phase begins; it may be one that is done already, or another attempt."""
+        self.phase = phase
+        self.ahead.pop(phase, None)
+
+    def whole(self, per_step: float, left: int) -> str:
+        """Time left of the run, in words; `left` are the steps of the phase at work, `per_step` its seconds a step."""
+        least = self.search and self.phase in SEARCHED
+        seconds = per_step * (left + sum(self.ahead.values()))
+        return f"whole run {'at least' if least else 'about'} {rough(seconds)}"
+
+
+def exact(seconds: float) -> str:
+    """A duration to the second."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def rough(seconds: float) -> str:
+    """A duration in the unit that an estimate deserves."""
+    if seconds < 60:
+        return f"{max(round(seconds / 5) * 5, 5)} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02d} min" if hours else f"{minutes} min"

@@ -1,0 +1,110 @@
+"""Inputs on which torch and onnxruntime are compared: samples, or random values of likely shapes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.records import TensorInfo
+
+BATCH = 2
+LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
+SCALES = (1.0, 10.0, 100.0, 0.1)  # of random input, until every output has said something
+_GUESSES = (64, 224, 32, 299, 512, 16, 8, 1)  # for a dimension the file leaves open, when no data tell
+_CHANNELS = (3, 1)
+
+
+class Feeds(NamedTuple):
+    """One array for each input, and what to call them."""
+
+    arrays: list[Array]
+    shown: str
+
+
+def likely(inputs: Sequence[TensorInfo], samples: Array | None) -> Iterator[Feeds | None]:
+    """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
+    if samples is not None and len(inputs) == 1:
+        yield Feeds([_as_input(inputs[0], samples)], "samples")
+    for shapes in _shapes(inputs, None if samples is None else samples.shape[1:]):
+        small = sum(map(math.prod, shapes)) <= LARGEST_INPUT
+        yield _random(inputs, shapes) if small else None
+
+
+def scaled(inputs: Sequence[TensorInfo], like: Feeds, half: bool) -> Iterator[Feeds]:
+    """Random inputs of the same shapes and other scales; large values would overflow in half precision."""
+    if not any(_floating(i) for i in inputs):
+        return
+    shapes = [array.shape for array in like.arrays]
+    for scale in SCALES:
+        feeds = _random(inputs, shapes, scale)
+        if feeds.shown != like.shown and (scale <= 1 or not half):
+            yield feeds
+
+
+def numeric(info: TensorInfo) -> bool:
+    """Whether random values can be made for an input."""
+    return _floating(info) or info.type == "BOOL" or info.type.startswith(("INT", "UINT"))
+
+
+def _floating(info: TensorInfo) -> bool:
+    return "FLOAT" in info.type or info.type == "DOUBLE"
+
+
+def _as_input(info: TensorInfo, samples: Array) -> Array:
+    size = info.shape[0] if info.shape else None
+    count = size if isinstance(size, int) and size > 0 else len(samples)
+    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
+    return np.resize(samples, (count, *samples.shape[1:])).astype(dtype)  # repeats what is there
+
+
+def _random(inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> Feeds:
+    sizes = ", ".join(f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True))
+    shown = f"random input {sizes}" + ("" if scale == 1 else f", {scale:g} times as large")
+    return Feeds([_values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)], shown)
+
+
+def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
+    """Values of an input's own type: normal, or zeros and ones."""
+    rng = np.random.default_rng(0)
+    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
+    if _floating(info):
+        return (scale * rng.standard_normal(shape)).astype(dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _shapes(inputs: Sequence[TensorInfo], sample_shape: tuple[int, ...] | None) -> Iterator[list[tuple[int, ...]]]:
+    """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed."""
+    tried = set()
+    batches = (BATCH, 1)
+    guesses = _GUESSES if any(_open(i) for i in inputs) else _GUESSES[:1]
+    for guess in guesses:
+        for channels in _CHANNELS:
+            for batch in batches:
+                shapes = [_shape(i, guess, channels, batch, sample_shape) for i in inputs]
+                if tuple(shapes) not in tried:
+                    tried.add(tuple(shapes))
+                    yield shapes
+
+
+def _open(info: TensorInfo) -> bool:
+    return info.shape is None or any(not isinstance(d, int) or d < 1 for d in info.shape[1:])
+
+
+def _shape(
+    info: TensorInfo, guess: int, channels: int, batch: int, sample_shape: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    declared = info.shape if info.shape is not None else (None, *(sample_shape or (None, None, None)))
+    shape = []
+    for i, d in enumerate(declared):
+        if isinstance(d, int) and d > 0:
+            shape.append(d)
+        elif i == 0:
+            shape.append(batch)
+        else:
+            shape.append(channels if i == 1 and len(declared) == 4 else guess)
+    if sample_shape is not None and len(sample_shape) == len(shape) - 1:
+        shape[1:] = sample_shape
+    return tuple(shape)

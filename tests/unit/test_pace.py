@@ -1,0 +1,48 @@
+"""Steps that become much slower are told, once, with what helps."""
+
+import pytest
+
+from ltp_pipeline import threads
+from ltp_pipeline.stages.pace import FIRST, RECENT, WARM_UP, Pace
+
+AT_FIRST = [9.0] * WARM_UP + [0.1] * FIRST
+
+
+def told(*times: float, pace: Pace | None = None) -> list[str]:
+    said: list[str] = []
+    pace = pace or Pace()
+    for seconds in times:
+        pace.step(seconds, said.append)
+    return said
+
+
+def test_steps_that_stay_as_they_were_are_no_reason_to_speak():
+    assert told(*AT_FIRST, *[0.25] * 100) == []
+
+
+def test_a_few_slow_steps_are_no_reason_to_speak():
+    assert told(*AT_FIRST, *([0.1] * 3 + [2.0]) * 20) == []
+
+
+def test_much_slower_steps_are_told_once():
+    said = told(*AT_FIRST, *[0.1] * 50, *[0.8] * 200)
+    assert len(said) == 1
+    assert "a step takes 8 times as long as at first (800 ms, 100 ms at first)" in said[0]
+
+
+@pytest.mark.parametrize(("count", "remedy"), [(4, "start the same command with --threads 1"), (1, "go on later")])
+def test_the_remedy_is_one_that_is_left(count: int, remedy: str):
+    with threads.used(count, None, print):
+        (said,) = told(*AT_FIRST, *[0.8] * 2 * RECENT)
+    assert said.endswith(remedy)
+
+
+def test_the_steps_of_another_phase_are_compared_with_their_own():
+    pace = Pace()
+    assert told(*AT_FIRST, pace=pace) == []
+    pace.begin()
+    assert told(*[0.8] * 100, pace=pace) == []
+    pace.begin()
+    assert len(told(*AT_FIRST, *[0.8] * 100, pace=pace)) == 1
+    pace.begin()
+    assert told(*AT_FIRST, *[0.8] * 100, pace=pace) == []

@@ -1,0 +1,195 @@
+"""When torch and onnxruntime count as computing the same: tiny outputs are no reason to refuse, wrong ones are."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto
+
+from ltp_pipeline.config import DataSettings, ExportSettings, KernelSettings, ModelSettings, load_settings
+from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel
+from ltp_pipeline.preparation import prepare
+from ltp_pipeline.records import ImportedModel, Measured
+from ltp_pipeline.stages import export, import_model, metric, validate
+from ltp_pipeline.stages.import_model import graph_module, registry  # noqa: F401 - fills the registry
+from ltp_pipeline.stages.metric import Judge, Metric
+from ltp_pipeline.stages.validate import Session
+from ltp_pipeline.workspace import Workspace
+from tests.support.models import Array, Graph, conv_bn_classifier, run_onnxruntime
+
+NEVER = ModelSettings(simplify="never")
+
+
+def detector(bias: float, swing: float = 1.0) -> ModelProto:
+    """Two convolutions and an activation that is nearly off everywhere; its input swings around the bias."""
+    g = Graph()
+    h = g.add("Relu", g.conv("x", "conv1", 1, 8))
+    g.random("conv2.weight", 1, 8, 3, 3, scale=swing / 6)
+    g.tensor("conv2.bias", [bias])
+    h = g.add("Conv", h, "conv2.weight", "conv2.bias", name="conv2", kernel_shape=[3, 3], pads=[1] * 4)
+    g.add("Sigmoid", h, outputs=("y",))
+    return g.model({"x": ("N", 1, 8, 8)}, ["y"])
+
+
+def faint() -> ModelProto:
+    """A linear network in tiny units."""
+    g = Graph()
+    g.add("Mul", g.gemm("x", "fc", 6, 4), g.tensor("unit", 1e-8), outputs=("y",))
+    return g.model({"x": ("N", 6)}, ["y"])
+
+
+def dead() -> ModelProto:
+    """No input of any scale brings its output to life: each row is divided by its own size."""
+    g = Graph()
+    h = g.conv(g.add("LpNormalization", "x", axis=-1, p=2), "conv", 1, 2)
+    g.add("Sigmoid", g.add("Add", h, g.tensor("far", -40.0), name="shift"), outputs=("y",))
+    return g.model({"x": ("N", 1, 8, 8)}, ["y"])
+
+
+SMALL: dict[str, Callable[[], ModelProto]] = {
+    "all below 1e-4": lambda: detector(-13),
+    "all about 1e-8": lambda: detector(-17, 0.3),
+    "linear, all about 1e-8": faint,
+    "dead at every scale": dead,
+}
+
+
+def largest_output(model: ModelProto) -> float:
+    shape = [d.dim_value or 2 for d in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return float(np.abs(run_onnxruntime(model, {"x": x})[0]).max())
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_network_with_tiny_outputs_is_imported(kind: str):
+    model = SMALL[kind]()
+    assert largest_output(model) < (1e-4 if "1e-4" in kind else 2e-7)
+    result = import_model.import_model(model, settings=NEVER)
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize("factor", [1.05, -1.0])
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_wrong_operator_is_refused_however_tiny_the_outputs(
+    kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
+):
+    model = SMALL[kind]()
+    spoil(monkeypatch, "Gemm" if kind.startswith("linear") else "Conv", factor)
+    with pytest.raises(UnsupportedModel, match="torch and onnxruntime disagree on"):
+        import_model.import_model(model, settings=NEVER)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
+    """Have an operator compute something else."""
+
+    def wrong(found: registry.Op) -> registry.Op:
+        right = found.function
+        return replace(found, function=lambda *a, **k: right(*a, **k) * factor)
+
+    monkeypatch.setitem(registry._OPS, ("", name), [wrong(found) for found in registry._OPS["", name]])
+
+
+@pytest.mark.parametrize("bias", [-13, -17])
+def test_a_wrong_activation_that_is_nearly_off_is_refused(bias: float, monkeypatch: pytest.MonkeyPatch):
+    """Only input of a larger scale switches it on."""
+    spoil(monkeypatch, "Sigmoid", 1.001)
+    with pytest.raises(UnsupportedModel, match=r"disagree on output 'y' .* times as large"):
+        import_model.import_model(detector(bias, 0.3), settings=NEVER)
+
+
+def test_what_feeds_a_dead_output_is_named_when_it_is_wrong(monkeypatch: pytest.MonkeyPatch):
+    spoil(monkeypatch, "Conv", 1.5)
+    with pytest.raises(UnsupportedModel, match="which output 'y' is computed from"):
+        import_model.import_model(dead(), settings=NEVER)
+
+
+def test_an_output_that_nothing_could_be_said_of_is_noted():
+    g = Graph()
+    g.add("MatMul", "x", g.tensor("zero", np.zeros((6, 4))), outputs=("y",))
+    result = import_model.import_model(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER)
+    assert result.parity is None
+    assert "output 'y' is too small on every input tried" in result.notes[-1]
+
+
+@pytest.fixture
+def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that is wrong on large values only: random input does not show it, the data do."""
+    capped = [replace(found, function=lambda x: x.clamp(0, 50)) for found in registry._OPS["", "Relu"]]
+    monkeypatch.setitem(registry._OPS, ("", "Relu"), capped)
+
+
+@pytest.mark.usefixtures("capped_relu")
+def test_samples_are_compared_where_there_are_any():
+    file = import_model.read(conv_bn_classifier())
+    pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
+    assert import_model.run(file, KernelSettings(), settings=NEVER).parity is not None
+    assert import_model.run(file, KernelSettings(), pixels / 255, NEVER).parity is not None
+    with pytest.raises(UnsupportedModel, match=r"disagree on output 'logits' .*\(samples\)"):
+        import_model.run(file, KernelSettings(), pixels, NEVER)
+
+
+@pytest.mark.usefixtures("capped_relu")
+def test_a_run_compares_on_its_own_samples(example: Path):
+    settings = load_settings(example / "model.onnx", options={"data": {"scale": 100}})
+    with pytest.raises(UnsupportedModel, match=r"\(samples\)"):
+        prepare(import_model.read(example / "model.onnx"), settings, Workspace(example / "run"))
+
+
+def test_rounding_that_onnxruntime_shows_by_itself_is_no_reason_to_refuse():
+    """A norm takes a large bias away again: exact where the two are folded, rounded where they are not."""
+    g = Graph()
+    g.random("conv.weight", 4, 1, 3, 3)
+    g.tensor("conv.bias", np.full(4, 3e4))
+    h = g.add("Conv", "x", "conv.weight", "conv.bias", name="conv", kernel_shape=[3, 3])
+    one, zero = g.tensor("one", np.ones(4)), g.tensor("zero", np.zeros(4))
+    mean, variance = g.tensor("mean", np.full(4, 3e4)), g.tensor("variance", np.ones(4))
+    g.add("BatchNormalization", h, one, zero, mean, variance, outputs=("y",))
+    assert import_model.import_model(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER).notes == ()
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> tuple[ImportedModel, Data, Judge]:
+    """An imported detector of tiny outputs and BatchNormalization, samples for it, and who judges its files."""
+    g = Graph()
+    h = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, 8), "bn1", 8))
+    h = g.batch_norm(g.conv(h, "conv2", 8, 1), "bn2", 1)
+    g.add("Sigmoid", g.add("Add", h, g.tensor("far", -17.0)), outputs=("y",))
+    onnx.save(g.model({"x": ("N", 1, 8, 8)}, ["y"]), tmp_path / "model.onnx")
+    x = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x_train=x)
+    imported = import_model.import_model(tmp_path / "model.onnx")
+    data = open_data(DataSettings(path=tmp_path / "data.npz"), imported.file.inputs[0], 0)
+    wanted = metric.agreement(imported.proto.graph, [(2, 1, 8, 8)], 2, "values")
+    return imported, data, Judge(wanted, Session(tmp_path / "model.onnx").outputs)
+
+
+def prove(silent: tuple[ImportedModel, Data, Judge], out: Path) -> Measured:
+    imported, data, judge = silent
+    formats = ExportSettings(formats=("dense",), deploy=True)
+    files = export.run(imported, formats, Workspace(out), data.test.read(np.arange(2)))
+    return validate.run(files, imported, Session(imported.file.path), judge, data.test, {})
+
+
+def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path):
+    """The deploy graph, whose norms are folded, too."""
+    assert [v.file.format for v in prove(silent, tmp_path / "run").validations] == ["dense", "deploy-dense"]
+
+
+@pytest.mark.parametrize("name", ["conv2.weight", "bn2.bias"])
+def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, monkeypatch, name: str):
+    """What is measured is another network than the live one: files are written, then a tensor changes."""
+    right = validate._torch_outputs
+
+    def changed(imported: ImportedModel, x: Array, wanted: Metric) -> list[Array]:
+        with torch.no_grad():
+            imported.module.tensors()[name].add_(20.0)
+        return right(imported, x, wanted)
+
+    monkeypatch.setattr(validate, "_torch_outputs", changed)
+    with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
+        prove(silent, tmp_path / "run")

@@ -1,0 +1,128 @@
+"""Time left, of the stage and of the whole run."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ltp_pipeline import progress, runner
+from ltp_pipeline.config import load_settings
+from ltp_pipeline.outlook import Outlook, exact, rough
+from ltp_pipeline.progress import LineReporter, TerminalReporter
+
+PLAN = {"learn": 120, "finetune": 60, "baseline": 180}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A time that tests set: every step takes a second."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def steps(reporter, clock: list[float], name: str, total: int, count: int, start: int = 0) -> None:
+    with reporter.task(name, total, start) as bar:
+        for i in range(start, start + count):
+            clock[0] += 1
+            bar.advance(epoch=i // 10 + 1, epochs=total // 10, end_of_epoch=i % 10 == 9, loss=0.5)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_line_tells_the_time_left_of_the_stage_and_of_the_run(clock: list[float], capsys):
+    reporter = LineReporter()
+    reporter.plan(PLAN)
+    steps(reporter, clock, "learn", 120, 30)
+    assert last_line(capsys) == "Learn thresholds 3/12  loss 0.500  1 min 30 s left, whole run about 6 min"  # 90+60+180
+    steps(reporter, clock, "finetune", 60, 60)
+    assert last_line(capsys).endswith("0 s left, whole run about 3 min")
+    steps(reporter, clock, "baseline", 180, 150)
+    assert last_line(capsys).endswith("30 s left, whole run about 30 s")
+
+
+def test_a_run_that_goes_on_counts_what_is_left(clock: list[float], capsys):
+    reporter = LineReporter()
+    reporter.plan(PLAN)
+    steps(reporter, clock, "learn", 120, 0, start=120)
+    steps(reporter, clock, "finetune", 60, 10, start=40)
+    assert last_line(capsys).endswith("10 s left, whole run about 3 min")
+
+
+def test_a_search_takes_at_least_so_long(clock: list[float], capsys):
+    reporter = LineReporter()
+    reporter.plan(PLAN, search=True)
+    for name, total in (("learn", 120), ("finetune", 60), ("finetune", 60)):
+        steps(reporter, clock, name, total, 10)
+        assert ", whole run at least " in last_line(capsys)
+    steps(reporter, clock, "baseline", 180, 10)
+    assert ", whole run about " in last_line(capsys)
+
+
+def test_the_measured_rate_is_what_counts(capsys, clock: list[float]):
+    reporter = LineReporter()
+    reporter.plan({"learn": 20, "baseline": 20})
+    with reporter.task("learn", 20) as bar:
+        for i in range(10):
+            clock[0] += 120
+            bar.advance(epoch=1, epochs=2, end_of_epoch=i == 9)
+    assert last_line(capsys).endswith("20 min 00 s left, whole run about 1 h 00 min")
+
+
+def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    reporter = TerminalReporter()
+    reporter.plan(PLAN)
+    steps(reporter, clock, "learn", 120, 30)
+    assert "whole run about 6 min" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "5 s"),
+        (17, "15 s"),
+        (59, "60 s"),
+        (61, "1 min"),
+        (3540, "59 min"),
+        (3599, "1 h 00 min"),
+        (9000, "2 h 30 min"),
+    ],
+)
+def test_estimates_are_rough(seconds: float, shown: str):
+    assert rough(seconds) == shown
+
+
+def test_durations_of_a_stage_are_exact():
+    assert [exact(s) for s in (0, 59, 61)] == ["0 s", "59 s", "1 min 01 s"]
+
+
+def test_a_phase_that_nobody_planned_is_shown_all_the_same():
+    outlook = Outlook()
+    outlook.begin("trial")
+    assert outlook.whole(1.0, 30) == "whole run about 30 s"
+
+
+class Planned:
+    """A reporter that takes note of the plan."""
+
+    def plan(self, steps: dict[str, int], search: bool = False) -> None:
+        self.found = (steps, search)
+
+
+@pytest.mark.parametrize(
+    ("options", "phases", "expected"),
+    [
+        ({"budget": {"target_compression": 5}}, ("learn", "finetune"), ({**PLAN}, False)),
+        ({}, ("learn", "finetune"), ({**PLAN}, True)),
+        ({"baseline": {"enabled": False}}, ("learn", "finetune"), ({"learn": 120, "finetune": 60}, True)),
+        ({}, ("finetune",), ({"finetune": 60, "baseline": 180}, False)),
+    ],
+)
+def test_a_run_plans_every_phase_that_trains(options, phases, expected):
+    settings = load_settings(None, options={"train": {"epochs": 12, "finetune_epochs": 6}, **options})
+    reporter = Planned()
+    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter))
+    runner._plan(training, settings, phases)
+    assert reporter.found == expected
