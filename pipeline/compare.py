@@ -79,7 +79,7 @@ def compare(
 
 MOST_TOLD = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
-NO_SHARES = ("compression", "smallest file, bytes", "fastest file, ms")
+NO_SHARES = ("compression", "model compression", "smallest file, bytes", "fastest file, ms")
 MORE_IS_BETTER = {
     "original top-1": True,
     "top-1": True,

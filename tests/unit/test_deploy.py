@@ -314,10 +314,10 @@ def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, mon
 def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     save = storage.save
 
-    def full_disk(draft: exporters.Draft, path: Path) -> None:
+    def full_disk(draft: exporters.Draft, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
             raise InputError("no space left", "free some")
-        save(draft, path)
+        save(draft, path, external)
 
     monkeypatch.setattr(storage, "save", full_disk)
     with pytest.raises(InputError, match="no space left"):

@@ -106,7 +106,7 @@ def test_right_answers_and_agreement_are_not_compared() -> None:
     result = compare(plain, agreeing, max_drop=0.5)
     assert not result.verdicts[0].passed
     assert "another metric: top-1 before, agreement now" in result.notes
-    assert [c.name for c in result.changes][:2] == ["compression", "sparsity"]
+    assert [c.name for c in result.changes][:3] == ["compression", "model compression", "sparsity"]
 
 
 def test_the_lines_have_the_name_of_the_metric() -> None:

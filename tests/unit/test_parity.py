@@ -65,12 +65,16 @@ def largest_output(model: ModelProto) -> float:
     return float(np.abs(run_onnxruntime(model, {"x": x})[0]).max())
 
 
+def doubts(imported: ImportedModel) -> list[str]:
+    """Notes of an import, but for the one that says where weights are."""
+    return [note for note in imported.notes if not note.startswith("kernels hold")]
+
+
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_network_with_tiny_outputs_is_imported(kind: str):
     model = SMALL[kind]()
     assert largest_output(model) < (1e-4 if "1e-4" in kind else 2e-7)
-    result = import_model.import_model(model, settings=NEVER)
-    assert result.notes == ()
+    assert not doubts(import_model.import_model(model, settings=NEVER))
 
 
 @pytest.mark.parametrize("factor", [1.05, -1.0])
@@ -149,7 +153,7 @@ def test_rounding_that_onnxruntime_shows_by_itself_is_no_reason_to_refuse():
     one, zero = g.tensor("one", np.ones(4)), g.tensor("zero", np.zeros(4))
     mean, variance = g.tensor("mean", np.full(4, 3e4)), g.tensor("variance", np.ones(4))
     g.add("BatchNormalization", h, one, zero, mean, variance, outputs=("y",))
-    assert import_model.import_model(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER).notes == ()
+    assert not doubts(import_model.import_model(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER))
 
 
 @pytest.fixture
@@ -164,7 +168,7 @@ def silent(tmp_path: Path) -> tuple[ImportedModel, Data, Judge]:
     np.savez(tmp_path / "data.npz", x_train=x)
     imported = import_model.import_model(tmp_path / "model.onnx")
     data = open_data(DataSettings(path=tmp_path / "data.npz"), imported.file.inputs[0], 0)
-    wanted = metric.agreement(imported.proto.graph, [(2, 1, 8, 8)], 2, "values")
+    wanted = metric.without_labels(imported.proto.graph, [(2, 1, 8, 8)], 2, "values")
     return imported, data, Judge(wanted, Session(tmp_path / "model.onnx").outputs)
 
 

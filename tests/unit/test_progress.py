@@ -121,8 +121,9 @@ class Planned:
     ],
 )
 def test_a_run_plans_every_phase_that_trains(options, phases, expected):
-    settings = load_settings(None, options={"train": {"epochs": 12, "finetune_epochs": 6}, **options})
+    settings = load_settings(None, options=options)
     reporter = Planned()
-    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter))
-    runner._plan(training, settings, phases)
+    told = SimpleNamespace(progress=reporter)
+    training = SimpleNamespace(steps_per_epoch=10, epochs=12, finetune_epochs=6, workspace=told)
+    runner.plan(training, settings, phases)
     assert reporter.found == expected

@@ -9,7 +9,8 @@ from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.display import show_validation
-from ltp_pipeline.records import Sparsity
+from ltp_pipeline.records import Accuracy, Sparsity
+from ltp_pipeline.results import Measurement
 from ltp_pipeline.stages import handoff_text
 from ltp_pipeline.stages.report import html, markdown, text
 from ltp_pipeline.stages.report.plots import trail
@@ -104,10 +105,23 @@ def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict
 
 
 def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
-    accuracy = {"top1": 0.9, "top5": None, "samples": 10, "split": "test"}
-    speed = {"latency_quartiles_ms": [1, 2], "latency_ms": 1.5, "batch": 16, "threads": 1, "provider": "CPU"}
-    counted = {"sparsity": 0.8, "compression": 5.0, "model_compression": 1.01}
     show_validation(
-        {"path": "m", "bytes": 1, "metric": "top-1", "load_ms": 1, "notes": [], "accuracy": accuracy} | speed | counted
+        Measurement(
+            path="m",
+            metric="top-1",
+            accuracy=Accuracy(0.9, None, 10, "test"),
+            sparsity=0.8,
+            compression=5.0,
+            model_compression=1.01,
+            nonzeros=1,
+            bytes=1,
+            load_ms=1.0,
+            batch=16,
+            threads=1,
+            provider="CPU",
+            notes=(),
+            latency_ms=1.5,
+            latency_quartiles_ms=(1.0, 2.0),
+        )
     )
     assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out
