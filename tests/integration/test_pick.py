@@ -97,11 +97,28 @@ def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
     assert [g["name"] for g in report_of(finished / "pick-001")["gates"]] == ["max_drop", "min_compression"]
 
 
-def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finished: Path, capsys, steps: list[str]):
-    manifest = finished / "manifest.json"
-    content = json.loads(manifest.read_text())
+@pytest.mark.parametrize("other", ["nonzeros", "epochs"])
+def test_a_baseline_of_another_size_or_length_does_not_fit(finished: Path, capsys, steps: list[str], other: str):
+    """Told by a gate that is refused where no baseline fits."""
+    report = report_of(finished)
+    if other == "nonzeros":
+        report["baseline"]["nonzeros"] += 1
+    else:
+        report["baseline"]["epochs"]["finetune"] += 1
+    (finished / "report.json").write_text(json.dumps(report))
+    demand_better_than_baseline(finished)
+    result = pick(capsys, finished, 2)
+    assert (result.code, steps) == (3, []), result.err
+
+
+def demand_better_than_baseline(run: Path) -> None:
+    content = json.loads((run / "manifest.json").read_text())
     content["inputs"]["settings"]["gates"] = {"beat_baseline": True}
-    manifest.write_text(json.dumps(content))
+    (run / "manifest.json").write_text(json.dumps(content))
+
+
+def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finished: Path, capsys, steps: list[str]):
+    demand_better_than_baseline(finished)
     result = pick(capsys, finished, 1)
     assert result.code == 3
     assert "--baseline trains one" in result.err
