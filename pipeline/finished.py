@@ -124,6 +124,7 @@ def _finish_with_threads(
     entry = choose.find(learned, number)
     file = import_model.read(model)
     training = preparation.prepare(file, settings, workspace)
+    training = preparation.with_strength(training, settings, training.accuracy(training.data.val))
     identity = preparation.identity(file, training.data, settings)
     parent.require_same(identity)
     elements = sum(k.elements for k in training.imported.kernels)

@@ -15,11 +15,11 @@ from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile, TensorInfo
-from ltp_pipeline.stages import fit, import_model, learn_thresholds
+from ltp_pipeline.stages import baseline, fit, import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
-from ltp_pipeline.stages.schedule import FEWEST_EPOCHS
+from ltp_pipeline.stages.schedule import FEWEST_EPOCHS, strength
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
@@ -37,8 +37,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> Traini
     imported = import_model.run(file, settings.kernels, samples, settings.model)
     import_model.require_prunable(imported)
     _require_matches(settings.kernels.exclude, imported)
-    device, wanted = pick_device(settings.train.device), settings.budget.wanted_compression
-    training = Training(imported, data, settings.train, workspace, device, compression=wanted)
+    training = Training(imported, data, settings.train, workspace, pick_device(settings.train.device))
     imported = _judged_only(imported, training.metric)
     training = replace(training, imported=imported)
     learn_thresholds.make_method(imported, settings)
@@ -106,6 +105,22 @@ def original_accuracy(training: Training, settings: Settings) -> float:
         training.workspace.progress.say(f"{said}; naming the most frequent class, on {fit.guessing(labels):.2%}")
         fit.require(training, accuracy, settings.data)
     return accuracy
+
+
+def with_strength(training: Training, settings: Settings, accuracy: float) -> Training:
+    """Measure how much the target asks of the network: how far it still works when it is simply cut to size. (R5).
+
+    `accuracy` is the original's on the validation split. All ranks measure together.
+    """
+    wanted = settings.budget.wanted_compression
+    if wanted is None:
+        return training
+    elements = sum(k.elements for k in training.imported.kernels)
+    labels = training.data.val.labels
+    guess = 0.0 if labels is None else fit.guessing(labels)
+    cut = baseline.accuracy_when_cut(int(elements / wanted), training)
+    kept = (cut - guess) / (accuracy - guess) if accuracy > guess else 0.0
+    return replace(training, strength=strength(kept))
 
 
 def doubts(training: Training, accuracy: float) -> list[str]:

@@ -84,13 +84,14 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
     if finished is not None:
         return finished
     workspace.keep_threads(threads.current())
-    plan(training, settings, ("learn", "finetune"))
     try:
         accuracy = preparation.original_accuracy(training, settings)
     except InputError:
         if not going_on:
             workspace.abandon()
         raise
+    training = preparation.with_strength(training, settings, accuracy)
+    plan(training, settings, ("learn", "finetune"))
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
@@ -128,6 +129,7 @@ def _help(training: Training, settings: Settings) -> None:
     if ranks.from_leader(0.0, training.device):
         return
     accuracy = preparation.original_accuracy(training, settings)
+    training = preparation.with_strength(training, settings, accuracy)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)
     tuned = choose.run(learned, training, training.finetune_epochs, least).tuned

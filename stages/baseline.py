@@ -27,6 +27,15 @@ def run(nonzeros: int, epochs: int, training: Training) -> PrunedModel:
     return finetune.run(pruned, training, epochs, KEY)
 
 
+def accuracy_when_cut(nonzeros: int, training: Training) -> float:
+    """Accuracy on the validation split of the network as it is, pruned at once and not trained."""
+    tensors = training.imported.module.tensors()
+    masks = global_magnitude_masks(training.imported, nonzeros)
+    cut = {name: tensors[name].detach().masked_fill(~mask, 0.0) for name, mask in masks.items()}
+    with training.statistics_of(cut):
+        return training.accuracy(training.data.val, cut)
+
+
 def global_magnitude_masks(imported: ImportedModel, nonzeros: int) -> dict[str, Tensor]:
     """Keep the weights largest in size over all prunable kernels, with no regard for layers."""
     tensors = imported.module.tensors()

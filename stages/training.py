@@ -8,6 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -62,7 +63,7 @@ class Training:
     workspace: Workspace
     device: torch.device
     teacher: Mapping[str, Tensor] | None = None  # the original's tensors, when it is to be learned from
-    compression: float | None = None  # that is asked for; how long thresholds are learned depends on it
+    strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
     pace: Pace = field(default_factory=Pace)
 
     @cached_property
@@ -99,7 +100,7 @@ class Training:
     @property
     def epochs(self) -> int:
         """In which thresholds are learned."""
-        return self.settings.epochs or default_epochs(self.steps_per_epoch, self.compression)[0]
+        return self.settings.epochs or default_epochs(self.steps_per_epoch, self.strength)[0]
 
     @property
     def finetune_epochs(self) -> int:
@@ -109,7 +110,7 @@ class Training:
             return given.finetune_epochs
         if given.epochs is not None:
             return math.ceil(given.epochs / 2)
-        return default_epochs(self.steps_per_epoch, self.compression)[1]
+        return default_epochs(self.steps_per_epoch, self.strength)[1]
 
     @cached_property
     def objective(self) -> Objective:
@@ -288,6 +289,15 @@ class Training:
         module = self.imported.module.eval()
         with torch.inference_mode():
             return [y.float().cpu().numpy() for y in self._judged(module(self.tensor(x), weights=weights))]
+
+    @contextmanager
+    def statistics_of(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Meanwhile, BatchNormalization has the mean and variance that belong to these weights."""
+        tensors, roles = self.imported.module.tensors(), self.imported.module.roles
+        before = {n: t.clone() for n, t in tensors.items() if roles[n] is Role.STATISTIC}
+        self.refresh_statistics(weights)
+        yield
+        load_tensors(self.imported, before)
 
     def refresh_statistics(self, weights: Mapping[str, Tensor] | None = None) -> None:
         """Measure BatchNormalization's mean and variance anew for the weights as they are now."""

@@ -25,7 +25,7 @@ def run(imported: ImportedModel, training: Training, settings: Settings, origina
     """
     imported.module.to(training.device)
     before = sum(k.elements for k in imported.kernels) / sum(count_nonzeros(imported).values())
-    method = make_method(imported, settings)
+    method = make_method(imported, settings, training.strength)
     epochs, after = training.epochs, training.finetune_epochs
     budget = settings.budget.accuracy_budget
     least = None if budget is None else original - budget
@@ -48,8 +48,8 @@ def recall(workspace: Workspace) -> LearnedThresholds:
     return LearnedThresholds(tuple(entries))
 
 
-def make_method(imported: ImportedModel, settings: Settings) -> Method:
-    """Paper mode or budget mode; refuses targets that cannot be met, before any training."""
+def make_method(imported: ImportedModel, settings: Settings, strength: float = 1.0) -> Method:
+    """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
     method = settings.method
     tensors = imported.module.tensors()
     live = {k.name: tensors[k.name] for k in imported.prunable}
@@ -62,7 +62,7 @@ def make_method(imported: ImportedModel, settings: Settings) -> Method:
     wanted = settings.budget.wanted_compression
     count = wanted_nonzeros(imported.kernels, present, lowest, wanted or min(FARTHEST, most))
     total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
-    schedule = Schedule.towards(total, here, count) if wanted else Schedule(total, here, count, search=True)
+    schedule = Schedule.towards(total, here, count, strength) if wanted else Schedule(total, here, count)
     return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(imported))
 
 

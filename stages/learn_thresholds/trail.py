@@ -11,7 +11,6 @@ from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.files import write_json
 from ltp_pipeline.records import Sparsity, TrailEntry
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
@@ -22,17 +21,12 @@ FORMAT = "packed"  # the smallest that every tool reads
 def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
     """Judge the network with `hard` kernels and fresh running statistics, write it, leave the live module as it was."""
     imported, workspace = training.imported, training.workspace
-    tensors = imported.module.tensors()
-    statistics = {n: t.clone() for n, t in tensors.items() if imported.module.roles[n] is Role.STATISTIC}
-    training.refresh_statistics(hard)
-    accuracy = training.accuracy(training.data.val, hard)
-    arrays = export.live_arrays(imported, hard)
     path = workspace.trail_path(epoch + 1)
-    if ranks.leads():
-        export.write(imported, arrays, FORMAT, path)
-    with torch.no_grad():
-        for name, value in statistics.items():
-            tensors[name].copy_(value)
+    with training.statistics_of(hard):
+        accuracy = training.accuracy(training.data.val, hard)
+        arrays = export.live_arrays(imported, hard)
+        if ranks.leads():
+            export.write(imported, arrays, FORMAT, path)
     kernels = export.count(arrays, imported)
     whole = Sparsity.total(counted for _, counted in float_weights(imported.proto, arrays))
     taus = dict(zip(method.live, method.tau.tolist(), strict=True))

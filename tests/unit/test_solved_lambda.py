@@ -9,12 +9,12 @@ from ltp_pipeline.stages.schedule import Schedule
 
 
 def make(
-    count: int = 60, scales: tuple[float, ...] = (1.0, 0.1), scaled: tuple[str, ...] = (), search: bool = False
+    count: int = 60, scales: tuple[float, ...] = (1.0, 0.1), scaled: tuple[str, ...] = (), m: float = 1.0
 ) -> SolvedLambda:
     generator = torch.Generator().manual_seed(0)
     live = {f"layer{i}": (s * torch.randn(500, generator=generator)).requires_grad_() for i, s in enumerate(scales)}
     total = 500 * len(scales)
-    schedule = Schedule(total, total, count, search=True) if search else Schedule.towards(total, total, count)
+    schedule = Schedule.towards(total, total, count, m)
     return SolvedLambda(live, dict.fromkeys(live, 4), schedule, scaled)
 
 
@@ -89,7 +89,7 @@ def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool)
 
 
 def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are():
-    method = make(300, scales=(1.0, 1.0))
+    method = make(300, scales=(1.0, 1.0), m=0.0)
     pruned, live = (torch.cat([*ws]).detach() for ws in (method.weights().values(), method.live.values()))
     assert int(pruned.count_nonzero()) == pytest.approx(300, abs=2)
     kept = live.abs() >= live.abs().sort().values[-300]
