@@ -45,7 +45,7 @@ def test_the_forward_pass_ends_at_the_budget_too():
 
 def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
     method = make(200, scales=(1.0, 1.0))
-    learn(method, (0.1, 0.01))
+    learn(method, (0.01, 0.001))
     kept = {n: int(w.count_nonzero()) for n, w in method.hard(1.0).items()}
     assert kept["layer0"] > 1.3 * kept["layer1"]
 
