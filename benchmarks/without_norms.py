@@ -37,7 +37,8 @@ from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.workspace import Workspace
 
 SEEDS = (0, 1, 2)
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}  # two-sided 95 % quantile of Student's t, by the number of seeds
+# Two-sided 95 % quantiles of Student's t, by the number of seeds.
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
 VALIDATION = 5_000  # images that no network was trained on
 FASHION = {"scale": 1 / 255, "mean": [0.286], "std": [0.353]}
 CIFAR = {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"}
