@@ -100,6 +100,7 @@ def pick(
     max_drop: opt.MaxDrop = None,
     min_sparsity: opt.MinSparsity = None,
     min_compression: opt.MinCompression = None,
+    min_model_compression: opt.MinModelCompression = None,
     beat_baseline: opt.BeatBaseline = None,
     by: opt.By = None,
     max_bytes: opt.MaxBytes = None,

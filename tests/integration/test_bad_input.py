@@ -255,7 +255,7 @@ def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options:
 
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):
     result = attempt(capsys, example, "--lr", 1e12, "--epochs", 12)
-    refused(result, 5, "not finite", "step")
+    refused(result, 5, "ran away in epoch 1, step 0", "lower train.lr")
 
 
 def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoch(example: Path, capsys):

@@ -151,10 +151,16 @@ def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFi
 def test_what_could_not_be_written_is_not_asked_for_again(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from ltp_pipeline.stages import closeness
+    from ltp_pipeline.stages import closeness, validate
+
+    class Different:
+        """Of the files alone: the import of the model is compared as ever."""
+
+        gap, Verdict = closeness.gap, closeness.Verdict
+        judge = staticmethod(lambda *_: closeness.Verdict.DIFFERENT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(closeness, "judge", lambda *_: closeness.Verdict.DIFFERENT)
+        patched.setattr(validate, "closeness", Different)
         failed = invoke(capsys, "export", finished, "--format", "dense", "--deploy", "--quiet")
     assert failed.code == 6
     assert not any(name.startswith("deploy") for name in exported(capsys, finished, "--format", "dense"))
