@@ -71,10 +71,14 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
 
 
 def _train_longer(report: Report) -> str:
-    train = get(report, "settings", "train") or {}
-    epochs = f"train.epochs is {train.get('epochs')}, train.finetune_epochs {train.get('finetune_epochs')}"
-    longer = f"train for more epochs ({epochs})"
-    return longer if number(train, "distill") else f"{longer} or train.distill = 0.5"
+    epochs = get(report, "pruned", "epochs") or {}
+    longer = "train for more epochs"
+    if epochs:
+        longer += f" (--epochs was {epochs.get('prune')}, --finetune-epochs {epochs.get('finetune')})"
+    labelled = report.get("metric", "top-1") == "top-1"  # without labels all is learned from the original already
+    return (
+        f"{longer} or train.distill = 0.5" if labelled and not get(report, "settings", "train", "distill") else longer
+    )
 
 
 def _min_sparsity(report: Report, limit: float, gates: GateSettings) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline import exporters, preparation, ranks, threads
-from ltp_pipeline.config import BaselineSettings, Settings, load_settings, require_baseline
+from ltp_pipeline.config import BaselineSettings, Settings, load_settings
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.gates import gate_settings, or_own, read_report
 from ltp_pipeline.progress import Reporter
@@ -124,22 +124,21 @@ def _finish_with_threads(
     entry = choose.find(learned, number)
     file = import_model.read(model)
     training = preparation.prepare(file, settings, workspace)
-    training = preparation.with_strength(training, settings, training.accuracy(training.data.val))
+    training = training if parent.strength is None else replace(training, strength=parent.strength)
     identity = preparation.identity(file, training.data, settings)
     parent.require_same(identity)
     elements = sum(k.elements for k in training.imported.kernels)
     point = Point(round(elements / entry.compression), entry.epoch + training.finetune_epochs)
     fits = _baseline_of(parent) == point
     told = None
+    remedy = f"--baseline trains one ({_cost(parent, point, training.epochs)})"
     if baseline is None:
         baseline = fits or _has_baseline(workspace)
-        remedy = f"--baseline trains one ({_cost(parent, point, training.epochs)})"
-        if settings.gates.beat_baseline and not baseline:
-            what = "the run's gate beat_baseline needs a baseline of this size, and the run has none"
-            raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
         told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
+    if settings.gates.beat_baseline and not baseline:
+        what = "the run's gate beat_baseline needs a baseline of this size, and there is none"
+        raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
     settings = settings.model_copy(update={"baseline": BaselineSettings(enabled=baseline)})
-    require_baseline(settings)
 
     def finished(original: Original) -> choose.Chosen:
         del original
@@ -153,12 +152,16 @@ def _finish_with_threads(
             return done
         if going_on:
             progress.say(f"Going on in {workspace.root}")
-        if baseline and fits and workspace.adopt_state(magnitude.KEY):
+        adopted = baseline and fits and workspace.adopt_state(magnitude.KEY)
+        if adopted:
             told = "The baseline is the run's own: as many nonzeros, and trained as long"
         if told:
             progress.say(told)
         workspace.keep_threads(threads.current())
-        plan(training, settings, ("finetune",))
+        plan(
+            training,
+            {"finetune": training.finetune_epochs, "baseline": point.epochs if baseline and not adopted else 0},
+        )
         return concluded(prove(training, settings, learned, finished), settings, workspace)
 
 

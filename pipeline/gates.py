@@ -15,8 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltp_pipeline import advice
-from ltp_pipeline.ci import github_lines as github_lines
-from ltp_pipeline.ci import junit as junit
 from ltp_pipeline.ci import printable
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.samples import Array
@@ -19,7 +20,7 @@ from ltp_pipeline.stages import baseline, fit, import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.metric import Metric
-from ltp_pipeline.stages.schedule import FEWEST_EPOCHS, strength
+from ltp_pipeline.stages.schedule import FEWEST_EPOCHS, FEWEST_STEPS, strength
 from ltp_pipeline.stages.training import Training, pick_device
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
@@ -110,17 +111,24 @@ def original_accuracy(training: Training, settings: Settings) -> float:
 def with_strength(training: Training, settings: Settings, accuracy: float) -> Training:
     """Measure how much the target asks of the network: how far it still works when it is simply cut to size. (R5).
 
-    `accuracy` is the original's on the validation split. All ranks measure together.
+    `accuracy` is the original's on the validation split. All ranks measure together, once: a run that goes on, goes on
+    with what was measured when it began.
     """
-    wanted = settings.budget.wanted_compression
+    wanted, workspace = settings.budget.wanted_compression, training.workspace
     if wanted is None:
         return training
+    known = ranks.from_leader(-1.0 if workspace.strength is None else workspace.strength, training.device)
+    if known >= 0:
+        return replace(training, strength=known)
     elements = sum(k.elements for k in training.imported.kernels)
     labels = training.data.val.labels
     guess = 0.0 if labels is None else fit.guessing(labels)
     cut = baseline.accuracy_when_cut(int(elements / wanted), training)
-    kept = (cut - guess) / (accuracy - guess) if accuracy > guess else 0.0
-    return replace(training, strength=strength(kept))
+    better = accuracy > guess and (labels is None or fit.beats(accuracy, len(labels), guess))
+    found = strength((cut - guess) / (accuracy - guess) if better else 0.0)
+    if ranks.leads():
+        workspace.keep_strength(found)
+    return replace(training, strength=found)
 
 
 def doubts(training: Training, accuracy: float) -> list[str]:
@@ -143,7 +151,8 @@ def about_epochs(training: Training) -> list[str]:
     if training.settings.epochs is not None:
         return []
     epochs, steps = (training.epochs, training.finetune_epochs), counted(training.steps_per_epoch, "step")
-    few = f", because {len(training.data.train):,} samples make few steps" if sum(epochs) > FEWEST_EPOCHS else ""
+    more = FEWEST_EPOCHS * training.steps_per_epoch < FEWEST_STEPS
+    few = f", because {len(training.data.train):,} samples make few steps" if more else ""
     return [
         f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
         f"{few}; --epochs and --finetune-epochs set other numbers"

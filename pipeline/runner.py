@@ -7,7 +7,7 @@ is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +65,7 @@ def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exa
     training = preparation.prepare(file, settings, workspace)
     ranks.start()
     if not ranks.leads():
-        _help(training, settings)
+        _help(training, settings, fresh)
         ranks.wait()
         content = read_report(workspace.path(REPORT_JSON))
         return Outcome(workspace.root, content, judge(content, settings.gates))
@@ -78,6 +78,7 @@ def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exa
 def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool, exactly: bool) -> Outcome:
     workspace = training.workspace
     progress = workspace.progress
+    accuracy = preparation.original_accuracy(training, settings) if fresh else None  # before anything is removed
     going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
     finished = finished_already(model, settings, training.metric.name, workspace, exactly)
     ranks.from_leader(float(finished is not None), training.device)
@@ -85,13 +86,15 @@ def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, 
         return finished
     workspace.keep_threads(threads.current())
     try:
-        accuracy = preparation.original_accuracy(training, settings)
+        accuracy = preparation.original_accuracy(training, settings) if accuracy is None else accuracy
     except InputError:
         if not going_on:
             workspace.abandon()
         raise
     training = preparation.with_strength(training, settings, accuracy)
-    plan(training, settings, ("learn", "finetune"))
+    epochs = {"learn": training.epochs, "finetune": training.finetune_epochs}
+    compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
+    plan(training, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
     if going_on:
         progress.say(f"Going on with the run in {workspace.root}")
     else:
@@ -114,21 +117,18 @@ def finished_already(
     return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
 
 
-def plan(training: Training, settings: Settings, phases: Sequence[str]) -> None:
+def plan(training: Training, epochs: Mapping[str, int], search: bool = False) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
-    epochs = {"learn": training.epochs, "finetune": training.finetune_epochs}
-    planned = {name: epochs[name] for name in phases}
-    if settings.baseline.enabled:
-        planned["baseline"] = sum(epochs.values())
-    steps = {name: count * training.steps_per_epoch for name, count in planned.items()}
-    training.workspace.progress.plan(steps, "learn" in phases and settings.budget.accuracy_budget is not None)
+    steps = {name: count * training.steps_per_epoch for name, count in epochs.items() if count}
+    training.workspace.progress.plan(steps, search)
 
 
-def _help(training: Training, settings: Settings) -> None:
+def _help(training: Training, settings: Settings, fresh: bool) -> None:
     """Take part in all training of a run that another rank leads."""
+    accuracy = preparation.original_accuracy(training, settings) if fresh else None
     if ranks.from_leader(0.0, training.device):
         return
-    accuracy = preparation.original_accuracy(training, settings)
+    accuracy = preparation.original_accuracy(training, settings) if accuracy is None else accuracy
     training = preparation.with_strength(training, settings, accuracy)
     learned = learn_thresholds.run(training.imported, training, settings, accuracy)
     least = _least(settings, 0.0, training)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ltp_pipeline import ranks
+from ltp_pipeline.words import counted
 
 _WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}  # of GNU's library, and of Intel's and LLVM's
 _OTHERS = ("GOMP_SPINCOUNT",)  # with which a user says the same more exactly
@@ -114,8 +115,8 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
     before, cores = torch.get_num_threads(), usable()
     count, now = number(asked, kept, before, cores), number(asked, None, before, cores)
     if kept and now != kept:
-        same = f"{_threads(kept)}, as it began, so that its files are the same to the byte"
-        other = f"{_threads(count)} as asked, not {kept} as it began: its files will differ in the last bits"
+        same = f"{counted(kept, 'thread')}, as it began, so that its files are the same to the byte"
+        other = f"{counted(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
         say(f"Going on with {same if count == kept else other}")
     if _late and count > 1:
         _late = False
@@ -127,7 +128,3 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
     finally:
         torch.set_num_threads(before)
         _count = None
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'' if count == 1 else 's'}"

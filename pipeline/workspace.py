@@ -203,6 +203,17 @@ class Workspace:
         self._manifest["threads"] = count
         self._write_manifest()
 
+    @property
+    def strength(self) -> float | None:
+        """How much the target asks of the network, as it was measured when the run began."""
+        found = self._manifest.get("strength")
+        return float(found) if isinstance(found, int | float) and 0 <= found <= 1 else None
+
+    def keep_strength(self, m: float) -> None:
+        """Keep it for when the run goes on."""
+        self._manifest["strength"] = m
+        self._write_manifest()
+
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Keep tensors and a few numbers, in one file and one move."""
         if not ranks.leads():

@@ -176,7 +176,9 @@ def _readings(variant: Variant, scores: Array, labels: Array, numbers: Mapping[s
 def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
     if len(numbers) > MOST_NAMED:
         return "number the classes as the model does: classes in [data], a table of name = number"
-    table = ", ".join(f"{_key(name)} = {given[number]}" for name, number in numbers.items())
+    table = ", ".join(
+        f"{_key(name)} = {given[number] if number < len(given) else number}" for name, number in numbers.items()
+    )
     return f"number the classes as the model does: classes = {{ {table} }} in [data]"
 
 

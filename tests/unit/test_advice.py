@@ -57,7 +57,7 @@ def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(report:
     assert "pick RUN 4" in advice(report, min_accuracy=0.915)
     with_both = judge(report, gate_settings({"max_drop": 0.003, "min_compression": 4}))[0].advice
     assert "pick RUN 4" not in with_both  # 3.32×: it would fail the other gate
-    assert with_both.startswith("train for more epochs (train.epochs is 12, train.finetune_epochs 6)")
+    assert with_both.startswith("train for more epochs (--epochs was 12, --finetune-epochs 6)")
 
 
 def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def test_a_layer_below_the_floor_is_named(report: dict[str, Any]) -> None:
 def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
     report["baseline"]["accuracy"]["top1"] = 0.95
     report["difference"] = {"value": -0.037, "interval": [-0.05, -0.02]}
-    assert advice(report, beat_baseline=True).startswith("train for more epochs (train.epochs is 12")
+    assert advice(report, beat_baseline=True).startswith("train for more epochs (--epochs was 12")
     report["difference"]["interval"] = [-0.05, 0.01]
     assert "may be chance" in advice(report, beat_baseline=True)
     assert "--no-baseline" in advice(sample(baseline=False)[0], beat_baseline=True)

@@ -116,3 +116,14 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "stem.weight" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "pick", "gate"])
+def test_every_command_that_judges_takes_every_gate(command: str):
+    import inspect
+
+    from ltp_pipeline import cli, cli_files
+    from ltp_pipeline.cli_options import GATES
+
+    function = getattr(cli, command, None) or getattr(cli_files, command)
+    assert set(GATES) <= set(inspect.signature(function).parameters)

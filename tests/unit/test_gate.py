@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ltp_pipeline.ci import append_step_summary
+from ltp_pipeline.ci import append_step_summary, github_lines, junit
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import GATES, Verdict, gate_settings, github_lines, judge, junit, or_own, wilson
+from ltp_pipeline.gates import GATES, Verdict, gate_settings, judge, or_own, wilson
 from tests.support.sample_report import sample
 
 # name, limit that passes, limit that fails, where the value comes from

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from ltp_pipeline import progress, runner
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.outlook import Outlook, exact, rough
 from ltp_pipeline.progress import LineReporter, TerminalReporter
 
@@ -111,19 +110,8 @@ class Planned:
         self.found = (steps, search)
 
 
-@pytest.mark.parametrize(
-    ("options", "phases", "expected"),
-    [
-        ({"budget": {"target_compression": 5}}, ("learn", "finetune"), ({**PLAN}, False)),
-        ({}, ("learn", "finetune"), ({**PLAN}, True)),
-        ({"baseline": {"enabled": False}}, ("learn", "finetune"), ({"learn": 120, "finetune": 60}, True)),
-        ({}, ("finetune",), ({"finetune": 60, "baseline": 180}, False)),
-    ],
-)
-def test_a_run_plans_every_phase_that_trains(options, phases, expected):
-    settings = load_settings(None, options=options)
+def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
     reporter = Planned()
-    told = SimpleNamespace(progress=reporter)
-    training = SimpleNamespace(steps_per_epoch=10, epochs=12, finetune_epochs=6, workspace=told)
-    runner.plan(training, settings, phases)
-    assert reporter.found == expected
+    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter))
+    runner.plan(training, {"finetune": 6, "baseline": 0}, search=True)
+    assert reporter.found == ({"finetune": 60}, True)
