@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95  # one-sided, that the original beats guessing
 SURE = 0.99  # that an explanation does; several are tried
 SAMPLES = 512  # on which explanations are tried
+LEAST = 0.15  # of the way from what is explained to all right, that an explanation must go
 SIMPLER = 0.05  # by how much a second change must better the accuracy to be believed
 GOOD = 0.75  # of the way from guessing to all right; from there on nothing is tried
 MOST_NAMED = 20  # classes whose numbers are spelled out
@@ -109,6 +110,7 @@ def explain(training: Training, settings: DataSettings, accuracy: float) -> Expl
     for variant in _variants(split, settings, training.imported.file.inputs[0]):
         scores = _scores(training, split, rows, variant.prepare)
         found += _readings(variant, scores, labels, _numbers(training, settings))
+    found = [e for e in found if e.accuracy >= accuracy + LEAST * (1 - accuracy)]
     sure = [e for e in found if beats(e.accuracy, e.samples, accuracy, SURE)]
     return max(sure, key=lambda e: e.accuracy - SIMPLER * e.changes, default=None)
 
