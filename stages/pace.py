@@ -6,7 +6,6 @@ from statistics import median
 
 from ltp_pipeline import threads
 
-WARM_UP = 3  # steps that take longer because they are the first
 FIRST, RECENT = 10, 10  # steps whose medians are compared
 SLOWER = 3.0
 
@@ -27,7 +26,7 @@ class Pace:
     def step(self, seconds: float, say: Callable[[str], None]) -> None:
         """Take note of one step; say so when the last ones were much slower."""
         self.seen += 1
-        if self.said or self.seen <= WARM_UP:
+        if self.said:
             return
         if len(self.first) < FIRST:
             self.first.append(seconds)

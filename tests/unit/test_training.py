@@ -1,5 +1,6 @@
 """The training loop's own pieces: losses, learning rate, running statistics, distillation."""
 
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -143,3 +144,12 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     settings = Settings.model_validate({"method": {"lambda": 1e-9}})
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
         assert learn_thresholds.run(training.imported, training, settings, 0.9).trail == (entry,)
+
+
+def test_steps_that_become_slow_are_told_while_training(training: loop.Training, monkeypatch: pytest.MonkeyPatch):
+    said: list[str] = []
+    monkeypatch.setattr(training.workspace.progress, "say", said.append, raising=False)
+    monkeypatch.setattr(loop.Training, "_step", lambda _, *a: time.sleep(0.005 if a[3].step < 10 else 0.05))
+    training.run(plain(training), 3)
+    assert len(said) == 1
+    assert "times as long as at first" in said[0]
