@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
 from ltp_pipeline.stages.phase import Progress
 
 
@@ -27,6 +27,10 @@ class GradualMagnitude:
     def weights(self) -> dict[str, Tensor]:
         """Weights above the one threshold."""
         return {n: w * (w.detach().square() > t) for (n, w), t in zip(self.live.items(), self.tau, strict=True)}
+
+    def kept(self) -> int:
+        """How many weights lie above the threshold."""
+        return count_above(self.live, self.tau)
 
     def after_backward(self, progress: Progress) -> None:
         """Raise the threshold."""

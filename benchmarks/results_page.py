@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, plots
+from benchmarks import ablation_text, plots, without_norms
 from benchmarks.drawing import Drawing
 from benchmarks.plots import METHODS
 from benchmarks.rows import Row, mean_std
 from benchmarks.tables import figure, sentence, table, text
 
-FILES = ("quality", "ablations", "six_networks", "decoding", "paper")
+FILES = ("quality", "without_norms", "ablations", "six_networks", "decoding", "paper")
 NAMES = {"resnet": "Small ResNet", "mobilenet": "MobileNet-style network", "resnet20": "ResNet20"}
 STAGES = ("import", "original", "learn", "finetune", "export", "validate")
 
@@ -54,7 +54,7 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    parts = (comparison, paper, ablation_text.sections, six_networks, decoding, measured)
+    parts = (comparison, defaults, paper, ablation_text.sections, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
 
@@ -75,6 +75,27 @@ def comparison(results: Mapping[str, Any]) -> Iterable[str]:
         yield f"### {NAMES.get(network, network)}, Fashion-MNIST\n"
         yield from quality_table([row for row in rows if row["network"] == network], about["epochs"])
         yield figure(f"quality-{network}", "Test accuracy against compression")
+
+
+def defaults(results: Mapping[str, Any]) -> Iterable[str]:
+    """The defaults beside one-shot magnitude, and beside an earlier version of them."""
+    rows = rows_of(results, "without_norms")
+    if not rows:
+        return
+    about = results["without_norms"]
+    yield "## The defaults beside one-shot magnitude\n"
+    yield text(
+        "Nothing set but the target and the seed; test top-1 in % of the exported files in onnxruntime. The interval is",
+        "the 95 % t-interval of the paired differences over seeds of pruning, from one dense network; the MLP is trained",
+        "anew for each seed.",
+        sentence(about.get("note", "")),
+    )
+    summary = list(without_norms.summary(rows))
+    beside = "Beside budget mode of before (R5) and (R6), 12 + 6 epochs each:"
+    for other, title in (("magnitude", ""), ("earlier", beside)):
+        if lines := [cells for against, cells in summary if against == other]:
+            yield from [text(title)] if title else []
+            yield from table([other if c == "other" else c for c in without_norms.COLUMNS], lines)
 
 
 def quality_table(rows: Sequence[Row], epochs: Mapping[str, int]) -> Iterable[str]:

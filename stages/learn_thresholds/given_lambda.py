@@ -15,7 +15,7 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     temperature,
     threshold_step,
 )
-from ltp_pipeline.stages.learn_thresholds.masks import keep_above
+from ltp_pipeline.stages.learn_thresholds.masks import count_above, keep_above
 from ltp_pipeline.stages.phase import Progress
 
 
@@ -36,6 +36,10 @@ class GivenLambda:
     def weights(self) -> dict[str, Tensor]:
         """v of eq. (1)."""
         return {n: soft_prune(w, tau, T, self.gradient) for n, w, tau, T in self._layers()}
+
+    def kept(self) -> int:
+        """How many weights lie above their thresholds."""
+        return count_above(self.live, self.tau)
 
     @torch.no_grad()
     def after_backward(self, progress: Progress) -> None:

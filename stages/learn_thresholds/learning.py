@@ -84,6 +84,4 @@ class Learning:
         return {**self.method.log(progress), "kept": self._kept(), "thresholds": taus}
 
     def _kept(self) -> float:
-        taus = self.method.tau.detach().unbind()
-        layers = zip(self.method.live.values(), taus, strict=True)
-        return sum(int((w.detach().square() > tau).sum()) for w, tau in layers) / self.total
+        return self.method.kept() / self.total

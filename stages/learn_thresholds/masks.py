@@ -57,6 +57,12 @@ def thresholds_for(
     return [(tau[n] * factor).minimum(_edge(w, lowest[n])).clamp(min=TINY) for n, w in weights.items()]
 
 
+def count_above(weights: Mapping[str, Tensor], tau: Tensor) -> int:
+    """Weights above their layer's threshold."""
+    layers = zip(weights.values(), tau.detach().unbind(), strict=True)
+    return sum(int((w.detach().square() > t).sum()) for w, t in layers)
+
+
 def _edge(w: Tensor, floor: int) -> Tensor:
     """Largest threshold that leaves `floor` weights above it."""
     if floor >= w.numel():

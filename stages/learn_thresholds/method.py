@@ -25,6 +25,9 @@ class Method(Protocol):
     def weights(self) -> dict[str, Tensor]:
         """Pruned weights for a forward pass, differentiable."""
 
+    def kept(self) -> int:
+        """How many weights the network in training has now."""
+
     def after_backward(self, progress: Progress) -> None:
         """Move the thresholds."""
 

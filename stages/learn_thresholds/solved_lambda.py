@@ -16,7 +16,7 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     rectified_prune,
     scale_of_kept,
 )
-from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
 from ltp_pipeline.stages.phase import Progress
 from ltp_pipeline.stages.schedule import Schedule
 
@@ -66,6 +66,10 @@ class SolvedLambda:
             vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names])
             pruned.update(zip(names, vs, strict=True))
         return self._scaled(pruned)
+
+    def kept(self) -> int:
+        """How many weights lie above their thresholds."""
+        return count_above(self.live, self.tau)
 
     @torch.no_grad()
     def after_backward(self, progress: Progress) -> None:
