@@ -85,9 +85,9 @@ def defaults(results: Mapping[str, Any]) -> Iterable[str]:
     about = results["without_norms"]
     yield "## The defaults beside one-shot magnitude\n"
     yield text(
-        "Nothing set but the target and the seed; test top-1 in % of the exported files in onnxruntime. The interval is",
-        "the 95 % t-interval of the paired differences over seeds of pruning, from one dense network; the MLP is trained",
-        "anew for each seed.",
+        "Nothing set but the target and the seed; test top-1 in % of the exported files in onnxruntime. Intervals are",
+        "95 % t-intervals of the paired differences over seeds of pruning, from one dense network each; the MLP is",
+        "trained anew for each seed. They cover the training run, not the choice of the test sample.",
         sentence(about.get("note", "")),
     )
     summary = list(without_norms.summary(rows))
