@@ -96,7 +96,7 @@ def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(e
         return pruned
 
     monkeypatch.setattr(solved_lambda, "rectified_prune", spy)
-    options = (*SHORT, "--precision", "bf16")
+    options = (*SHORT, "--precision", "bf16", "--target-compression", 15)
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options, "--json")
     assert result.code == 0, result.err
     assert seen == {"torch.float32"}

@@ -66,7 +66,7 @@ def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
     assert (found.epochs, found.finetune_epochs) == expected
 
 
-@pytest.mark.parametrize(("strength", "expected"), [(0.0, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))])
+@pytest.mark.parametrize(("strength", "expected"), [(0.0, (1, 17)), (0.01, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))])
 def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
     strength: float, expected: tuple[int, int]
 ) -> None:
