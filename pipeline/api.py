@@ -24,6 +24,7 @@ __all__ = ["gate", "import_model", "inspect", "run", "validate"]
 
 def run(
     model: AnyPath,
+    /,  # `model` is a section of the settings too
     settings: Settings | None = None,
     *,
     out: AnyPath | None = None,
