@@ -127,3 +127,12 @@ def test_every_command_that_judges_takes_every_gate(command: str):
 
     function = getattr(cli, command, None) or getattr(cli_files, command)
     assert set(GATES) <= set(inspect.signature(function).parameters)
+
+
+def test_every_section_of_the_settings_can_be_given_to_run_from_python():
+    import inspect
+
+    import ltp_pipeline
+
+    taken = [p.name for p in inspect.signature(ltp_pipeline.run).parameters.values() if p.kind is not p.POSITIONAL_ONLY]
+    assert not set(ltp_pipeline.Settings.model_fields) & set(taken)
