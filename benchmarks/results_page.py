@@ -54,7 +54,7 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    parts = (comparison, defaults, paper, ablation_text.sections, six_networks, decoding, measured)
+    parts = (comparison, paper, defaults, ablation_text.sections, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
 
