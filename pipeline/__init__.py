@@ -16,13 +16,13 @@ __all__ = [
     "DataSettings",
     "ExportSettings",
     "GateSettings",
-    "ImportedModel",
     "Inspection",
     "KernelSettings",
     "LogSettings",
     "Measurement",
     "MethodSettings",
     "ModelSettings",
+    "Network",
     "Outcome",
     "Settings",
     "TrainSettings",
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
         TrainSettings,
     )
     from ltp_pipeline.gates import Verdict
-    from ltp_pipeline.records import ImportedModel
     from ltp_pipeline.results import Inspection, Measurement
     from ltp_pipeline.runner import Outcome
     from ltp_pipeline.stages.import_model import import_model
+    from ltp_pipeline.stages.import_model.network import Network
 
 
 threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
 _HOMES = {  # of what is neither a verb nor a class of settings
-    "ImportedModel": "records",
+    "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
     "Outcome": "runner",

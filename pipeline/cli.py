@@ -140,7 +140,7 @@ def _run(
     from ltp_pipeline.progress import make_reporter
 
     settings = load_settings(model, config, preset, options)
-    reporter = make_reporter(quiet or not ranks.leads())
+    reporter = make_reporter(quiet or not ranks.is_leader())
     if not model.is_file():
         raise InputError(f"there is no file {model}", "give the path of an ONNX model")
     reporter.say(f"Reading {model}")
@@ -167,10 +167,10 @@ def _assignment(text: str) -> tuple[str, str, Any]:
 
 def _fail(error: LtpError) -> NoReturn:
     if interrupts.asked():  # then it only says what that has broken off
-        interrupts.leave(ranks.leads())
+        interrupts.leave(ranks.is_leader())
     if not ranks.speaks():
         sys.exit(error.exit_code)
-    rank = "" if ranks.leads() else f"rank {ranks.rank()}: "
+    rank = "" if ranks.is_leader() else f"rank {ranks.rank()}: "
     typer.echo(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}", err=True)
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:
@@ -199,7 +199,7 @@ def main() -> None:
         show()
         code = 2
     if code == interrupts.EXIT:
-        interrupts.leave(ranks.leads())
+        interrupts.leave(ranks.is_leader())
     sys.exit(code if isinstance(code, int) else 0)
 
 

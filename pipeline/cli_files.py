@@ -65,7 +65,7 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
     For a picked entry it is the trail of its run, with > before that entry.
     """
     from ltp_pipeline.progress import on_validation
-    from ltp_pipeline.stages.choose import pareto
+    from ltp_pipeline.stages.select_entry import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
     from ltp_pipeline.workspace import Workspace
 
@@ -156,8 +156,8 @@ def handoff(
 ) -> None:
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline.gates import read_report
-    from ltp_pipeline.preparation import stored_samples
     from ltp_pipeline.stages import handoff as stage
+    from ltp_pipeline.stages.handoff_samples import stored_samples
     from ltp_pipeline.workspace import REPORT_JSON
 
     content = read_report(folder / REPORT_JSON)
@@ -291,7 +291,7 @@ def show(outcome: "Outcome", shown_in: Path, as_json: bool, judged: bool = False
 
 def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
     """Show the result of a run and judge it; of several ranks, one does."""
-    if not ranks.leads():
+    if not ranks.is_leader():
         return
     show(outcome, shown_in, as_json, judged=True)
     for key in ("budget_missed", "unlikely_gain"):

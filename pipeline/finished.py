@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline import exporters, preparation, ranks, threads
+from ltp_pipeline import exporters, ranks, threads
 from ltp_pipeline.config import BaselineSettings, Settings, load_settings
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.gates import gate_settings, or_own, read_report
+from ltp_pipeline.gates import gate_settings, or_own
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import LearnedThresholds, Original
-from ltp_pipeline.runner import Outcome, concluded, finished_already, plan, prove, run
-from ltp_pipeline.stages import baseline as magnitude
-from ltp_pipeline.stages import choose, import_model, learn_thresholds
+from ltp_pipeline.records import Learned
+from ltp_pipeline.runner import Outcome, complete, finished_already, plan, run
+from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.words import counted
-from ltp_pipeline.workspace import REPORT_JSON, Workspace
+from ltp_pipeline.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def export_again(
     deploy: bool | None = None,
     values: Sequence[str] | None = None,
 ) -> Outcome:
-    """Write and prove further files of a finished run; training is taken from its checkpoints."""
+    """Write and prove further files of a finished run from the weights it kept."""
     workspace = Workspace(folder, progress)
     model, settings = workspace.inputs()
     known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
@@ -80,7 +79,7 @@ def pick(
     It is judged by the `limits` given, or else by those of the run. Without a word about the baseline, the run's own is
     taken where it fits.
     """
-    if ranks.together():
+    if ranks.is_distributed():
         raise InputError("only `run` trains with several processes", "start `pick` without torchrun")
     given = Workspace(folder, progress)
     given.inputs()
@@ -96,88 +95,55 @@ def pick(
 
 
 def _finish(
-    parent: Workspace,
-    number: int,
-    model: Path,
-    settings: Settings,
-    baseline: bool | None,
-    exactly: bool = False,
-) -> Outcome:
-    workspace = Workspace(parent.picked_folder(number), parent.progress, parent, settings.log.tensorboard)
-    kept = workspace.kept_threads() or parent.kept_threads()
-    with threads.used(settings.train.threads, kept, parent.progress.say):
-        return _finish_with_threads(parent, workspace, number, model, settings, baseline, exactly)
-
-
-def _finish_with_threads(
-    parent: Workspace,
-    workspace: Workspace,
-    number: int,
-    model: Path,
-    settings: Settings,
-    baseline: bool | None,
-    exactly: bool,
+    parent: Workspace, number: int, model: Path, settings: Settings, baseline: bool | None, exactly: bool = False
 ) -> Outcome:
     progress = parent.progress
-    entries = learn_thresholds.recall(parent).trail
-    learned = LearnedThresholds(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
-    entry = choose.find(learned, number)
-    file = import_model.read(model)
-    training = preparation.prepare(file, settings, workspace)
-    training = training if parent.strength is None else replace(training, strength=parent.strength)
-    identity = preparation.identity(file, training.data, settings)
-    parent.require_same(identity)
-    elements = sum(k.elements for k in training.imported.kernels)
-    point = Point(round(elements / entry.compression), entry.epoch + training.finetune_epochs)
-    fits = _baseline_of(parent) == point
-    told = None
-    remedy = f"--baseline trains one ({_cost(parent, point, training.epochs)})"
-    if baseline is None:
-        baseline = fits or _has_baseline(workspace)
-        told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
-    if settings.gates.beat_baseline and not baseline:
-        what = "the run's gate beat_baseline needs a baseline of this size, and there is none"
-        raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
-    settings = settings.model_copy(update={"baseline": BaselineSettings(enabled=baseline)})
-
-    def finished(original: Original) -> choose.Chosen:
-        del original
-        tuned = choose.finish(entry, training, training.finetune_epochs)
-        return choose.Chosen(entry, tuned, [f"entry {number} of the trail"])
-
-    with workspace.held():
-        going_on = workspace.open({**identity, "entry": number})
-        done = finished_already(model, settings, training.metric.name, workspace, exactly)
-        if done is not None:
-            return done
-        if going_on:
-            progress.say(f"Going on in {workspace.root}")
-        adopted = baseline and fits and workspace.adopt_state(magnitude.KEY)
-        if adopted:
-            told = "The baseline is the run's own: as many nonzeros, and trained as long"
-        if told:
-            progress.say(told)
-        workspace.keep_threads(threads.current())
-        plan(
-            training,
-            {"finetune": training.finetune_epochs, "baseline": point.epochs if baseline and not adopted else 0},
-        )
-        return concluded(prove(training, settings, learned, finished), settings, workspace)
+    workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
+    kept = workspace.kept_threads() or parent.kept_threads()
+    with threads.used(settings.train.threads, kept, progress.say):
+        entries = learn_thresholds.recall(parent).trail
+        learned = Learned(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
+        entry = select_entry.find(learned, number)
+        job, original = preflight.prepare(import_model.read(model), settings, workspace)
+        job = job if parent.strength is None else replace(job, strength=parent.strength)
+        identity = preflight.identity(job.network.file, job.data, settings)
+        parent.require_same(identity)
+        elements = sum(k.elements for k in job.network.kernels)
+        point = Point(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
+        fits = _baseline_of(parent) == point
+        told = None
+        remedy = f"--baseline trains one ({_cost(parent, point, job.epochs)})"
+        if baseline is None:
+            baseline = fits or workspace.load_weights("baseline") is not None
+            told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
+        if settings.gates.beat_baseline and not baseline:
+            what = "the run's gate beat_baseline needs a baseline of this size, and there is none"
+            raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
+        settings = settings.model_copy(update={"baseline": BaselineSettings(enabled=baseline)})
+        job = replace(job, settings=settings)
+        with workspace.held():
+            going_on = workspace.holds({**identity, "entry": number})
+            if done := finished_already(job, model, going_on, exactly):
+                return done
+            if going_on:
+                progress.say(f"Going on in {workspace.root}")
+            else:
+                workspace.begin({**identity, "entry": number})
+            workspace.remember_inputs(model, settings, job.task.metric.name)
+            if baseline and fits:
+                workspace.adopt_weights("baseline")
+                told = "The baseline is the run's own: as many nonzeros, and trained as long"
+            if told:
+                progress.say(told)
+            trained = {"baseline": point.epochs} if baseline and not fits else {}
+            plan(job, {"finetune": job.finetune_epochs, **trained})
+            return complete(job, original, learned, entry)
 
 
 def _baseline_of(run: Workspace) -> Point | None:
-    """The baseline that a finished run has trained."""
-    if not run.has_state(magnitude.KEY) or not _has_baseline(run):
-        return None
-    found = read_report(run.path(REPORT_JSON)).get("baseline") or {}
-    return Point(int(found.get("nonzeros") or 0), sum((found.get("epochs") or {}).values()))
-
-
-def _has_baseline(workspace: Workspace) -> bool:
-    if workspace.is_run:
-        workspace.inputs()
-    done = workspace.done("report")
-    return done is not None and bool(done["baseline"])
+    """The baseline that a run has trained."""
+    found = run.load_weights("baseline")
+    return None if found is None else Point(found[1]["nonzeros"], sum(found[1]["epochs"].values()))
 
 
 def _cost(run: Workspace, point: Point, learning: int) -> str:

@@ -19,22 +19,22 @@ PATIENCE = timedelta(days=2)
 _started = False
 
 
-def together() -> bool:
+def is_distributed() -> bool:
     """Whether torchrun started more than this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def world() -> int:
     """How many processes train."""
-    return int(os.environ["WORLD_SIZE"]) if together() else 1
+    return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def rank() -> int:
     """Number of this process among them."""
-    return int(os.environ["RANK"]) if together() else 0
+    return int(os.environ["RANK"]) if is_distributed() else 0
 
 
-def leads() -> bool:
+def is_leader() -> bool:
     """Whether this is the one process that writes."""
     return rank() == 0
 
@@ -44,7 +44,7 @@ def join(device: torch.device) -> torch.device:
     import torch
     from torch import distributed
 
-    if not together():
+    if not is_distributed():
         return device
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -52,19 +52,6 @@ def join(device: torch.device) -> torch.device:
     if not distributed.is_initialized():
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     return device
-
-
-def shared(module: torch.nn.Module) -> torch.nn.Module:
-    """The module as all ranks train it; what a phase replaces, or the graph does not use, gets no gradient itself."""
-    import warnings
-
-    from torch.nn.parallel import DistributedDataParallel
-
-    if not together():
-        return module
-    for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
-        warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
-    return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
 def start() -> None:
@@ -82,18 +69,18 @@ def stop_together() -> None:
 
 def speaks() -> bool:
     """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
-    return leads() or _started
+    return is_leader() or _started
 
 
 def lost_another(error: Exception) -> bool:
     """Whether an error only says that another process has gone."""
     told = str(error)
-    return together() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+    return is_distributed() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
 
 
 def leave() -> None:
     """Part from the others at the end."""
-    if together():
+    if is_distributed():
         from torch import distributed
 
         if distributed.is_initialized():
@@ -102,7 +89,7 @@ def leave() -> None:
 
 def wait() -> None:
     """Go on when all have come here."""
-    if together():
+    if is_distributed():
         from torch import distributed
 
         distributed.barrier()
@@ -110,7 +97,7 @@ def wait() -> None:
 
 def average(tensor: Tensor) -> Tensor:
     """The mean over all processes, in place."""
-    if together():
+    if is_distributed():
         from torch import distributed
 
         distributed.all_reduce(tensor)
@@ -120,7 +107,7 @@ def average(tensor: Tensor) -> Tensor:
 
 def total(value: float, device: torch.device) -> float:
     """The sum over all processes."""
-    if not together():
+    if not is_distributed():
         return value
     from torch import distributed
 
@@ -131,7 +118,7 @@ def total(value: float, device: torch.device) -> float:
 
 def from_leader(value: float, device: torch.device) -> float:
     """The leader's number, on every rank."""
-    if not together():
+    if not is_distributed():
         return value
     from torch import distributed
 

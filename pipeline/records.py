@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
     from torch import Tensor
 
-    from ltp_pipeline.stages.import_model.graph_module import GraphModule
-
     Array = np.ndarray[Any, Any]
 
+# What training changes, by name: weights and running statistics, those of restored norms too
+State: TypeAlias = "dict[str, Tensor]"
+# The same as a file has it: its own names, types and layout, no restored norms
+Weights: TypeAlias = "Mapping[str, Array]"
 
 MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
 
@@ -67,52 +69,6 @@ class ModelFile:
 
 
 @dataclass(frozen=True)
-class RestoredNorm:
-    """A BatchNormalization that only the module has, after a Conv of the file; its bias goes by the Conv's name."""
-
-    kernel: str
-    bias: str
-    scale: str
-    mean: str
-    variance: str
-
-    @property
-    def added(self) -> tuple[str, str, str]:
-        """Tensors of the module that the file does not have."""
-        return self.scale, self.mean, self.variance
-
-
-@dataclass(frozen=True)
-class RestoredNorms:
-    """The restored norms, in graph order, and how to measure the mean and variance of what each reads."""
-
-    norms: tuple[RestoredNorm, ...] = ()
-    measure: Callable[[], Sequence[tuple[Tensor, Tensor]]] = tuple
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """The original file, and the trainable module over its graph."""
-
-    file: ModelFile
-    module: GraphModule  # the live weights, under the names they have in the file
-    kernels: tuple[Kernel, ...]
-    parity: float | None  # largest difference between torch and onnxruntime, relative to the output's size
-    notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
-    restored: RestoredNorms = RestoredNorms()
-
-    @property
-    def proto(self) -> ModelProto:
-        """The graph with its original weights."""
-        return self.file.proto
-
-    @property
-    def prunable(self) -> tuple[Kernel, ...]:
-        """The kernels that pruning may touch, in graph order."""
-        return tuple(k for k in self.kernels if k.prunable)
-
-
-@dataclass(frozen=True)
 class TrailEntry:
     """One of the progressively sparser networks met on the way; a deployable file."""
 
@@ -129,18 +85,19 @@ class TrailEntry:
 
 
 @dataclass(frozen=True)
-class LearnedThresholds:
+class Learned:
     """What learning leaves behind: the trail, each entry with its thresholds and temperatures."""
 
     trail: tuple[TrailEntry, ...]
 
 
 @dataclass(frozen=True)
-class PrunedModel:
-    """Masks that hold, over the weights of the live module."""
+class Pruned:
+    """A hard-pruned network and the masks that hold over it."""
 
-    masks: Mapping[str, Tensor]  # True where a weight is kept
-    nonzeros: Mapping[str, int]  # per kernel, all kernels
+    state: State = field(repr=False)
+    masks: Mapping[str, Tensor] = field(repr=False)  # True where a weight is kept
+    nonzeros: int  # of all kernels
     epochs: Mapping[str, int]  # how long it was trained: {"prune": …, "finetune": …}
 
 

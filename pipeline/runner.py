@@ -1,37 +1,48 @@
 """The order of the stages: import, learn, prune, fine-tune, export, validate, baseline, report.
 
-Training phases go on from their own checkpoints, so a run that is started again walks the same path and only does what
-is missing.
+Every process of a run walks this page; only the leader measures files, writes and reports. Training phases go on from
+their own checkpoints, so a run that is started again walks the same path and only does what is missing.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ltp_pipeline import exporters, preparation, ranks, threads
+from ltp_pipeline import exporters, ranks, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import hashes, sha256_of
 from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import LearnedThresholds, ModelFile, Original
-from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
+from ltp_pipeline.records import Learned, Measured, Original, Pruned, State, TrailEntry, Weights
+from ltp_pipeline.stages import (
+    baseline,
+    export,
+    handoff,
+    import_model,
+    learn_thresholds,
+    preflight,
+    report,
+    select_entry,
+    validate,
+)
+from ltp_pipeline.stages.import_model.parity_inputs import as_input
+from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from ltp_pipeline.stages.lower import as_file_types, lift, lower
+from ltp_pipeline.stages.preflight import notes
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.select_entry import Selected
+from ltp_pipeline.stages.train import Job
 from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace, check_writable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array
-
-    Finish = Callable[[Original], choose.Chosen]
+    from torch import Tensor
 
 BASELINE_FOLDER = "baseline"
 LEFT_OUT = "left out by --no-baseline"
@@ -54,184 +65,206 @@ def run(
     """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
     check_reachable(settings)
-    preparation.refuse_inputs_inside(out, model, settings)
+    preflight.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
-    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
-        return _run(model, settings, workspace, fresh, exactly)
+    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say), workspace.held():
+        job, original = preflight.prepare(import_model.read(model), settings, workspace)
+        ranks.start()
+        identity = preflight.identity(job.network.file, job.data, settings)
+        going_on = not fresh and workspace.holds(identity)
+        if done := finished_already(job, model, going_on, exactly):
+            return done
+        accuracy = preflight.original_accuracy(job, original)  # an error here leaves everything as it was
+        if not going_on:
+            workspace.begin(identity)
+        workspace.remember_inputs(model, settings, job.task.metric.name)
+        job = preflight.with_strength(job, original, accuracy)
+        epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
+        compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
+        plan(job, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
+        if going_on:
+            progress.say(f"Going on with the run in {workspace.root}")
+        else:
+            notes.warn(job, original, accuracy)
+        with _timed(workspace, "learn"):
+            learned = learn_thresholds.run(job, original, accuracy)
+        return complete(job, original, learned)
 
 
-def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exactly: bool) -> Outcome:
-    file = import_model.read(model)
-    training = preparation.prepare(file, settings, workspace)
-    ranks.start()
-    if not ranks.leads():
-        _help(training, settings, fresh)
-        ranks.wait()
-        content = read_report(workspace.path(REPORT_JSON))
-        return Outcome(workspace.root, content, judge(content, settings.gates))
-    with workspace.held():
-        outcome = _lead(model, file, settings, training, fresh, exactly)
+def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | None = None) -> Outcome:
+    """From the trail to the report: fine-tune an entry, export and measure it, and the same with the baseline.
+
+    Without an entry, the budget tells which. What was trained before is taken from the run directory.
+    """
+    workspace, settings = job.workspace, job.settings
+    workspace.keep_threads(threads.current())
+    measured, reference = None, None
+    if ranks.is_leader():
+        with _timed(workspace, "original"):
+            measured, reference = validate.measure_original(job)
+    with _timed(workspace, "finetune"):
+        selected, weights = _select(job, learned, entry, measured)
+    tuned, compared = selected.tuned, None
+    pruned = _prove(job, "pruned", tuned, weights, reference)
+    if settings.baseline.enabled:
+        with _timed(workspace, "baseline"):
+            compared = _prove(job, "baseline", *_baseline(job, original, tuned), reference)
+    if not ranks.is_leader():
+        return _of_leader(job)
+    assert measured is not None  # noqa: S101 - the leader has measured
+    assert pruned is not None  # noqa: S101
+    kernels = [k.name for k in job.network.kernels]
+    before = exporters.read_tensors(job.network.file.proto, kernels)
+    findings = Findings(
+        network=job.network,
+        data=job.data,
+        settings=settings,
+        original=measured,
+        learned=learned,
+        chosen=selected.entry,
+        pruned=pruned,
+        baseline=compared,
+        weights=picture_weights(job.network, before, weights, selected.entry.thresholds),
+        device=job.device.type,
+        metric=job.task.metric.name,
+        timings=workspace.timings,
+        notes=[
+            *notes.about_metric(job),
+            *notes.doubts(job, measured.validation_accuracy),
+            *selected.notes,
+            *met_broken(job.data),
+        ],
+        budget_missed=selected.missed,
+        no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
+    )
+    return conclude(build(findings), job)
+
+
+def _select(
+    job: Job, learned: Learned, entry: TrailEntry | None, original: Original | None
+) -> tuple[Selected, Weights]:
+    """The fine-tuned network of an entry, or of the one that the budget tells."""
+    if kept := job.workspace.load_weights("pruned"):
+        meta = kept[1]
+        tuned, weights = _recalled(job, *kept)
+        return Selected(select_entry.find(learned, meta["entry"]), tuned, meta["notes"], meta["missed"]), weights
+    if entry is None:
+        selected = select_entry.run(job, learned, _least(job, original))
+    else:
+        selected = Selected(entry, select_entry.finish(job, entry), [f"entry {entry.entry} of the trail"])
+    notes = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed}
+    return selected, _keep(job, "pruned", selected.tuned, notes)
+
+
+def _least(job: Job, original: Original | None) -> float | None:
+    """Lowest validation accuracy within the budget, from the original's as the leader measured it."""
+    budget = job.settings.budget.accuracy_budget
+    measured = 0.0 if original is None else original.validation_accuracy
+    return None if budget is None else ranks.from_leader(measured, job.device) - budget
+
+
+def _baseline(job: Job, original: State, tuned: Pruned) -> tuple[Pruned, Weights]:
+    """Global magnitude pruning to as many nonzeros, trained as long."""
+    if kept := job.workspace.load_weights("baseline"):
+        return _recalled(job, *kept)
+    plain = baseline.run(job, original, tuned.nonzeros, sum(tuned.epochs.values()))
+    return plain, _keep(job, "baseline", plain, {})
+
+
+def _keep(job: Job, name: str, tuned: Pruned, more: Mapping[str, Any]) -> Weights:
+    """Keep the final weights of a network, so that later commands need not train."""
+    weights = lower(job.network, tuned.state)
+    meta = {"epochs": dict(tuned.epochs), "nonzeros": tuned.nonzeros, **more}
+    job.workspace.save_weights(name, {n: array_to_torch(array) for n, array in weights.items()}, meta)
+    return weights
+
+
+def _recalled(job: Job, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[Pruned, Weights]:
+    """A network whose final weights were kept."""
+    weights = as_file_types(job.network, tensors)
+    return Pruned(lift(job, weights), {}, meta["nonzeros"], meta["epochs"]), weights
+
+
+def _prove(
+    job: Job, name: str, tuned: Pruned, weights: Weights, reference: validate.Reference | None
+) -> Measured | None:
+    """Export a network and measure its files; the leader does."""
+    if reference is None:
+        return None
+    file, shown = job.network.file, job.data.test.first(PROOF_SAMPLES).inputs
+    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
+    kernels = [k.name for k in job.network.kernels]
+    folder = BASELINE_FOLDER if name == "baseline" else ""
+    with _timed(job.workspace, "export"):
+        files = export.run(file, weights, kernels, job.settings.export, job.workspace, feeds, folder)
+    with _timed(job.workspace, "validate"):
+        return validate.run(files, job.network, tuned.state, reference, job.data.test, tuned.epochs)
+
+
+def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = False) -> Outcome | None:
+    """Where the run has all that is asked for now, judge its gates again; all processes are told."""
+    workspace, settings, outcome = job.workspace, job.settings, None
+    if ranks.is_leader() and is_there:
+        done = workspace.done("report")
+        enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
+        if done and enough and _is_whole(workspace):
+            had = ExportSettings.model_validate(done["export"])  # `export` may have added files
+            workspace.remember_inputs(model, settings.model_copy(update={"export": had}), job.task.metric.name)
+            workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
+            outcome = write_verdicts(read_report(workspace.path(REPORT_JSON)), job)
+    if not ranks.from_leader(float(outcome is not None), job.device):
+        return None
+    return outcome or _of_leader(job)
+
+
+def _of_leader(job: Job) -> Outcome:
+    """The outcome that the leader has written."""
+    ranks.wait()
+    content = read_report(job.workspace.path(REPORT_JSON))
+    return Outcome(job.workspace.root, content, judge(content, job.settings.gates))
+
+
+def plan(job: Job, epochs: Mapping[str, int], search: bool = False) -> None:
+    """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
+    job.workspace.progress.plan(steps, search)
+
+
+def conclude(content: dict[str, Any], job: Job) -> Outcome:
+    """Judge what was just proven; files of an earlier call that were not proven now are removed."""
+    workspace = job.workspace
+    for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
+        for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
+            workspace.progress.say(f"Removed {name}, which was not asked for now")
+    outcome = write_verdicts(content, job)
+    workspace.mark_done("report", _asked(job.settings))
     ranks.wait()
     return outcome
 
 
-def _lead(model: Path, file: ModelFile, settings: Settings, training: Training, fresh: bool, exactly: bool) -> Outcome:
-    workspace = training.workspace
-    progress = workspace.progress
-    accuracy = preparation.original_accuracy(training, settings) if fresh else None  # before anything is removed
-    going_on = workspace.open(preparation.identity(file, training.data, settings), fresh)
-    finished = finished_already(model, settings, training.metric.name, workspace, exactly)
-    ranks.from_leader(float(finished is not None), training.device)
-    if finished is not None:
-        return finished
-    workspace.keep_threads(threads.current())
-    try:
-        accuracy = preparation.original_accuracy(training, settings) if accuracy is None else accuracy
-    except InputError:
-        if not going_on:
-            workspace.abandon()
-        raise
-    training = preparation.with_strength(training, settings, accuracy)
-    epochs = {"learn": training.epochs, "finetune": training.finetune_epochs}
-    compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
-    plan(training, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
-    if going_on:
-        progress.say(f"Going on with the run in {workspace.root}")
-    else:
-        preparation.warn(training, accuracy, settings)
-    return concluded(_train_and_prove(training, settings, accuracy), settings, workspace)
-
-
-def finished_already(
-    model: Path, settings: Settings, metric: str, workspace: Workspace, exactly: bool = False
-) -> Outcome | None:
-    """Remember what the run is asked for now; where it has all of that, judge its gates again, else None."""
-    done = workspace.done("report")
-    enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
-    whole = enough and _is_whole(workspace)
-    had = ExportSettings.model_validate(done["export"]) if done and whole else settings.export  # `export` may add
-    workspace.remember_inputs(model, settings.model_copy(update={"export": had}), metric)
-    if not whole:
-        return None
-    workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
-    return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
-
-
-def plan(training: Training, epochs: Mapping[str, int], search: bool = False) -> None:
-    """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
-    steps = {name: count * training.steps_per_epoch for name, count in epochs.items() if count}
-    training.workspace.progress.plan(steps, search)
-
-
-def _help(training: Training, settings: Settings, fresh: bool) -> None:
-    """Take part in all training of a run that another rank leads."""
-    accuracy = preparation.original_accuracy(training, settings) if fresh else None
-    if ranks.from_leader(0.0, training.device):
-        return
-    accuracy = preparation.original_accuracy(training, settings) if accuracy is None else accuracy
-    training = preparation.with_strength(training, settings, accuracy)
-    learned = learn_thresholds.run(training.imported, training, settings, accuracy)
-    least = _least(settings, 0.0, training)
-    tuned = choose.run(learned, training, training.finetune_epochs, least).tuned
-    if settings.baseline.enabled:
-        baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
-
-
-def _least(settings: Settings, original: float, training: Training) -> float | None:
-    """Lowest validation accuracy within the budget, from the original's as the leader measured it."""
-    budget = settings.budget.accuracy_budget
-    return None if budget is None else ranks.from_leader(original, training.device) - budget
-
-
-def concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
-    """Judge what was just proven; files of an earlier call that were not proven now are removed."""
-    for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
-        for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
-            workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = judged(content, settings, workspace)
-    workspace.mark_done("report", _asked(settings))
-    return outcome
-
-
-def judged(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+def write_verdicts(content: dict[str, Any], job: Job) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
-    gates, export = settings.gates, settings.export
-    asked = {*export.formats, *(f"deploy-{name}" for name in export.formats if export.deploy)}
-    files = [file for file in content["pruned"]["files"] if file["format"] in asked]
+    gates, asked = job.settings.gates, job.settings.export
+    names = {*asked.formats, *(f"deploy-{name}" for name in asked.formats if asked.deploy)}
+    files = [file for file in content["pruned"]["files"] if file["format"] in names]
     verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
     content["gates"] = [asdict(v) for v in verdicts]
     content["verdict"] = verdict_of(verdicts)
     content["settings"]["gates"] = gates.model_dump(mode="json")
-    report.write(content, workspace)
-    handoff.run(content, workspace.root, workspace.root / handoff.FOLDER)
-    return Outcome(workspace.root, content, verdicts)
-
-
-def _train_and_prove(training: Training, settings: Settings, accuracy: float) -> dict[str, Any]:
-    workspace = training.workspace
-    with _timed(workspace, "learn"):
-        learned = learn_thresholds.run(training.imported, training, settings, accuracy)
-
-    def finished(original: Original) -> choose.Chosen:
-        least = _least(settings, original.validation_accuracy, training)
-        return choose.run(learned, training, training.finetune_epochs, least)
-
-    return prove(training, settings, learned, finished)
-
-
-def prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> dict[str, Any]:
-    """Fine-tune, export and validate, then the same with the baseline; everything the report says."""
-    imported, data, workspace = training.imported, training.data, training.workspace
-    with _timed(workspace, "original"):
-        original, session, judge_files = validate.measure_original(training)
-    with _timed(workspace, "finetune"):
-        entry, tuned, told, missed = finished(original)
-    before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
-    pictures = picture_weights(imported, before, export.live_arrays(imported), entry.thresholds)
-    shown = data.test.read(_first(PROOF_SAMPLES, len(data.test)))
-    with _timed(workspace, "export"):
-        files = export.run(imported, settings.export, workspace, shown)
-    with _timed(workspace, "validate"):
-        pruned = validate.run(files, imported, session, judge_files, data.test, tuned.epochs)
-    compared = None
-    if settings.baseline.enabled:
-        with _timed(workspace, "baseline"):
-            plain = baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
-            files = export.run(imported, settings.export, workspace, shown, BASELINE_FOLDER)
-            compared = validate.run(files, imported, session, judge_files, data.test, plain.epochs)
-    findings = Findings(
-        imported=imported,
-        data=data,
-        settings=settings,
-        original=original,
-        learned=learned,
-        chosen=entry,
-        pruned=pruned,
-        baseline=compared,
-        weights=pictures,
-        device=training.device.type,
-        metric=training.metric.name,
-        timings=workspace.timings,
-        notes=[
-            *preparation.about_metric(training),
-            *preparation.doubts(training, original.validation_accuracy),
-            *told,
-            *met_broken(data),
-        ],
-        budget_missed=missed,
-        no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
-    )
-    return build(findings)
+    root = job.workspace.root
+    report.write(content, job.workspace)
+    handoff.run(content, root, root / handoff.FOLDER)
+    return Outcome(root, content, verdicts)
 
 
 def _is_whole(workspace: Workspace) -> bool:
     """Whether the report and every file it names are there, unchanged."""
-    report, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
+    path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
-        content = read_report(report)
+        content = read_report(path)
     except InputError:
         return False
-    if not sums.is_file() or sha256_of(report) not in sums.read_text(encoding="utf-8", errors="replace"):
+    if not sums.is_file() or sha256_of(path) not in sums.read_text(encoding="utf-8", errors="replace"):
         return False
     files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
     paths = [(workspace.path(name), digest) for f in files for name, digest in hashes(f).items()]
@@ -262,7 +295,3 @@ def _timed(workspace: Workspace, stage: str) -> Iterator[None]:
         yield
     finally:
         workspace.add_time(stage, time.monotonic() - begun)
-
-
-def _first(count: int, of: int) -> Array:
-    return np.arange(min(count, of))

@@ -35,7 +35,7 @@ REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
 SUMS = "SHA256SUMS"
 LOG = "log.jsonl"
 EVENTS = "tensorboard"
-_STATE = "state"
+_STATE, _WEIGHTS = "state", "weights"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
@@ -46,7 +46,7 @@ _MODELS = tuple(
 )
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
-_OURS = (MANIFEST, *_REPORTS, _STATE, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
+_OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
 
 
 class Workspace:
@@ -60,14 +60,20 @@ class Workspace:
         events: bool = False,
     ) -> None:
         self.root = root
-        self._events = Events(root / EVENTS) if events and ranks.leads() else None
+        self._events = Events(root / EVENTS) if events and ranks.is_leader() else None
         self.progress = progress or SilentReporter()
         self.parent = parent  # the run whose trail this one goes on from
         self._manifest: dict[str, Any] = {"done": {}}
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes out of the directory while this one works in it; a foreign folder is refused."""
+        """Keep other runs out of the directory while this one works in it; a foreign folder is refused.
+
+        Of the processes of one run, the leader does.
+        """
+        if not ranks.is_leader():
+            yield
+            return
         self._refuse_foreign()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -88,23 +94,21 @@ class Workspace:
                     pass  # a file system without locks, as some on a network
             yield
 
-    def open(self, identity: Mapping[str, Any], fresh: bool = False) -> bool:
-        """Take the directory for a run of this identity; True when an earlier run of the same goes on."""
+    def holds(self, identity: Mapping[str, Any]) -> bool:
+        """Whether a run of this identity is there, to go on with; an error where it is another."""
+        if not self.is_run:
+            return False
+        self._manifest = self._read_manifest()
+        self.require_same(identity)
+        return True
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Take the directory for a new run; what an earlier one wrote is removed."""
         self._refuse_foreign()
-        path = self.root / MANIFEST
-        if fresh and path.is_file():
+        if ranks.is_leader() and self.is_run:
             self._clear()
-        if path.is_file():
-            self._manifest = self._read_manifest()
-            self.require_same(identity)
-            return True
         self._manifest = {"identity": dict(identity), "done": {}}
         self._write_manifest()
-        return False
-
-    def abandon(self) -> None:
-        """Take back what was written of a run that could not begin: with other settings it may."""
-        self._clear()
 
     def remember_inputs(self, model: Path, settings: Settings, metric: str | None = None) -> None:
         """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
@@ -215,18 +219,38 @@ class Workspace:
         self._write_manifest()
 
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Keep tensors and a few numbers, in one file and one move."""
-        if not ranks.leads():
+        """Keep what a training phase needs to go on."""
+        self._save(self._path_of(_STATE, name), tensors, meta)
+
+    def load_state(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what `save_state` kept, or None."""
+        return self._load(self._path_of(_STATE, name))
+
+    def save_weights(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Keep the final weights of a network."""
+        self._save(self._path_of(_WEIGHTS, name), tensors, meta)
+
+    def load_weights(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Return what `save_weights` kept, or None."""
+        return self._load(self._path_of(_WEIGHTS, name))
+
+    def adopt_weights(self, name: str) -> None:
+        """Take over what the parent run kept, unless there is something already."""
+        target = self._path_of(_WEIGHTS, name)
+        if self.parent is not None and not target.is_file():
+            write_bytes(target, self.parent._path_of(_WEIGHTS, name).read_bytes())
+
+    def _save(self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Write tensors and a few values, in one file and one move."""
+        if not ranks.is_leader():
             return
         from safetensors.torch import save
 
         plain = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         # safetensors orders its header by a hash of its own; ours must be the same bytes every time
-        write_bytes(self._state_path(name), save(plain, {_META: json.dumps(meta, sort_keys=True)}))
+        write_bytes(path, save(plain, {_META: json.dumps(meta, sort_keys=True)}))
 
-    def load_state(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return what `save_state` kept, or None."""
-        path = self._state_path(name)
+    def _load(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not path.is_file():
             return None
         from safetensors import SafetensorError, safe_open
@@ -238,20 +262,9 @@ class Workspace:
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}", "use --fresh to start over") from None
 
-    def has_state(self, name: str) -> bool:
-        """Whether there is something that `load_state` would return."""
-        return self._state_path(name).is_file()
-
-    def adopt_state(self, name: str) -> bool:
-        """Take over what the parent run kept, unless there is something already."""
-        if self.parent is None or self.has_state(name):
-            return False
-        write_bytes(self._state_path(name), self.parent._state_path(name).read_bytes())
-        return True
-
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
-        if not ranks.leads():
+        if not ranks.is_leader():
             return
         try:
             with (self.root / LOG).open("a", encoding="utf-8") as file:
@@ -306,8 +319,8 @@ class Workspace:
         """Name of a file as the report and the manifest say it."""
         return Path(os.path.relpath(path, self.root)).as_posix()
 
-    def _state_path(self, name: str) -> Path:
-        return self.root / _STATE / f"{name}.safetensors"
+    def _path_of(self, kind: str, name: str) -> Path:
+        return self.root / kind / f"{name}.safetensors"
 
     def _refuse_foreign(self) -> None:
         """Leave alone what is no run; hidden files are what an interrupted write left."""
@@ -340,7 +353,7 @@ class Workspace:
         return dict(manifest)
 
     def _write_manifest(self) -> None:
-        if ranks.leads():
+        if ranks.is_leader():
             write_json(self.root / MANIFEST, self._manifest)
 
 

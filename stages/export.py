@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
-from ltp_pipeline import __version__, exporters
+from ltp_pipeline import __version__, closeness, exporters
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters import lossy, packed_reader, running
-from ltp_pipeline.exporters.tensors import graphs
-from ltp_pipeline.exporters.tensors import stored as stored_tensors
 from ltp_pipeline.files import data_beside, sha256_of
-from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
-from ltp_pipeline.stages import closeness, deploy
-from ltp_pipeline.stages.import_model.restore_bn import fold
-from ltp_pipeline.stages.import_model.tensors import to_array
+from ltp_pipeline.records import ExportedFile, Kernel, ModelFile, Sparsity, Weights
+from ltp_pipeline.stages import deploy
 from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ltp_pipeline.records import Array
 
 Paths = Mapping[tuple[str, str], Path]  # by format and kind of values
@@ -42,29 +35,34 @@ HALF_DEPLOY_LIMIT = 2e-2  # the same where every node rounds to half precision
 class Source:
     """A dense model on its way into files, and what its tensors hold."""
 
+    file: ModelFile
     model: ModelProto
-    tensors: Mapping[str, Array]
+    tensors: Weights
     kernels: exporters.Scan  # looked through once for all formats
     graph: str = ""  # "deploy", or nothing for the original graph
     notes: tuple[str, ...] = ()
 
 
 def _source(
-    imported: ImportedModel, model: ModelProto, tensors: Mapping[str, Array], graph: str = "", *notes: str
+    file: ModelFile, kernels: Sequence[str], model: ModelProto, tensors: Weights, graph: str = "", *notes: str
 ) -> Source:
-    return Source(model, tensors, exporters.Scan(model, [k.name for k in imported.kernels], tensors), graph, notes)
+    return Source(file, model, tensors, exporters.Scan(model, kernels, tensors), graph, notes)
 
 
 def run(
-    imported: ImportedModel, settings: ExportSettings, workspace: Workspace, samples: Array, folder: str = ""
+    file: ModelFile,
+    weights: Weights,
+    kernels: Sequence[str],
+    settings: ExportSettings,
+    workspace: Workspace,
+    feeds: Mapping[str, Array],
+    folder: str = "",
 ) -> list[ExportedFile]:
-    """Write the live module, one file per graph and format, into a folder of the run directory."""
-    tensors = live_arrays(imported)
-    original = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
-    feeds = _feeds(imported, samples)
+    """Write the weights, one file per graph and format, into a folder of the run directory."""
+    original = _source(file, kernels, exporters.with_tensors(file.proto, weights), weights)
     sources = [original]
     if settings.deploy:
-        sources.append(_deployable(imported, original, feeds))
+        sources.append(_deployable(original, feeds))
     files = []
     for source in sources:
         expected: dict[str, list[Array]] = {}  # outputs by the kind of values
@@ -74,13 +72,13 @@ def run(
             for values in (EXACT, *(settings.values if name == "packed" else ()))
         }
         with _removed_unless_proven() as unproven:
-            saving, promised = _save(imported, source, paths, unproven, settings.external_data)
+            saving, promised = _save(source, paths, unproven, settings.external_data)
             for (name, values), said in promised.items():
                 path = paths[name, values]
                 saving[path].result()
                 exporters.verify(path, said, name)
                 if values not in expected:
-                    expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), imported, feeds)
+                    expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), source.kernels, feeds)
                 running.check_running(path, feeds, expected[values])
                 unproven.remove(path)
                 files.append(
@@ -104,30 +102,22 @@ def _file_name(format_name: str, graph: str, values: str) -> str:
     return plain.replace("model.", f"model.{graph}.", 1) if graph else plain
 
 
-def live_arrays(imported: ImportedModel, replaced: Mapping[str, Tensor] | None = None) -> dict[str, Array]:
-    """Every trained tensor in the type it has in the file, with some `replaced`."""
-    stored = {name: t for graph in graphs(imported.proto.graph) for name, t in stored_tensors(graph).items()}
-    tensors = fold(imported.restored.norms, imported.module.tensors() | dict(replaced or {}))
-    return {name: to_array(tensor, stored[name].data_type) for name, tensor in tensors.items()}
-
-
-def write(imported: ImportedModel, tensors: Mapping[str, Array], format_name: str, path: Path) -> None:
+def write(file: ModelFile, weights: Weights, kernels: Sequence[str], format_name: str, path: Path) -> None:
     """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
-    source = _source(imported, exporters.with_tensors(imported.proto, tensors), tensors)
+    source = _source(file, kernels, exporters.with_tensors(file.proto, weights), weights)
     with _removed_unless_proven() as unproven:
-        saving, promised = _save(imported, source, {(format_name, EXACT): path}, unproven)
+        saving, promised = _save(source, {(format_name, EXACT): path}, unproven)
         saving[path].result()
         exporters.verify(path, promised[format_name, EXACT], format_name)
 
 
-def count(tensors: Mapping[str, Array], imported: ImportedModel) -> Sparsity:
+def count(weights: Weights, kernels: Sequence[Kernel]) -> Sparsity:
     """Sparsity over all kernels."""
-    nonzeros = sum(int((tensors[k.name] != 0).sum()) for k in imported.kernels)
-    return Sparsity(sum(k.elements for k in imported.kernels), nonzeros)
+    nonzeros = sum(int((weights[k.name] != 0).sum()) for k in kernels)
+    return Sparsity(sum(k.elements for k in kernels), nonzeros)
 
 
 def _save(
-    imported: ImportedModel,
     source: Source,
     paths: Paths,
     written: list[Path],
@@ -141,7 +131,7 @@ def _save(
 
     def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
         for name, values in sorted(paths, key=lambda key: key[0] != "dense"):  # the largest file first
-            draft, said = _draft(imported, source, name, values)
+            draft, said = _draft(source, name, values)
             if values != EXACT and not packed_reader.encoded_names(draft.model):
                 continue
             promised[name, values] = said
@@ -153,21 +143,20 @@ def _save(
     return saving, {key: promised[key] for key in paths if key in promised}
 
 
-def _draft(
-    imported: ImportedModel, source: Source, format_name: str, values: str
-) -> tuple[exporters.Draft, Mapping[str, Array]]:
+def _draft(source: Source, format_name: str, values: str) -> tuple[exporters.Draft, Mapping[str, Array]]:
     how: dict[str, Any] = {} if values == EXACT else {"values": values}
     draft = exporters.FORMATS[format_name].draft(source.model, source.kernels, **how)
     model = draft.model
     said = source.tensors if values == EXACT else _rounded(model, source, values)
-    counted = count(said, imported)
+    kernels = [said[name] for name in source.kernels]
+    counted = Sparsity(sum(a.size for a in kernels), sum(int((a != 0).sum()) for a in kernels))
     exporters.stamp(
         model,
         format=format_name,
         version=__version__,
         sparsity=f"{counted.sparsity:.6f}",
         nonzeros=counted.nonzeros,
-        source_sha256=imported.file.sha256,
+        source_sha256=source.file.sha256,
         values=values,
         **({"graph": source.graph} if source.graph else {}),
     )
@@ -184,43 +173,32 @@ def _rounded(model: ModelProto, source: Source, values: str) -> dict[str, Array]
     return said
 
 
-def _deployable(imported: ImportedModel, original: Source, feeds: Mapping[str, Array]) -> Source:
+def _deployable(original: Source, feeds: Mapping[str, Array]) -> Source:
     """The deploy graph of a model, proven to compute the same and to have kept its kernels."""
-    kernels = [k.name for k in imported.kernels]
+    kernels = list(original.kernels)
     made = deploy.run(original.model, kernels)
     tensors = exporters.read_tensors(made.model, kernels)
     if any(((tensors[name] != 0) != (original.tensors[name] != 0)).any() for name in kernels):
         raise ExportFailed(
             "the deploy graph has other zeros than the pruned network", "start it again without --deploy"
         )
-    limit = HALF_DEPLOY_LIMIT if imported.module.wide else DEPLOY_LIMIT
-    for outputs in zip(
-        *(_dense_outputs(model, imported, feeds) for model in (made.model, original.model)), strict=True
-    ):
+    is_half = any(original.tensors[name].dtype.itemsize < 4 for name in kernels)
+    limit = HALF_DEPLOY_LIMIT if is_half else DEPLOY_LIMIT
+    for outputs in zip(*(_dense_outputs(model, kernels, feeds) for model in (made.model, original.model)), strict=True):
         gap = closeness.gap(*outputs)
         if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
             raise ExportFailed(
                 f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
                 "start it again without --deploy, and please report this as a bug",
             )
-    return _source(imported, made.model, tensors, DEPLOY, made.note)
+    return _source(original.file, kernels, made.model, tensors, DEPLOY, made.note)
 
 
-def _dense_outputs(model: ModelProto, imported: ImportedModel, feeds: Mapping[str, Array]) -> list[Array]:
+def _dense_outputs(model: ModelProto, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
     with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
         path = Path(folder, "dense.onnx")
-        exporters.save(exporters.FORMATS["dense"].encode(model, [k.name for k in imported.kernels]), path)
+        exporters.save(exporters.FORMATS["dense"].encode(model, list(kernels)), path)
         return running.outputs(path, feeds)
-
-
-def _feeds(imported: ImportedModel, samples: Array) -> dict[str, Array]:
-    """Samples as the graph's input wants them: its type, and its batch size where that is fixed."""
-    wanted = imported.file.inputs[0]
-    size = wanted.shape[0] if wanted.shape else None
-    if isinstance(size, int) and size > 0:
-        samples = np.resize(samples, (size, *samples.shape[1:]))  # repeats what is there
-    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(wanted.type))
-    return {wanted.name: samples.astype(dtype)}
 
 
 @contextmanager

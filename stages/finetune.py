@@ -1,14 +1,20 @@
 """Train what is left: no regulariser, masks held."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import PrunedModel, TrailEntry
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.records import Pruned, TrailEntry
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import Job, train
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.phase import StepPosition
+from ltp_pipeline.stages.train.statistics import refreshed
 
 
 class Masked:
@@ -17,18 +23,17 @@ class Masked:
     A pruned weight is zero, its gradient is masked and its momentum starts at zero, so it stays exactly zero.
     """
 
-    def __init__(self, training: Training, masks: Mapping[str, Tensor], name: str, key: str) -> None:
-        self.name, self.key = name, key
-        self.training = training
-        tensors = training.imported.module.tensors()
-        self.masked = {n: (tensors[n], mask.to(training.device)) for n, mask in masks.items()}
+    def __init__(self, live: Mapping[str, Tensor], job: Job, masks: Mapping[str, Tensor], name: str, key: str) -> None:
+        self.live, self.job, self.name, self.key = live, job, name, key
+        self.masked = [(live[n], mask.to(job.device)) for n, mask in masks.items()]
 
-    def weights(self) -> None:
-        """Use the module's own."""
+    def weights(self) -> Mapping[str, Tensor]:
+        """Use the live ones."""
+        return {}
 
-    def after_backward(self, progress: Progress) -> None:  # noqa: ARG002 - the shape of a Phase
+    def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
         """Keep gradients off pruned weights."""
-        for w, mask in self.masked.values():
+        for w, mask in self.masked:
             if w.grad is not None:
                 w.grad.mul_(mask)
 
@@ -37,7 +42,7 @@ class Masked:
 
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split."""
-        return {"val_accuracy": self.training.accuracy(self.training.data.val)}
+        return {"val_accuracy": accuracy(self.job, dict(self.live), self.job.data.val)}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond weights and momentum: the masks come from where the phase began."""
@@ -46,7 +51,7 @@ class Masked:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take back."""
 
-    def log(self, progress: Progress) -> dict[str, object]:  # noqa: ARG002 - nothing to say
+    def log(self, at: StepPosition) -> dict[str, object]:  # noqa: ARG002 - nothing to say
         """Nothing beyond the loss."""
         return {}
 
@@ -57,15 +62,12 @@ def key_of(entry: TrailEntry) -> str:
 
 
 def run(
-    pruned: PrunedModel,
-    training: Training,
-    epochs: int,
-    name: str = "finetune",
-    key: str | None = None,
-    before: int = 0,
-) -> PrunedModel:
+    job: Job, pruned: Pruned, epochs: int, name: str = "finetune", key: str | None = None, before: int = 0
+) -> Pruned:
     """Fine-tune for `epochs`, then bring the running statistics up to date."""
+    state, masks = pruned.state, pruned.masks
     if epochs:
-        training.run(Masked(training, pruned.masks, name, key or name), epochs, before=before)
-        training.refresh_statistics()
-    return PrunedModel(pruned.masks, count_nonzeros(training.imported), {**pruned.epochs, "finetune": epochs})
+        begin = partial(Masked, job=job, masks=masks, name=name, key=key or name)
+        state = refreshed(job, train(job, state, begin, epochs, before=before))
+    nonzeros = sum(count_nonzeros(job.network, state).values())
+    return replace(pruned, state=state, nonzeros=nonzeros, epochs={**pruned.epochs, "finetune": epochs})

@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline import exporters, threads
+from ltp_pipeline import closeness, exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
-from ltp_pipeline.data import Data, Split, check_labels, open_data
+from ltp_pipeline.data import Data, Split, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.records import ExportedFile, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
-from ltp_pipeline.stages import closeness, import_model, metric
+from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.stages.import_model.kernels import find_kernels
-from ltp_pipeline.stages.metric import Judge, Metric
-from ltp_pipeline.stages.report.intervals import paired_interval
+from ltp_pipeline.tasks import Imitation, find_task
+from ltp_pipeline.tasks.imitation import EXPLAINED
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
     from ltp_pipeline.records import Array
-    from ltp_pipeline.stages.training import Training
+    from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.stages.train import Job
+    from ltp_pipeline.task import Batch, Task
 
 LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
@@ -69,34 +72,31 @@ class Session:
         self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
-        first = next(i for i in self.session.get_inputs() if i.name not in overridable)
-        self.input: str = first.name
-        self.half = first.type == "tensor(float16)"
-        size = first.shape[0] if first.shape else None
-        self.fixed_batch = size if isinstance(size, int) else None
+        inputs = [i for i in self.session.get_inputs() if i.name not in overridable]
+        self.half = {i.name for i in inputs if i.type == "tensor(float16)"}
+        sizes = [i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int)]
+        self.fixed_batch = sizes[0] if sizes else None
 
     def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
         """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""
         given = self.fixed_batch or TWO
-        x = split.read(np.arange(given) % len(split))
+        inputs = split.read(np.arange(given) % len(split)).inputs
         try:
-            found = self._run(x)
+            found = self._run(inputs)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise InputError(f"onnxruntime does not run {self.path} on this data: {line}", "check the data") from None
         rows = [isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,) for y in found]
         return [(TWO, *y.shape[1:]) if r else None for y, r in zip(found, rows, strict=True)]
 
-    def outputs(self, x: Array) -> list[Array]:
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs for a batch of any size, one row per sample."""
-        step = self.fixed_batch or len(x)
+        samples = len(next(iter(inputs.values())))
+        step = self.fixed_batch or samples
         rows: list[list[Array]] = [[] for _ in self.positions]
-        for start in range(0, len(x), step):
-            part = x[start : start + step]
-            missing = step - len(part)
-            if missing:
-                part = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-            found = self._run(part)
+        for start in range(0, samples, step):
+            missing = max(start + step - samples, 0)
+            found = self._run({name: _filled(x[start : start + step], missing) for name, x in inputs.items()})
             for kept, position in zip(rows, self.positions, strict=True):
                 if len(found[position]) != step:
                     what = f"output {position} of {self.path} has {len(found[position])} rows for {step} samples"
@@ -104,9 +104,15 @@ class Session:
                 kept.append(found[position][: step - missing])
         return [np.concatenate(kept).astype(np.float32, copy=False) for kept in rows]
 
-    def _run(self, x: Array) -> list[Array]:
-        found: list[Array] = self.session.run(None, {self.input: x.astype(np.float16) if self.half else x})
+    def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        feeds = {name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()}
+        found: list[Array] = self.session.run(None, feeds)
         return found
+
+
+def _filled(part: Array, missing: int) -> Array:
+    """A part of a batch with its last row repeated, as often as rows are missing."""
+    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
 
 
 class Latency(NamedTuple):
@@ -116,7 +122,7 @@ class Latency(NamedTuple):
     quartiles: tuple[float, float]
 
 
-def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[Latency]:
+def latency(sessions: Sequence[Session], x: Mapping[str, Array], rounds: int = LATENCY_ROUNDS) -> list[Latency]:
     """Time one batch, in turns so that all sessions see the same machine."""
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
@@ -153,55 +159,69 @@ def _count(model: ModelProto, kernels: Sequence[str]) -> Counts:
     return Counts(Sparsity.total(listed.values()), whole, {name: c.nonzeros for name, c in listed.items()})
 
 
-def measure_original(training: Training) -> tuple[Original, Session, Judge]:
-    """Accuracy, load time and latency of the file as it was given; and who judges the others beside it."""
-    data, path = training.data, training.imported.file.path
+class Reference(NamedTuple):
+    """The original in onnxruntime, beside which files are measured."""
+
+    session: Session
+    evaluator: Evaluator
+
+
+def measure_original(job: Job) -> tuple[Original, Reference]:
+    """Accuracy, load time and latency of the file as it was given; and what others are measured beside."""
+    data, path = job.data, job.network.file.path
     assert path is not None  # noqa: S101 - a run reads its model from a path
-    session = Session(path, positions=training.metric.positions)
-    judge = Judge(training.metric, session.outputs)
-    accuracy, correct = judge.of_the_original(session.outputs, data.test)
+    session = Session(path, positions=[o.position for o in job.task.outputs])
+    evaluator = Evaluator(job.task, session.outputs)
+    accuracy, correct = evaluator.of_the_original(session.outputs, data.test)
     same = data.val is data.test
-    validation = accuracy if same else judge.of_the_original(session.outputs, data.val)[0]
-    x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))
-    original = Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0].ms)
-    return original, session, judge
+    validation = accuracy if same else evaluator.of_the_original(session.outputs, data.val)[0]
+    inputs = data.test.first(LATENCY_BATCH).inputs
+    original = Original(accuracy, validation.top1, correct, session.load_ms, latency([session], inputs)[0].ms)
+    return original, Reference(session, evaluator)
 
 
 def run(
     files: Sequence[ExportedFile],
-    imported: ImportedModel,
-    original: Session,
-    judge: Judge,
+    network: Network,
+    state: State,
+    reference: Reference,
     split: Split,
     epochs: Mapping[str, int],
 ) -> Measured:
-    """Prove the exported files of the live module, one by one."""
-    elements = sum(counted.elements for _, counted in exporters.float_weights(imported.proto))
-    results = [_prove(file, imported, elements, original, judge, split) for file in files]
+    """Prove the exported files of a network, one by one."""
+    expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
+    elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.proto))
+    results = [_prove(file, network, expected, elements, reference, split) for file in files]
     weakest = min(results, key=lambda result: result[0].accuracy.top1)
     return Measured([v for v, _ in results], weakest[1], epochs)
 
 
 def _prove(
-    file: ExportedFile, imported: ImportedModel, elements: int, original: Session, judge: Judge, split: Split
+    file: ExportedFile,
+    network: Network,
+    expected: Sequence[Array],
+    elements: int,
+    reference: Reference,
+    split: Split,
 ) -> tuple[Validation, Array]:
-    session = Session(file.path, positions=judge.metric.positions)
-    accuracy, correct = judge(session.outputs, split)
-    x = split.read(np.arange(min(PARITY_SAMPLES, len(split))))
-    kind = "fp16" if imported.module.wide else file.values
+    session = Session(file.path, positions=[o.position for o in reference.evaluator.task.outputs])
+    accuracy, correct = reference.evaluator(session.outputs, split)
+    inputs = split.first(PARITY_SAMPLES).inputs
+    kind = "fp16" if network.forward.is_half else file.values
     limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
     parity = 0.0
-    outputs = session.outputs(x)
-    for i, expected in enumerate(_torch_outputs(imported, x, judge.metric)):
-        gap = closeness.gap(outputs[i], expected)
-        if closeness.judge(gap, limit, partial(_noise, session, x, i)) is closeness.Verdict.DIFFERENT:
+    outputs = session.outputs(inputs)
+    for i, wanted in enumerate(expected):
+        gap = closeness.gap(outputs[i], wanted)
+        if closeness.judge(gap, limit, partial(_noise, session, inputs, i)) is closeness.Verdict.DIFFERENT:
             raise ExportFailed(
                 f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
                 "please report this as a bug",
             )
         parity = max(parity, gap.apart)
-    counted = count_in_file(file.path, [k.name for k in imported.kernels])
-    pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
+    counted = count_in_file(file.path, [k.name for k in network.kernels])
+    first = {name: x[:LATENCY_BATCH] for name, x in inputs.items()}
+    pruned_ms, original_ms = (found.ms for found in latency([session, reference.session], first))
     proven = Validation(
         file=file,
         accuracy=accuracy,
@@ -216,20 +236,21 @@ def _prove(
     return proven, correct
 
 
-def _noise(session: Session, x: Array, position: int) -> float:
+def _noise(session: Session, inputs: Mapping[str, Array], position: int) -> float:
     """How far an output of a file is from itself without optimisation."""
     plain = Session(session.path, positions=session.positions, optimised=False)
-    return closeness.gap(plain.outputs(x)[position], session.outputs(x)[position]).apart
+    return closeness.gap(plain.outputs(inputs)[position], session.outputs(inputs)[position]).apart
 
 
-def _torch_outputs(imported: ImportedModel, x: Array, metric: Metric) -> list[Array]:
+def _torch_outputs(network: Network, state: State, batch: Batch, task: Task) -> list[Array]:
+    """What files of this state must give; computed without the layout that training prefers."""
     import torch
 
-    module = imported.module.eval()
-    device = next(module.parameters()).device
+    device = next(iter(state.values())).device
+    inputs = {name: torch.from_numpy(x).to(device) for name, x in batch.inputs.items()}
     with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):  # which would round to TF32
-        outputs = module(torch.from_numpy(x).to(device))
-    return [outputs[position].float().cpu().numpy() for position in metric.positions]
+        outputs = network.forward(inputs, state)
+    return [outputs[output.position].float().cpu().numpy() for output in task.outputs]
 
 
 def validate(
@@ -252,15 +273,15 @@ def validate(
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
-    judge = _judge(opened, file.proto.graph, session, other, imitate)
-    accuracy, correct = judge(session.outputs, opened.test)
+    evaluator = _evaluator(opened, file.proto.graph, session, other, imitate)
+    accuracy, correct = evaluator(session.outputs, opened.test)
     counts = _count(file.proto, kernels) if kernels else None
     counted = counts.kernels if counts else None
-    x = opened.test.read(np.arange(min(LATENCY_BATCH, len(opened.test))))
-    mine, *theirs = latency([s for s in (session, other) if s is not None], x)
+    batch = opened.test.first(LATENCY_BATCH)
+    mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)
     result = Measurement(
         path=os.fspath(model),
-        metric=judge.metric.name,
+        metric=evaluator.task.metric.name,
         accuracy=accuracy,
         sparsity=counted.sparsity if counted else None,
         compression=counted.compression if counted else None,
@@ -268,7 +289,7 @@ def validate(
         nonzeros=counted.nonzeros if counted else None,
         bytes=file.bytes,
         load_ms=session.load_ms,
-        batch=len(x),
+        batch=len(batch),
         threads=session.threads,
         provider=provider,
         notes=tuple(opened.notes),
@@ -277,18 +298,18 @@ def validate(
     )
     if other is None or against is None:
         return result
-    other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
-    agreed = accuracy.top1 if judge.metric.name == "agreement" else accuracy.equal_argmax
-    if judge.metric.name == "top-1":
-        same = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
-        agreed = same(session.outputs, opened.test)[0].top1
+    other_accuracy, other_correct = evaluator.of_the_original(other.outputs, opened.test)
+    task = evaluator.task
+    agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.top1
+    if not task.is_relative:
+        agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].top1
     return replace(
         result,
         against=Against(
             path=os.fspath(against),
             accuracy=other_accuracy,
             drop=other_accuracy.top1 - accuracy.top1,
-            drop_interval=paired_interval(other_correct, correct),
+            drop_interval=task.interval(other_correct, correct),
             agreement=agreed,
             latency_ms=theirs[0].ms,
             latency_quartiles_ms=theirs[0].quartiles,
@@ -298,19 +319,15 @@ def validate(
     )
 
 
-def _judge(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: Imitate) -> Judge:
-    """Who judges a file that was given without its run."""
-    shapes = session.shapes(data.test)
-    if data.classes is not None:
-        wanted, classes = metric.top1(graph, shapes, TWO)
-        check_labels(data, classes)
-        if other is not None:
-            check_labels(data, metric.top1(graph, other.shapes(data.test), TWO)[1])
-        return Judge(wanted)
-    if other is None:
+def _evaluator(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: Imitate) -> Evaluator:
+    """What evaluates a file that was given without its run."""
+    if data.classes is None and other is None:
         raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
-    wanted = metric.without_labels(graph, shapes, TWO, imitate)
-    if other.shapes(data.test) != shapes:
+    shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
+    task, *_ = [find_task(data, graph, found, TWO, imitate) for found in shapes]
+    if data.classes is None and shapes[0] != shapes[-1] and other is not None:
         raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
-    session.positions = other.positions = wanted.positions
-    return Judge(wanted, other.outputs)
+    for s in (session, other):
+        if s is not None:
+            s.positions = [o.position for o in task.outputs]
+    return Evaluator(task, None if other is None else other.outputs)

@@ -16,10 +16,11 @@ from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.images import ImageSamples
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.data.preparation import Preparation, plan, wanted
-from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
+from ltp_pipeline.data.samples import Data, Input, Part, Split, Stored, Wanted
 from ltp_pipeline.data.stand_ins import resilient
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.task import LABEL
 
 __all__ = ["Data", "Split", "batches", "check_labels", "open_data", "takes_in"]
 
@@ -69,7 +70,8 @@ def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Dat
         samples = resilient(stored.parts[source].samples, chosen, labels[source])
         layout = stored.layout or settings.layout
         augment = augmented(stored.parts[source], samples, layout) if settings.augment and name == "train" else None
-        splits[name] = Split(name, samples, labels[source], chosen, prepare[source], augment)
+        targets = {} if (given := labels[source]) is None else {LABEL: given}
+        splits[name] = Split(name, {model_input.name: Input(samples, prepare[source], augment)}, targets, chosen)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     digest = hashlib.sha256(stored.fingerprint.encode())

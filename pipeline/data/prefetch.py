@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ltp_pipeline.data.samples import Array, Split
+from ltp_pipeline.task import Batch
 
 AHEAD = 2  # one batch is decoded while the one before it is prepared
 
@@ -18,7 +19,7 @@ def batches(
     drop_last: bool = False,
     *,
     augment_seed: int | None = None,
-) -> Iterator[tuple[Array, Array | None]]:
+) -> Iterator[Batch]:
     """Go once through the split (or through `order`); a failed read raises here, closing stops the reader.
 
     With a seed, samples of a split that is to be augmented are: each is a function of the seed and its own number.
@@ -30,16 +31,16 @@ def batches(
     return _read_ahead(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed)
 
 
-def _read_ahead(split: Split, chunks: list[Array], seed: int | None) -> Iterator[tuple[Array, Array | None]]:
+def _read_ahead(split: Split, chunks: list[Array], seed: int | None) -> Iterator[Batch]:
     given = () if seed is None else (seed,)
     with ThreadPoolExecutor(AHEAD, thread_name_prefix="prefetch") as readers:
         pending = deque(readers.submit(split.read, chunk, *given) for chunk in chunks[:AHEAD])
         try:
-            for i, chunk in enumerate(chunks):
-                samples = pending.popleft().result()
+            for i in range(len(chunks)):
+                batch = pending.popleft().result()
                 if i + AHEAD < len(chunks):
                     pending.append(readers.submit(split.read, chunks[i + AHEAD], *given))
-                yield samples, None if split.labels is None else split.labels[chunk]
+                yield batch
         finally:
             for later in pending:
                 later.cancel()

@@ -62,12 +62,12 @@ def numbers(values: Array) -> list[float]:
 
 def of_data(data: Data) -> Recipe:
     """Look through the samples for their range; decoded images have that of bytes."""
-    held = {id(split.samples): split.samples for split in (data.train, data.val, data.test)}
+    held = {id(split.input.samples): split.input.samples for split in (data.train, data.val, data.test)}
     first = next(iter(held.values()))
     images = first.images if isinstance(first, StandIns) else first
     form = images.form if isinstance(images, ImageSamples) else None
     low, high = BYTES if form is not None else _range(list(held.values()))
-    return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, cast(Preparation, data.test.prepare))
+    return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, cast(Preparation, data.test.input.prepare))
 
 
 def of_report(data: Mapping[str, Any]) -> Recipe:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+
+from ltp_pipeline.task import LABEL, Batch
 
 Array = np.ndarray[Any, Any]
 Layout = Literal["NCHW", "NHWC"]
@@ -75,33 +77,52 @@ class Stored:
     class_names: tuple[str, ...] | None = None  # by number
 
 
+class Input(NamedTuple):
+    """What a split takes one input of the model from: stored samples, and how they become what the model takes."""
+
+    samples: Samples
+    prepare: Callable[[Array], Array]
+    augmented: Callable[[Array, int], Array] | None = None  # stored samples by row and seed, for training
+
+
 class Split:
     """Some rows of the stored samples, prepared as they are read."""
 
-    def __init__(
-        self,
-        name: str,
-        samples: Samples,
-        labels: Array | None,
-        rows: Array,
-        prepare: Callable[[Array], Array],
-        augmented: Callable[[Array, int], Array] | None = None,
-    ) -> None:
+    def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Array], rows: Array) -> None:
         self.name = name
-        self.labels = None if labels is None else labels[rows]
+        self.inputs = inputs
+        self.targets = {target: values[rows] for target, values in targets.items()}
         self.rows = rows
-        self.samples = samples
-        self.prepare = prepare
-        self._augmented = augmented
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self, indices: Array, augment_seed: int | None = None) -> Array:
-        """Return these samples as the model wants them; a seed augments them where the split is for training so."""
-        if augment_seed is None or self._augmented is None:
-            return self.prepare(self.samples.take(self.rows[indices]))
-        return self.prepare(self._augmented(self.rows[indices], augment_seed))
+    @property
+    def labels(self) -> Array | None:
+        """The class number of each sample; None where there are none."""
+        return self.targets.get(LABEL)
+
+    @property
+    def input(self) -> Input:
+        """The one input that there is."""
+        (only,) = self.inputs.values()
+        return only
+
+    def first(self, count: int) -> Batch:
+        """The first samples, as many as there are."""
+        return self.read(np.arange(min(count, len(self))))
+
+    def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
+        """Return these samples as the model takes them; a seed augments them where the split is for training so."""
+        rows = self.rows[indices]
+        inputs = {name: _prepared(source, rows, augment_seed) for name, source in self.inputs.items()}
+        return Batch(inputs, {name: values[indices] for name, values in self.targets.items()})
+
+
+def _prepared(source: Input, rows: Array, augment_seed: int | None) -> Array:
+    if augment_seed is None or source.augmented is None:
+        return source.prepare(source.samples.take(rows))
+    return source.prepare(source.augmented(rows, augment_seed))
 
 
 @dataclass(frozen=True)

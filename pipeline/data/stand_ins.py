@@ -15,7 +15,8 @@ def resilient(samples: Samples, rows: Array, labels: Array | None) -> Samples:
 def met_broken(data: Data) -> tuple[str, ...]:
     """Return a line for each image that was found broken since the data were opened."""
     splits: tuple[Split, ...] = (data.train, data.val, data.test)
-    lines = [line for s in splits if isinstance(s.samples, StandIns) for line in s.samples.images.broken.met]
+    sources = [source.samples for split in splits for source in split.inputs.values()]
+    lines = [line for samples in sources if isinstance(samples, StandIns) for line in samples.images.broken.met]
     return tuple(dict.fromkeys(lines))
 
 

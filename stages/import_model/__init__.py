@@ -3,7 +3,11 @@
 torch is imported only where a module is built, so that `inspect` answers without waiting for it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from onnx import ModelProto, defs
 
@@ -11,13 +15,16 @@ from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
+from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.normalise import normalise
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.refusals import refusals
+
+if TYPE_CHECKING:
+    from ltp_pipeline.stages.import_model.network import Network
 
 __all__ = ["build", "import_model", "read", "require_prunable", "run"]
 
@@ -26,7 +33,7 @@ OLDEST_OPSET = 7
 
 def import_model(
     source: AnyPath | ModelProto, kernels: KernelSettings | None = None, settings: ModelSettings | None = None
-) -> ImportedModel:
+) -> tuple[Network, State]:
     """Make a file, or a model in memory, trainable; the public entry."""
     return run(read(source), kernels or KernelSettings(), settings=settings)
 
@@ -34,21 +41,22 @@ def import_model(
 def run(
     file: ModelFile,
     kernels: KernelSettings,
-    samples: Array | None = None,
+    samples: Mapping[str, Array] | None = None,
     settings: ModelSettings | None = None,
-) -> ImportedModel:
-    """Build the module and refuse a model that it would not compute as onnxruntime does, on `samples` if given."""
+) -> tuple[Network, State]:
+    """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
     if when != "always":
         try:
-            return _checked(build(file, kernels), file, samples)
+            return _checked(*build(file, kernels), file, samples)
         except UnsupportedModel as error:
             if when == "never" or refusals(file.proto):
                 raise
             refused = error
     try:
         simpler = replace(file, proto=simplify.simplified(file.proto))
-        return _checked(_noted(build(simpler, kernels), simplify.NOTES[when]), file, samples)
+        network, state = build(simpler, kernels)
+        return _checked(_noted(network, simplify.NOTES[when]), state, file, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":
             raise UnsupportedModel(f"the graph cannot be simplified: {error}", 'set simplify = "never"') from None
@@ -59,11 +67,10 @@ def run(
         raise refused from None
 
 
-def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
-    """Build the module, without running it."""
-    from ltp_pipeline.stages.import_model.graph_module import GraphModule
+def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
+    """Compile the graph, without running it."""
+    from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError
-    from ltp_pipeline.stages.import_model.roles import Role
     from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
 
     file, walked, notes = prepare(file)
@@ -75,20 +82,20 @@ def build(file: ModelFile, kernels: KernelSettings) -> ImportedModel:
             reasons,
         )
     try:
-        module = GraphModule(walked)
+        forward, state = compile_graph(walked)
     except NodeError as error:
         raise UnsupportedModel(
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
-    trained = {name for name, role in module.roles.items() if role is Role.WEIGHT}
+    trained = set(forward.weights)
     found = tuple(k for k in find_kernels(walked.graph, kernels) if k.name in trained)
-    tensors, elements = module.tensors(), sum(k.elements for k in found)
-    zeros = elements - sum(int(tensors[k.name].count_nonzero()) for k in found)
+    elements = sum(k.elements for k in found)
+    zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
     if unpruned := elsewhere(walked, found):
         notes.append(unpruned)
-    return ImportedModel(file, module, found, None, tuple(notes))
+    return Network(file, forward, found, notes=tuple(notes)), state
 
 
 def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
@@ -105,26 +112,27 @@ def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
     return file, walked, [*notes, *done]
 
 
-def require_prunable(imported: ImportedModel) -> tuple[Kernel, ...]:
-    """The kernels to prune; an error when there are none."""
-    if not imported.kernels:
+def require_prunable(network: Network) -> None:
+    """Refuse a model of which nothing can be pruned."""
+    if not network.kernels:
         raise UnsupportedModel(
             "the model has no kernels: no Conv, ConvTranspose, Gemm or MatMul has a float weight of its own",
             "give a model with weights; `ltp-pipeline inspect` shows what was found",
         )
-    if not imported.prunable:
+    if not network.prunable:
         raise InputError("no kernel is left to prune", "loosen --include and --exclude")
-    return imported.prunable
 
 
-def _checked(imported: ImportedModel, file: ModelFile, samples: Array | None) -> ImportedModel:
+def _checked(
+    network: Network, state: State, file: ModelFile, samples: Mapping[str, Array] | None
+) -> tuple[Network, State]:
     """Compare with what onnxruntime makes of the file as it was given."""
     from ltp_pipeline.stages.import_model.parity import check_parity
 
-    parity, problem = check_parity(file.proto, imported, file.inputs, samples)
-    imported = replace(imported, parity=parity)
-    return imported if problem is None else _noted(imported, f"not compared with onnxruntime: {problem}")
+    parity, problem = check_parity(file.proto, network, state, samples)
+    network = replace(network, parity=parity)
+    return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
 
 
-def _noted(imported: ImportedModel, note: str) -> ImportedModel:
-    return replace(imported, notes=(*imported.notes, note))
+def _noted(network: Network, note: str) -> Network:
+    return replace(network, notes=(*network.notes, note))

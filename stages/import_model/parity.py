@@ -4,6 +4,8 @@ Outputs are compared on samples where there are any, else on random input. An ou
 is tried on random input of other scales; where that does not help, what it is computed from is compared instead.
 """
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -15,16 +17,15 @@ import numpy as np
 import torch
 from onnx import GraphProto, ModelProto, TensorProto
 
-from ltp_pipeline import exporters
+from ltp_pipeline import closeness, exporters
+from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.records import ImportedModel, TensorInfo
-from ltp_pipeline.stages import closeness
-from ltp_pipeline.stages.closeness import Gap, Verdict
+from ltp_pipeline.records import State, TensorInfo
 from ltp_pipeline.stages.import_model import parity_inputs, worker
 from ltp_pipeline.stages.import_model.flatten import flatten
-from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer
 from ltp_pipeline.stages.import_model.graphs import is_standard
+from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
@@ -38,12 +39,13 @@ _STEPS_BACK = 3  # from an output that says nothing to what it is computed from
 
 
 def check_parity(
-    model: ModelProto, imported: ImportedModel, inputs: Sequence[TensorInfo], samples: Array | None = None
+    model: ModelProto, network: Network, state: State, samples: Mapping[str, Array] | None = None
 ) -> tuple[float | None, str | None]:
-    """Compare the module with the model as it was given.
+    """Compare what torch computes with what onnxruntime makes of the model as it was given.
 
     Gives the largest relative difference, None where nothing could be compared; and what could not, and why.
     """
+    inputs = network.file.inputs
     odd = [i for i in inputs if not parity_inputs.numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
@@ -51,10 +53,10 @@ def check_parity(
         path = Path(folder, "model.onnx")
         exporters.save(model, path)
         try:
-            first, problem = _first_run(path, imported.module, inputs, samples)
+            first, problem = _first_run(path, network.forward, state, inputs, samples)
             if first is None:
                 return None, problem
-            return _Comparison(path, model, imported, inputs).of(first)
+            return _Comparison(path, model, network, state).of(first)
         except worker.WorkerDied as error:
             raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
         except worker.LoadFailed as error:
@@ -73,7 +75,7 @@ class _Run(NamedTuple):
 
 
 def _first_run(
-    path: Path, module: GraphModule, inputs: Sequence[TensorInfo], samples: Array | None
+    path: Path, forward: Forward, state: State, inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None
 ) -> tuple[_Run | None, str | None]:
     """Try inputs until both run. torch goes first: it names a node that asks for too much."""
     problem = "the graph has no inputs"
@@ -85,13 +87,13 @@ def _first_run(
         ours: Sequence[object] = ()
         try:
             with worker.within_memory():
-                ours = _run_module(module, feeds.arrays)
+                ours = _run_torch(forward, state, feeds)
         except NodeError as error:
             if any(words in str(error) for words in _TOO_LARGE) or isinstance(error.__cause__, MemoryError):
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = worker.run(path, _named(inputs, feeds))
+            theirs = worker.run(path, feeds.arrays)
         except worker.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             continue
@@ -112,8 +114,9 @@ def _unsupported(error: NodeError) -> UnsupportedModel:
 class _Comparison:
     """Settles output after output; one that differs is an error."""
 
-    def __init__(self, path: Path, model: ModelProto, imported: ImportedModel, inputs: Sequence[TensorInfo]) -> None:
-        self.path, self.model, self.imported, self.inputs = path, model, imported, inputs
+    def __init__(self, path: Path, model: ModelProto, network: Network, state: State) -> None:
+        self.path, self.model, self.network, self.state = path, model, network, state
+        self.inputs = inputs = network.file.inputs
         initial = model.graph.initializer
         self.half = any(i.type in _HALF for i in inputs) or any(t.data_type in _HALF_TYPES for t in initial)
         self.tolerance = TOLERANCE_HALF if self.half else TOLERANCE
@@ -139,8 +142,8 @@ class _Comparison:
         """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
         for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
             try:
-                theirs = worker.run(self.path, _named(self.inputs, feeds))
-                ours = _run_module(self.imported.module, feeds.arrays)
+                theirs = worker.run(self.path, feeds.arrays)
+                ours = _run_torch(self.network.forward, self.state, feeds)
             except (worker.RunFailed, NodeError):
                 continue
             if all(np.isfinite(y).all() for y in theirs if isinstance(y, np.ndarray) and y.dtype.kind == "f"):
@@ -153,7 +156,7 @@ class _Comparison:
 
         @cache
         def plain() -> Sequence[object]:
-            return worker.run(path, _named(self.inputs, run.feeds), optimised=False)
+            return worker.run(path, run.feeds.arrays, optimised=False)
 
         def noise(i: int) -> float:
             return gap(plain()[i], run.theirs[i]).apart
@@ -175,7 +178,7 @@ class _Comparison:
 
     def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
         """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
-        walked, _ = flatten(self.imported.proto)
+        walked, _ = flatten(self.network.file.proto)
         known = {name for node in walked.graph.node for name in node.output}
         sources = {name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent}
         made = {source: name for name in silent for source in sources[name]}
@@ -188,10 +191,9 @@ class _Comparison:
             inner.graph.output.add().name = name
         path = self.path.with_name("inner.onnx")
         exporters.save(inner, path)
-        module = self.imported.module
         try:
-            theirs = worker.run(path, _named(self.inputs, first.feeds))
-            ours = _run_module(observer(walked, list(made)), first.feeds.arrays, module.tensors())[-len(made) :]
+            theirs = worker.run(path, first.feeds.arrays)
+            ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
         except (worker.LoadFailed, worker.RunFailed, NodeError):
             return list(silent)
         floats = [n for n, y in zip(made, theirs, strict=True) if isinstance(y, np.ndarray) and y.dtype.kind == "f"]
@@ -217,21 +219,9 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     return found
 
 
-def _named(inputs: Sequence[TensorInfo], feeds: Feeds) -> dict[str, Array]:
-    return {i.name: array for i, array in zip(inputs, feeds.arrays, strict=True)}
-
-
-def _run_module(
-    module: GraphModule, feeds: Sequence[Array], weights: Mapping[str, torch.Tensor] | None = None
-) -> tuple[object, ...]:
-    was_training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            outputs: tuple[object, ...] = module(*(array_to_torch(f) for f in feeds), weights=weights)
-            return outputs
-    finally:
-        module.train(was_training)
+def _run_torch(forward: Forward, state: State, feeds: Feeds) -> tuple[object, ...]:
+    with torch.no_grad():
+        return forward({name: array_to_torch(array) for name, array in feeds.arrays.items()}, state)
 
 
 def gap(ours: object, theirs: object) -> Gap:

@@ -1,7 +1,7 @@
 """Inputs on which torch and onnxruntime are compared: samples, or random values of likely shapes."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,17 +18,18 @@ _CHANNELS = (3, 1)
 
 
 class Feeds(NamedTuple):
-    """One array for each input, and what to call them."""
+    """One array for each input by its name, and what to call them."""
 
-    arrays: list[Array]
+    arrays: dict[str, Array]
     shown: str
 
 
-def likely(inputs: Sequence[TensorInfo], samples: Array | None) -> Iterator[Feeds | None]:
+def likely(inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None) -> Iterator[Feeds | None]:
     """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
-    if samples is not None and len(inputs) == 1:
-        yield Feeds([_as_input(inputs[0], samples)], "samples")
-    for shapes in _shapes(inputs, None if samples is None else samples.shape[1:]):
+    known = samples or {}
+    if known and all(i.name in known for i in inputs):
+        yield Feeds({i.name: as_input(i, known[i.name]) for i in inputs}, "samples")
+    for shapes in _shapes(inputs, {name: array.shape[1:] for name, array in known.items()}):
         small = sum(map(math.prod, shapes)) <= LARGEST_INPUT
         yield _random(inputs, shapes) if small else None
 
@@ -37,7 +38,7 @@ def scaled(inputs: Sequence[TensorInfo], like: Feeds, half: bool) -> Iterator[Fe
     """Random inputs of the same shapes and other scales; large values would overflow in half precision."""
     if not any(_floating(i) for i in inputs):
         return
-    shapes = [array.shape for array in like.arrays]
+    shapes = [array.shape for array in like.arrays.values()]
     for scale in SCALES:
         feeds = _random(inputs, shapes, scale)
         if feeds.shown != like.shown and (scale <= 1 or not half):
@@ -53,7 +54,8 @@ def _floating(info: TensorInfo) -> bool:
     return "FLOAT" in info.type or info.type == "DOUBLE"
 
 
-def _as_input(info: TensorInfo, samples: Array) -> Array:
+def as_input(info: TensorInfo, samples: Array) -> Array:
+    """Samples as an input wants them: its type, and its batch size where that is fixed."""
     size = info.shape[0] if info.shape else None
     count = size if isinstance(size, int) and size > 0 else len(samples)
     dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
@@ -63,7 +65,7 @@ def _as_input(info: TensorInfo, samples: Array) -> Array:
 def _random(inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> Feeds:
     sizes = ", ".join(f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True))
     shown = f"random input {sizes}" + ("" if scale == 1 else f", {scale:g} times as large")
-    return Feeds([_values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)], shown)
+    return Feeds({i.name: _values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)}, shown)
 
 
 def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
@@ -75,7 +77,7 @@ def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
     return rng.integers(0, 2, shape).astype(dtype)
 
 
-def _shapes(inputs: Sequence[TensorInfo], sample_shape: tuple[int, ...] | None) -> Iterator[list[tuple[int, ...]]]:
+def _shapes(inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
     """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed."""
     tried = set()
     batches = (BATCH, 1)
@@ -83,7 +85,7 @@ def _shapes(inputs: Sequence[TensorInfo], sample_shape: tuple[int, ...] | None) 
     for guess in guesses:
         for channels in _CHANNELS:
             for batch in batches:
-                shapes = [_shape(i, guess, channels, batch, sample_shape) for i in inputs]
+                shapes = [_shape(i, guess, channels, batch, of_samples.get(i.name)) for i in inputs]
                 if tuple(shapes) not in tried:
                     tried.add(tuple(shapes))
                     yield shapes

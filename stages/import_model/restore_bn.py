@@ -4,9 +4,11 @@ Any mean m and variance v give the same function with γ = √(v + ε) and β = 
 make it the BatchNormalization of a network that was never folded. The file keeps its graph: only the module has norms.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +17,10 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
 
 from ltp_pipeline.data import Split, batches
-from ltp_pipeline.records import ImportedModel, RestoredNorm, RestoredNorms
+from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.flatten import flatten
-from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer
 from ltp_pipeline.stages.import_model.graphs import every_node, identities, is_standard, outer_reads
+from ltp_pipeline.stages.import_model.network import Forward, Network, RestoredNorm, compile_graph, observer
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
 
@@ -36,58 +38,64 @@ _FOREIGN_READERS = (
     "Transpose",
 )
 
-Read = Callable[[], Iterator[Tensor]]
+Inputs = Mapping[str, Tensor]
 
 
-def run(imported: ImportedModel, train: Split, batch_size: int, device: torch.device) -> ImportedModel:
-    """The same model with a norm after each Conv that seems to have lost one; as it was where there is none."""
-
-    def read() -> Iterator[Tensor]:
-        rows = np.linspace(0, len(train) - 1, min(SAMPLES, len(train))).astype(np.int64)
-        for x, _ in batches(train, min(batch_size, len(rows)), rows, drop_last=True):
-            yield torch.from_numpy(x).to(device)
-
-    walked, _ = flatten(imported.proto)
-    before = imported.module.to(device).eval()
-    convs = _candidates(walked.graph, before.roles)
-    if convs:
-        first = next(read())
-        convs = _with_maps(walked, convs, before, first)
+def run(network: Network, state: State, train: Split, batch_size: int, device: torch.device) -> tuple[Network, State]:
+    """The same network with a norm after each Conv that seems to have lost one; as it was where there is none."""
+    walked, _ = flatten(network.file.proto)
+    convs = _candidates(walked.graph, network.forward.roles)
     if not convs:
-        return imported
-    model, norms, normalised = _insert(walked, convs, before.tensors())
-    module = GraphModule(model).to(device).eval()
-    watching = observer(model, normalised)
-    restored = replace(
-        imported, module=module, restored=RestoredNorms(norms, lambda: _moments(watching, module, read, len(norms)))
-    )
-    calibrate(restored)
+        return network, state
+    first = next(calibration_batches(train, batch_size, device))
+    convs = _with_maps(walked, convs, state, first)
+    if not convs:
+        return network, state
+    model, norms, normalised = _insert(walked, convs, state)
+    forward, filled = compile_graph(model)
+    restored = replace(network, forward=forward, norms=norms, observed=observer(model, normalised))
+    filled = calibrated(restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device)
     with torch.no_grad():
-        pairs = zip(module(first), before(first), strict=True)
+        pairs = zip(forward(first, filled), network.forward(first, state), strict=True)
         worst = max(difference(new, old.cpu().numpy()) for new, old in pairs if isinstance(old, Tensor))
     if not worst <= TOLERANCE:
-        return _noted(imported, f"BatchNormalization not restored: outputs would differ by {worst:.1g}")
-    return _noted(restored, f"{len(norms)} folded BatchNormalization restored for training, folded again in the files")
+        return _noted(network, f"BatchNormalization not restored: outputs would differ by {worst:.1g}"), state
+    note = f"{len(norms)} folded BatchNormalization restored for training, folded again in the files"
+    return _noted(restored, note), filled
+
+
+def calibration_batches(train: Split, batch_size: int, device: torch.device) -> Iterator[Inputs]:
+    """Samples by which means and variances are measured."""
+    rows = np.linspace(0, len(train) - 1, min(SAMPLES, len(train))).astype(np.int64)
+    for batch in batches(train, min(batch_size, len(rows)), rows, drop_last=True):
+        yield {name: torch.from_numpy(x).to(device) for name, x in batch.inputs.items()}
 
 
 @torch.no_grad()
-def calibrate(imported: ImportedModel) -> None:
-    """Give the norms the statistics of their Convs' kernels and biases, just loaded from a file; same function."""
-    tensors = imported.module.tensors()
-    for norm in imported.restored.norms:
-        tensors[norm.mean].zero_()
-        tensors[norm.variance].fill_(1.0)
-        tensors[norm.scale].fill_(math.sqrt(1 + EPSILON))
-    for norm, (mean, variance) in zip(imported.restored.norms, imported.restored.measure(), strict=True):
-        tensors[norm.mean].copy_(mean)
-        tensors[norm.variance].copy_(variance)
-        tensors[norm.scale].copy_((tensors[norm.variance] + EPSILON).sqrt())
-        tensors[norm.bias].add_(tensors[norm.mean])
+def calibrated(network: Network, state: State, train: Split, batch_size: int, device: torch.device) -> State:
+    """Give the restored norms the statistics of the Convs' kernels and biases as a file has them; same function."""
+    if network.observed is None:
+        return state
+    found = dict(state)
+    for norm in network.norms:
+        like = found[norm.bias]
+        found[norm.mean] = torch.zeros_like(like)
+        found[norm.variance] = torch.ones_like(like)
+        found[norm.scale] = torch.full_like(like, math.sqrt(1 + EPSILON))
+    read = calibration_batches(train, batch_size, device)
+    for norm, (mean, variance) in zip(
+        network.norms, _moments(network.observed, found, read, len(network.norms)), strict=True
+    ):
+        like = found[norm.bias]
+        found[norm.mean], found[norm.variance] = mean.to(like), variance.to(like)
+        found[norm.scale] = (found[norm.variance] + EPSILON).sqrt()
+        found[norm.bias] = like + found[norm.mean]
+    return found
 
 
-def fold(norms: Sequence[RestoredNorm], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> State:
     """Tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε); a zero stays a zero."""
-    result = dict(tensors)
+    result = dict(state)
     for norm in norms:
         scale, mean, variance = (result.pop(name).detach() for name in norm.added)
         factor = scale / (variance + EPSILON).sqrt()
@@ -114,11 +122,11 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
     ]
 
 
-def _with_maps(model: ModelProto, convs: list[NodeProto], module: GraphModule, x: Tensor) -> list[NodeProto]:
+def _with_maps(model: ModelProto, convs: list[NodeProto], state: State, inputs: Inputs) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
     watching = observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
-        outputs = watching(x[:2], weights=module.tensors())[-len(convs) :]
+        outputs = watching({name: x[:2] for name, x in inputs.items()}, state)[-len(convs) :]
     return [c for c, y in zip(convs, outputs, strict=True) if math.prod(y.shape[2:]) > 1]
 
 
@@ -156,13 +164,12 @@ def _insert(
     return copy, tuple(norms), normalised
 
 
-@torch.no_grad()
-def _moments(watching: GraphModule, module: GraphModule, read: Read, count: int) -> list[tuple[Tensor, Tensor]]:
+def _moments(watching: Forward, state: State, read: Iterable[Inputs], count: int) -> list[tuple[Tensor, Tensor]]:
     """Mean and variance per channel of what each norm reads, over all batches."""
     sums: list[tuple[Tensor, Tensor]] = []
     passes = 0
-    for x in read():
-        values = watching(x, weights=module.tensors())[-count:]
+    for inputs in read:
+        values = watching(inputs, state)[-count:]
         # On the CPU, because not every device has double precision.
         found = [[m.cpu().double() for m in torch.var_mean(y, [0, *range(2, y.dim())], correction=0)] for y in values]
         squares = [(mean, variance + mean.square()) for variance, mean in found]
@@ -172,5 +179,5 @@ def _moments(watching: GraphModule, module: GraphModule, read: Read, count: int)
     return [(mean, (square - mean.square()).clamp_min(0)) for mean, square in means]
 
 
-def _noted(imported: ImportedModel, note: str) -> ImportedModel:
-    return replace(imported, notes=(*imported.notes, note))
+def _noted(network: Network, note: str) -> Network:
+    return replace(network, notes=(*network.notes, note))

@@ -61,7 +61,7 @@ def _domain(domain: str) -> str:
 
 def render() -> str:
     """The table as the registry has it now."""
-    from ltp_pipeline.stages.import_model import graph_module, registry  # noqa: F401 - the first fills the second
+    from ltp_pipeline.stages.import_model import network, registry  # noqa: F401 - the first fills the second
 
     oldest: dict[tuple[str, str], int] = {}
     for op in registry.all_ops():

@@ -1,75 +1,82 @@
 """Learn a pruning threshold for every layer while training the network; Learned Threshold Pruning."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.records import ImportedModel, LearnedThresholds
+from ltp_pipeline.records import Learned, State
 from ltp_pipeline.stages.import_model.kernels import normalised
+from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.schedule import Schedule
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import Job, train
 from ltp_pipeline.workspace import Workspace
 
 FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
 
 
-def run(imported: ImportedModel, training: Training, settings: Settings, original: float) -> LearnedThresholds:
+def run(job: Job, state: State, original: float) -> Learned:
     """Train weights and thresholds together; the trail holds every network met on the way.
 
     `original` is the validation accuracy to begin with, by which a budget that is out of reach is told early.
     """
-    imported.module.to(training.device)
-    before = sum(k.elements for k in imported.kernels) / sum(count_nonzeros(imported).values())
-    method = make_method(imported, settings, training.strength)
-    epochs, after = training.epochs, training.finetune_epochs
-    budget = settings.budget.accuracy_budget
+    kernels = job.network.kernels
+    before = sum(k.elements for k in kernels) / sum(count_nonzeros(job.network, state).values())
+    budget = job.settings.budget.accuracy_budget
     least = None if budget is None else original - budget
-    training.run(Learning(training, method, epochs, least), epochs, after=after)
-    entries = trail.read(training.workspace)
+
+    def begin(live: Mapping[str, Tensor]) -> Learning:
+        return Learning(live, job, make_method(job.network, live, job.settings, job.strength), least)
+
+    train(job, state, begin, job.epochs, after=job.finetune_epochs)
+    entries = trail.read(job.workspace)
     if all(e.compression <= before for e in entries):
         raise TrainingFailed(
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
-    training.workspace.mark_done("learn", {"entries": len(entries)})
-    return LearnedThresholds(tuple(entries))
+    job.workspace.mark_done("learn", {"entries": len(entries)})
+    return Learned(tuple(entries))
 
 
-def recall(workspace: Workspace) -> LearnedThresholds:
+def recall(workspace: Workspace) -> Learned:
     """What an earlier run learned."""
     entries = trail.read(workspace)
     if workspace.done("learn") is None or not entries:
         raise InputError(f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first")
-    return LearnedThresholds(tuple(entries))
+    return Learned(tuple(entries))
 
 
-def make_method(imported: ImportedModel, settings: Settings, strength: float = 1.0) -> Method:
+def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Settings, strength: float = 1.0) -> Method:
     """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
     method = settings.method
-    tensors = imported.module.tensors()
-    live = {k.name: tensors[k.name] for k in imported.prunable}
-    present = count_nonzeros(imported)
-    lowest = floors(imported.prunable, present, method)
+    live = {k.name: tensors[k.name] for k in network.prunable}
+    present = count_nonzeros(network, tensors)
+    lowest = floors(network.prunable, present, method)
     if method.lambda_ is not None:
         return GivenLambda(live, lowest, method.lambda_, method)
-    others = sum(present[k.name] for k in imported.kernels if not k.prunable)
-    most = sum(k.elements for k in imported.kernels) / (others + sum(lowest.values()))
+    others = sum(present[k.name] for k in network.kernels if not k.prunable)
+    most = sum(k.elements for k in network.kernels) / (others + sum(lowest.values()))
     wanted = settings.budget.wanted_compression
-    count = wanted_nonzeros(imported.kernels, present, lowest, wanted or min(FARTHEST, most))
+    count = wanted_nonzeros(network.kernels, present, lowest, wanted or min(FARTHEST, most))
     if wanted and strength == 0:
         return HeldMasks(live, lowest, count)
     total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
     schedule = Schedule.towards(total, here, count, strength) if wanted else Schedule(total, here, count)
-    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(imported))
+    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(network))
 
 
-def _normalised(imported: ImportedModel) -> set[str]:
+def _normalised(network: Network) -> set[str]:
     """Kernels with a norm behind them, in the file or restored."""
-    restored = {norm.kernel for norm in imported.restored.norms}
-    return restored | normalised(imported.proto.graph, imported.prunable)
+    return {norm.kernel for norm in network.norms} | normalised(network.file.proto.graph, network.prunable)

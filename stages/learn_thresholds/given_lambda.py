@@ -16,7 +16,7 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     threshold_step,
 )
 from ltp_pipeline.stages.learn_thresholds.masks import count_above, keep_above
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class GivenLambda:
@@ -42,7 +42,7 @@ class GivenLambda:
         return count_above(self.live, self.tau)
 
     @torch.no_grad()
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds by eq. (8), and finish the gradients of the weights."""
         assert self.tau.grad is not None  # noqa: S101 - called after backward
         lam = self._l0_lambda()
@@ -52,15 +52,15 @@ class GivenLambda:
             if name in self.sparse:
                 w.grad.mul_(w != 0)
             if self.gradient == WeightGradient.CLAMPED:
-                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(progress.lr, 1e-12))
+                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(at.lr, 1e-12))
             if self.settings.regulariser == "l2":
                 w.grad.add_(w, alpha=2 * self.lam)
         slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._layers()])
-        step = threshold_step(self.tau.grad, slopes, lam, self._rate(progress))
+        step = threshold_step(self.tau.grad, slopes, lam, self._rate(at))
         self.tau.add_(step).clamp_(min=0)
         self.tau.grad = None
         if self.settings.t0_end is not None:
-            share = (progress.step + 1) / progress.steps
+            share = (at.step + 1) / at.steps
             self.T.copy_(self.settings.t0 * (self.settings.t0_end / self.settings.t0) ** share * self.unit)
 
     @torch.no_grad()
@@ -80,13 +80,13 @@ class GivenLambda:
         self.unit.copy_(state["unit"])
 
     @torch.no_grad()
-    def log(self, progress: Progress) -> dict[str, float]:
+    def log(self, at: StepPosition) -> dict[str, float]:
         """λ as it was given, what the soft L0 adds to the loss by it, and the thresholds' own rate."""
         l0 = sum(float(soft_l0(w, tau, T)) for _, w, tau, T in self._layers())
-        return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(progress)}
+        return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(at)}
 
-    def _rate(self, progress: Progress) -> float:
-        return self.settings.threshold_lr_ratio * progress.lr
+    def _rate(self, at: StepPosition) -> float:
+        return self.settings.threshold_lr_ratio * at.lr
 
     def _l0_lambda(self) -> float:
         return self.lam if self.settings.regulariser == "l0" else 0.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly, thresholds_for
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class HeldMasks:
@@ -31,7 +31,7 @@ class HeldMasks:
         """How many weights the network in training has."""
         return self.count
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Nothing moves."""
 
     @torch.no_grad()
@@ -46,6 +46,6 @@ class HeldMasks:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take back."""
 
-    def log(self, progress: Progress) -> dict[str, float]:  # noqa: ARG002 - nothing to say
+    def log(self, at: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
         """There is no λ."""
         return {}

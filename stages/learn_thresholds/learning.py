@@ -9,8 +9,8 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.phase import Progress, epochs_between_entries
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 
 FAR_BELOW = 0.02  # fine-tuning commonly wins back less
 
@@ -20,8 +20,8 @@ class Learning:
 
     name = key = "learn"
 
-    def __init__(self, training: Training, method: Method, epochs: int, least: float | None = None) -> None:
-        self.training, self.method, self.epochs = training, method, epochs
+    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method, least: float | None = None) -> None:
+        self.live, self.job, self.method = live, job, method
         self.least = least  # the lowest accuracy within the budget, where that is what was asked for
         self.total = sum(w.numel() for w in method.live.values())
 
@@ -29,20 +29,20 @@ class Learning:
         """v in place of the kernels."""
         return self.method.weights()
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds, equally on all ranks, and stop when one runs away."""
         if self.method.leaf.grad is not None:
             ranks.average(self.method.leaf.grad)
-        self.method.after_backward(progress)
+        self.method.after_backward(at)
         finite = self.method.tau.isfinite()
         if not bool(finite.all()):
             layer = list(self.method.live)[int(finite.logical_not().nonzero()[0])]
             raise TrainingFailed(
-                f"the threshold of layer {layer!r} ran away in epoch {progress.epoch + 1}, step {progress.step}",
+                f"the threshold of layer {layer!r} ran away in epoch {at.epoch + 1}, step {at.step}",
                 "lower train.lr (or method.lambda and threshold_lr_ratio, where given); the trail so far is kept",
             )
-        if progress.step + 1 == max(progress.steps // 10, 1) and self._kept() == 1.0:
-            self.training.workspace.progress.say(
+        if at.step + 1 == max(at.steps // 10, 1) and self._kept() == 1.0:
+            self.job.workspace.progress.say(
                 "Note: a tenth of the steps is done and nothing is pruned yet; "
                 "raise method.lambda or method.threshold_lr_ratio"
             )
@@ -55,11 +55,13 @@ class Learning:
                 buffer.mul_(w.grad.abs_().sign_())  # the gradient has served; its sign is faster than a comparison
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Hard-prune a copy and judge it."""
-        entry = trail.add(self.training, self.method, self.method.hard((epoch + 1) / self.epochs), epoch)
-        first = epoch + 1 <= epochs_between_entries(self.epochs)
+        """Hard-prune a copy, evaluate it and add it to the trail."""
+        epochs = self.job.epochs
+        state = {**self.live, **self.method.hard((epoch + 1) / epochs)}
+        entry = trail.add(self.job, state, self.method, epoch)
+        first = epoch + 1 <= epochs_between_entries(epochs)
         if first and self.least is not None and entry.accuracy < self.least - FAR_BELOW:
-            self.training.workspace.progress.say(
+            self.job.workspace.progress.say(
                 f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
                 f"{entry.accuracy:.2%} on the validation split before fine-tuning, and {self.least:.2%} is asked for; "
                 "a lower learning rate, more epochs or a larger accuracy budget would help"
@@ -78,10 +80,10 @@ class Learning:
         """Take them back."""
         self.method.restore(state)
 
-    def log(self, progress: Progress) -> dict[str, object]:
+    def log(self, at: StepPosition) -> dict[str, object]:
         """λ, the thresholds' learning rate, kept fraction and thresholds."""
         taus = dict(zip(self.method.live, self.method.tau.tolist(), strict=True))
-        return {**self.method.log(progress), "kept": self._kept(), "thresholds": taus}
+        return {**self.method.log(at), "kept": self._kept(), "thresholds": taus}
 
     def _kept(self) -> float:
         return self.method.kept() / self.total

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class Method(Protocol):
@@ -28,7 +28,7 @@ class Method(Protocol):
     def kept(self) -> int:
         """How many weights the network in training has now."""
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds."""
 
     def hard(self, share: float) -> dict[str, Tensor]:
@@ -40,5 +40,5 @@ class Method(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def log(self, progress: Progress) -> dict[str, float]:
+    def log(self, at: StepPosition) -> dict[str, float]:
         """λ and the thresholds' learning rate in this step."""

@@ -17,8 +17,8 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     scale_of_kept,
 )
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
-from ltp_pipeline.stages.phase import Progress
-from ltp_pipeline.stages.schedule import Schedule
+from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
+from ltp_pipeline.stages.train.phase import StepPosition
 
 SOLVES = 200  # how often λ is solved over the whole phase
 LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
@@ -72,18 +72,18 @@ class SolvedLambda:
         return count_above(self.live, self.tau)
 
     @torch.no_grad()
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        self.log_tau += log_threshold_step(self.log_tau.grad, progress.lr, self.tau.new_tensor(self.widths))
+        self.log_tau += log_threshold_step(self.log_tau.grad, at.lr, self.tau.new_tensor(self.widths))
         self.log_tau.grad = None
-        share = (progress.step + 1) / progress.steps
+        share = (at.step + 1) / at.steps
         self.widths = self._widths(share)
-        interval = max(progress.steps // SOLVES, 1)
-        if (progress.step + 1) % interval == 0:
+        interval = max(at.steps // SOLVES, 1)
+        if (at.step + 1) % interval == 0:
             before = self.log_tau.mean()
             self._solve(self.schedule.count(share))
-            self.lam = float(self.log_tau.mean() - before) / (interval * progress.lr)
+            self.lam = float(self.log_tau.mean() - before) / (interval * at.lr)
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:
@@ -110,9 +110,9 @@ class SolvedLambda:
         self.log_tau.copy_(state["log_tau"])
         self.widths, self.lam = state["widths"].tolist(), float(state["lambda"])
 
-    def log(self, progress: Progress) -> dict[str, float]:
+    def log(self, at: StepPosition) -> dict[str, float]:
         """λ as it was last solved; thresholds move at the weights' own rate."""
-        return {"lambda": self.lam, "threshold_lr": progress.lr}
+        return {"lambda": self.lam, "threshold_lr": at.lr}
 
     def _solve(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""

@@ -1,47 +1,47 @@
-"""The trail: each epoch's network, hard-pruned, judged on the validation split and written as a file of its own."""
+"""The trail: each epoch's network, hard-pruned, evaluated on the validation split and written as a file of its own."""
+
+from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-
-import torch
 
 from ltp_pipeline import ranks
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.files import write_json
-from ltp_pipeline.records import Sparsity, TrailEntry
+from ltp_pipeline.records import Sparsity, State, TrailEntry
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.train import Job, evaluate
+from ltp_pipeline.stages.train.statistics import refreshed
 from ltp_pipeline.workspace import Workspace
 
 FORMAT = "packed"  # the smallest that every tool reads
 
 
-def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
-    """Judge the network with `hard` kernels and fresh running statistics, write it, leave the live module as it was."""
-    imported, workspace = training.imported, training.workspace
+def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
+    """Evaluate a hard-pruned network with fresh running statistics and write it."""
+    network, workspace = job.network, job.workspace
     path = workspace.trail_path(epoch + 1)
-    with training.statistics_of(hard):
-        accuracy = training.accuracy(training.data.val, hard)
-        arrays = export.live_arrays(imported, hard)
-        if ranks.leads():
-            export.write(imported, arrays, FORMAT, path)
-    kernels = export.count(arrays, imported)
-    whole = Sparsity.total(counted for _, counted in float_weights(imported.proto, arrays))
-    taus = dict(zip(method.live, method.tau.tolist(), strict=True))
-    temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
+    state = refreshed(job, state)
+    accuracy = evaluate.accuracy(job, state, job.data.val)
+    weights = lower(network, state)
+    if ranks.is_leader():
+        export.write(network.file, weights, [k.name for k in network.kernels], FORMAT, path)
+    kernels = export.count(weights, network.kernels)
+    whole = Sparsity.total(counted for _, counted in float_weights(network.file.proto, weights))
     entry = TrailEntry(
         entry=epoch + 1,
         epoch=epoch + 1,
         compression=kernels.elements / kernels.nonzeros,
         accuracy=accuracy,
         file=workspace.relative(path),
-        thresholds=taus,
-        temperatures=temperatures,
+        thresholds=dict(zip(method.live, method.tau.tolist(), strict=True)),
+        temperatures=dict(zip(method.live, method.T.tolist(), strict=True)),
         model_compression=whole.compression,
     )
-    if ranks.leads():
+    if ranks.is_leader():
         entry = replace(entry, **export.hashes_of(path))
         write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
     return entry

@@ -20,7 +20,8 @@ from ltp_pipeline.stages.report.intervals import paired_interval
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
     from ltp_pipeline.data import Data
-    from ltp_pipeline.records import Array, ImportedModel, LearnedThresholds, Measured, Original, TrailEntry
+    from ltp_pipeline.records import Array, Learned, Measured, Original, TrailEntry
+    from ltp_pipeline.stages.import_model.network import Network
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
 ENCODED = ("sparse", "packed")
@@ -34,11 +35,11 @@ OTHERS = 5
 class Findings:
     """Everything a report is made of."""
 
-    imported: ImportedModel
+    network: Network
     data: Data
     settings: Settings
     original: Original
-    learned: LearnedThresholds
+    learned: Learned
     chosen: TrailEntry
     pruned: Measured
     baseline: Measured | None
@@ -61,7 +62,7 @@ class WeightPictures:
 
 def build(f: Findings) -> dict[str, Any]:
     """The report without its gates."""
-    model = f.imported.file
+    model = f.network.file
     pruned = _measured(f.pruned, f.original)
     gain = _unlikely_gain(pruned)
     return {
@@ -74,10 +75,10 @@ def build(f: Findings) -> dict[str, Any]:
             "path": str(model.path) if model.path else None,
             "sha256": model.sha256,
             "opset": model.opset,
-            "kernels": len(f.imported.kernels),
-            "kernel_elements": sum(k.elements for k in f.imported.kernels),
+            "kernels": len(f.network.kernels),
+            "kernel_elements": sum(k.elements for k in f.network.kernels),
             "float_elements": f.pruned.fullest.whole.elements,
-            "other_weights": _other_weights(f.imported),
+            "other_weights": _other_weights(f.network),
             "data": list(model.data),
             "inputs": [asdict(i) for i in model.inputs],
             "outputs": [asdict(o) for o in model.outputs],
@@ -86,7 +87,7 @@ def build(f: Findings) -> dict[str, Any]:
             "path": str(f.settings.data.path),
             "classes": f.data.classes,
             "splits": {name: len(split) for name, split in _splits(f.data).items()},
-            "sample_shape": list(f.data.test.read(np.arange(1)).shape[1:]),
+            "sample_shape": list(next(iter(f.data.test.first(1).inputs.values())).shape[1:]),
             "notes": list(f.data.notes),
             "preparation": list(f.data.steps),
             "recipe": recipe.of_data(f.data).plain(),
@@ -108,7 +109,7 @@ def build(f: Findings) -> dict[str, Any]:
         "histograms": f.weights.histograms,
         "scatter": f.weights.scatter,
         "sizes": _sizes(f),
-        "notes": [*f.imported.notes, *f.notes, *([gain] if gain else []), *_file_notes(f.pruned, model.bytes)],
+        "notes": [*f.network.notes, *f.notes, *([gain] if gain else []), *_file_notes(f.pruned, model.bytes)],
         "budget_missed": f.budget_missed,
         "unlikely_gain": gain,
         "settings": f.settings.model_dump(mode="json", by_alias=True),
@@ -118,10 +119,10 @@ def build(f: Findings) -> dict[str, Any]:
 
 
 def picture_weights(
-    imported: ImportedModel, before: Mapping[str, Array], after: Mapping[str, Array], thresholds: Mapping[str, float]
+    network: Network, before: Mapping[str, Array], after: Mapping[str, Array], thresholds: Mapping[str, float]
 ) -> WeightPictures:
     """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
-    largest = sorted(imported.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
+    largest = sorted(network.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
     histograms = []
     for kernel in largest:
         old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))
@@ -144,9 +145,9 @@ def picture_weights(
     return WeightPictures(histograms, scatter)
 
 
-def _other_weights(imported: ImportedModel) -> list[dict[str, Any]]:
-    kernels = {k.name for k in imported.kernels}
-    others = [(name, c.elements) for name, c in exporters.float_weights(imported.proto) if name not in kernels]
+def _other_weights(network: Network) -> list[dict[str, Any]]:
+    kernels = {k.name for k in network.kernels}
+    others = [(name, c.elements) for name, c in exporters.float_weights(network.file.proto) if name not in kernels]
     largest = sorted(others, key=lambda other: -other[1])[:OTHERS]
     return [{"name": name, "elements": elements} for name, elements in largest]
 
@@ -233,18 +234,18 @@ def _layers(f: Findings) -> list[dict[str, Any]]:
             "prunable": k.prunable,
             "reason": k.reason,
         }
-        for k in f.imported.kernels
+        for k in f.network.kernels
     ]
 
 
 def _sizes(f: Findings) -> dict[str, int | None]:
     counted = f.pruned.fullest.counted
-    others = f.imported.file.bytes - 4 * counted.elements
+    others = f.network.file.bytes - 4 * counted.elements
     p = counted.nonzeros / counted.elements
     entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
     bound = (counted.elements * entropy + 32 * counted.nonzeros) / 8 + max(others, 0)
     files = {label(asdict(v.file)): v.file.bytes for v in f.pruned.validations}
-    return {"original": f.imported.file.bytes, **files, "bound": math.ceil(bound)}
+    return {"original": f.network.file.bytes, **files, "bound": math.ceil(bound)}
 
 
 def _environment(f: Findings) -> dict[str, Any]:

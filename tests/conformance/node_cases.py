@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from ltp_pipeline.stages.import_model.graph_module import GraphModule
 from ltp_pipeline.stages.import_model.registry import STANDARD_DOMAINS
 from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES, array_to_torch
+from tests.support.imported import compiled
 
 EXPECTED_FAILURES = Path(__file__).with_name("expected_failures.toml")
 
@@ -60,7 +60,7 @@ def failure(case: Any) -> str | None:
     """Run one case as its authors mean it, with its own tolerances."""
     torch.manual_seed(0)
     try:
-        module = GraphModule(case.model).eval()
+        module = compiled(case.model)
         for inputs, outputs in case.data_sets:
             _compare(module(*map(tensor, inputs)), [tensor(o) for o in outputs], case.rtol, case.atol)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the answer

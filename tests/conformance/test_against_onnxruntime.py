@@ -8,8 +8,8 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from ltp_pipeline.stages.import_model.graph_module import GraphModule
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from tests.support.imported import compiled
 
 _RANDOM = np.random.default_rng(0)
 
@@ -220,7 +220,7 @@ def test_node_equals_onnxruntime(case: Case) -> None:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     wanted = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
-    found = GraphModule(model).eval()(*map(array_to_torch, case.inputs))
+    found = compiled(model)(*map(array_to_torch, case.inputs))
     for y, expected in zip(found, wanted, strict=True):
         assert isinstance(y, torch.Tensor)
         assert y.detach().numpy().dtype == expected.dtype

@@ -3,8 +3,9 @@
 import torch
 
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.import_model.graph_module import GraphModule, standard_opset
+from ltp_pipeline.stages.import_model.network import standard_opset
 from tests.conformance import node_cases
+from tests.support.imported import compiled
 
 # Steps and roundings: torch gives them no gradient, or one that is zero everywhere.
 FLAT = frozenset({"Bernoulli", "CastLike", "Hardmax", "QuantizeLinear", "DynamicQuantizeLinear", "NonMaxSuppression"})
@@ -29,7 +30,7 @@ def test_gradients_reach_every_float_input() -> None:
         learned = {n for i, n in enumerate(node.input) if n and i not in fixed and _grows(inputs[n])}
         for name in learned:
             inputs[name].requires_grad_()
-        outputs = [y for y in GraphModule(case.model).eval()(*inputs.values()) if _grows(y)]
+        outputs = [y for y in compiled(case.model)(*inputs.values()) if _grows(y)]
         live = [y.float().sum() for y in outputs if y.requires_grad]
         if not outputs or not learned:
             continue

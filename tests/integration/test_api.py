@@ -53,7 +53,7 @@ def test_every_path_may_be_text_or_anything_like_a_path(finished: tuple[str, ltp
     inspection = ltp.inspect(kind(packed))
     assert (inspection.path, inspection.format) == (packed, "packed")
     assert sum(k.nonzeros for k in inspection.kernels) == outcome.report["pruned"]["nonzeros"]
-    assert isinstance(ltp.import_model(kind(model)), ltp.ImportedModel)
+    assert isinstance(ltp.import_model(kind(model))[0], ltp.Network)
     verdicts = ltp.gate(kind(str(outcome.folder / "report.json")), max_drop=0.9)
     assert all(isinstance(v, ltp.Verdict) and v.passed for v in verdicts)
     found = ltp.validate(kind(packed), kind(data), against=kind(model))

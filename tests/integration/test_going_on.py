@@ -13,7 +13,7 @@ from ltp_pipeline.config import Settings, load_settings
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import loop
 from tests.support.cli import invoke, start
 
 OPTIONS = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse", "dense"]}}
@@ -49,7 +49,7 @@ def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
 ):
     """Stops are counted in steps: within learning, at its second epoch, in fine-tuning, in the baseline."""
     taken = 0
-    original = Training._step
+    original = loop._step
 
     def step(self, *arguments):
         nonlocal taken
@@ -58,7 +58,7 @@ def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(Training, "_step", step)
+    monkeypatch.setattr(loop, "_step", step)
     arguments = (example / "model.onnx", settings_for(example), example / "run", SilentReporter())
     with pytest.raises(KeyboardInterrupt):
         run(*arguments)
@@ -70,9 +70,7 @@ def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
 def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ):
-    from ltp_pipeline.stages import training
-
-    monkeypatch.setattr(training, "SAVE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
     test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(example, uninterrupted, monkeypatch, 12)
 
 
@@ -82,7 +80,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
     """Also where fewer cores are left; only an explicit number changes it, and is kept from then on."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seen: list[int] = []
-    original = Training._step
+    original = loop._step
 
     def step(self, *arguments):
         seen.append(torch.get_num_threads())
@@ -90,7 +88,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(Training, "_step", step)
+    monkeypatch.setattr(loop, "_step", step)
     command = ("run", example / "model.onnx", "--out", example / "run", "--epochs", 1, "--finetune-epochs", 1)
     command += ("--max-drop", 0.9)
     assert invoke(capsys, *command, "--threads", 3).code == 130

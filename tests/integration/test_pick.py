@@ -9,8 +9,8 @@ import pytest
 
 import ltp_pipeline
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.stages.phase import Phase
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.stages.train.phase import Phase
 from tests.support.cli import Result, invoke
 
 TRAINING = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse"]}}
@@ -34,13 +34,13 @@ def finished(trained: Path, tmp_path: Path) -> Path:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phase of every step of training that is taken."""
     taken: list[str] = []
-    step = Training._step
+    step = loop._step
 
-    def noted(self: Training, network: object, phase: Phase, *rest: object) -> None:
+    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
-        step(self, network, phase, *rest)
+        step(job, forward, phase, *rest)
 
-    monkeypatch.setattr(Training, "_step", noted)
+    monkeypatch.setattr(loop, "_step", noted)
     return taken
 
 

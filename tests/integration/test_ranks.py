@@ -97,13 +97,13 @@ def test_an_error_of_one_rank_is_told_by_it(example: Path):
 import sys
 from ltp_pipeline import cli, ranks
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.training import Training
-step = Training._step
-def hurt(self, network, phase, optimizer, progress, x, y):
-    if ranks.rank() == 1 and progress.step == 3:
+from ltp_pipeline.stages.train import loop
+step = loop._step
+def hurt(job, forward, phase, optimizer, at, *rest):
+    if ranks.rank() == 1 and at.step == 3:
         raise InputError("image 7 cannot be read", "look at it")
-    return step(self, network, phase, optimizer, progress, x, y)
-Training._step = hurt
+    return step(job, forward, phase, optimizer, at, *rest)
+loop._step = hurt
 sys.argv = ["ltp-pipeline", "run", "model.onnx", "--out", "run"]
 cli.main()
 """

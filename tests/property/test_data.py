@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Split, batches
+from ltp_pipeline.data import batches
 from ltp_pipeline.data.division import divide, split_off
 from ltp_pipeline.data.preparation import plan
-from ltp_pipeline.data.samples import ArraySamples
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.task import LABEL
+from tests.support.samples import only, split_of
 
 some_labels = hnp.arrays(np.int64, st.integers(2, 200), elements=st.integers(0, 9))
 seeds = st.integers(0, 2**32)
@@ -22,14 +23,14 @@ def test_batches_cover_each_sample_once_and_in_order(
     count: int, batch_size: int, drop_last: bool, shuffle: bool
 ) -> None:
     x = np.arange(count, dtype=np.float32)
-    split = Split("train", ArraySamples(x), 3 * np.arange(count), np.arange(count), lambda batch: batch)
+    split = split_of(x, 3 * np.arange(count))
     order = np.random.default_rng(count).permutation(count) if shuffle else None
     got = list(batches(split, batch_size, order, drop_last))
-    assert all(len(x) == len(y) == batch_size for x, y in got[:-1])
-    seen = [int(v) for x, _ in got for v in x]
+    assert all(len(batch) == len(batch.targets[LABEL]) == batch_size for batch in got[:-1])
+    seen = [int(v) for batch in got for v in only(batch)]
     expected = (np.arange(count) if order is None else order).tolist()
     assert seen == expected[: count - count % batch_size if drop_last else count]
-    assert [int(v) for _, y in got for v in y] == [3 * v for v in seen]
+    assert [int(v) for batch in got for v in batch.targets[LABEL]] == [3 * v for v in seen]
 
 
 @given(labels=some_labels, share=shares, seed=seeds)
@@ -77,7 +78,7 @@ def test_preparing_is_the_plain_formula(x: np.ndarray, scale: float | None, nhwc
     settings = DataSettings(scale=scale, mean=tuple(mean), std=tuple(std), layout="NHWC" if nhwc else "NCHW")
     model = TensorInfo("x", "FLOAT", ("N", "C", "H", "W"))
     before = x.copy()
-    got = plan("x", x.shape[1:], settings.layout, settings, model)(ArraySamples(x).take(np.arange(len(x))))
+    got = plan("x", x.shape[1:], settings.layout, settings, model)(x.copy())
     expected = (x.transpose(0, 3, 1, 2) if nhwc else x).astype(np.float32)
     expected = expected * np.float32(1 if scale is None else scale)
     expected = (expected - np.float32(mean or [0]).reshape(-1, 1, 1)) / np.float32(std or [1]).reshape(-1, 1, 1)

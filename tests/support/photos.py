@@ -12,6 +12,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, batches, open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from tests.support.samples import only
 
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 8, 8))
 
@@ -46,4 +47,4 @@ def refusal(path: Path, **settings: Any) -> InputError:
 
 
 def everything(data: Data, seed: int | None = None) -> np.ndarray:
-    return np.concatenate([x for x, _ in batches(data.train, 5, augment_seed=seed)])
+    return np.concatenate([only(batch) for batch in batches(data.train, 5, augment_seed=seed)])

@@ -8,57 +8,44 @@ from onnx import ModelProto, NodeProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import ModelSettings
-from ltp_pipeline.records import ImportedModel
-from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.export import live_arrays
 from ltp_pipeline.stages.import_model.parity import difference
-from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from ltp_pipeline.stages.lower import lower
+from tests.support.imported import Imported, imported
 from tests.support.models import Array, random_inputs, run_onnxruntime
 
 NEVER = ModelSettings(simplify="never")
 
 
-def imported(model: ModelProto) -> ImportedModel:
-    """Import a model, which must not change it and must agree with onnxruntime."""
+def check_round_trip(model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4) -> Imported:
+    """Every weight has a gradient, and changed weights written back give in onnxruntime what torch computes."""
     before = model.SerializeToString(deterministic=True)
-    result = import_model.import_model(model, settings=NEVER)
+    result = imported(model, settings=NEVER)
     assert model.SerializeToString(deterministic=True) == before
     assert result.parity is not None, result.notes
-    return result
-
-
-def check_round_trip(
-    model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4
-) -> ImportedModel:
-    """Every weight has a gradient, and changed weights written back give in onnxruntime what the module computes."""
-    result = imported(model)
     feeds = feeds or random_inputs(model)
     check_gradients(result, feeds)
     check_write_back(result, model, feeds, tolerance)
     return result
 
 
-def check_gradients(result: ImportedModel, feeds: dict[str, Array]) -> None:
-    module = result.module.eval()
-    outputs = module(*(array_to_torch(f) for f in feeds.values()))
+def check_gradients(result: Imported, feeds: dict[str, Array]) -> None:
+    outputs = result(*(array_to_torch(f) for f in feeds.values()))
     sum(y.float().square().sum() for y in outputs if y.is_floating_point()).backward()
-    weights = {n: t for n, t in module.tensors().items() if module.roles[n] is Role.WEIGHT}
+    weights = [result.state[name] for name in result.forward.weights]
     assert weights
-    assert [n for n, t in weights.items() if t.grad is None] == []
-    module.zero_grad()
+    assert all(t.grad is not None for t in weights)
 
 
 def check_write_back(
-    result: ImportedModel, model: ModelProto, feeds: dict[str, Array], tolerance: float = 1e-4
+    result: Imported, model: ModelProto, feeds: dict[str, Array], tolerance: float = 1e-4
 ) -> ModelProto:
-    module = result.module.eval()
     with torch.no_grad():
-        for tensor in module.parameters():
+        for tensor in (result.state[name] for name in result.forward.weights):
             tensor.mul_(1.25)
             tensor.copy_(tensor.to(torch.bfloat16).float())  # so that a half-precision file can hold the same values
-        ours = module(*(array_to_torch(f) for f in feeds.values()))
-    written = exporters.with_tensors(result.proto, live_arrays(result))
+        ours = result(*(array_to_torch(f) for f in feeds.values()))
+    written = exporters.with_tensors(result.file.proto, lower(*result))
     if not result.notes:
         assert skeleton(written) == skeleton(model)
     assert [o.name for o in written.graph.output] == [o.name for o in model.graph.output]

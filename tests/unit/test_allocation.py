@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from ltp_pipeline.stages.allocation import keep_freed_memory
+from ltp_pipeline.stages.train.memory import keep_freed_memory
 
 
 @pytest.fixture(autouse=True)

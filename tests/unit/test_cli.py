@@ -13,7 +13,7 @@ from ltp_pipeline.cli import app
 from ltp_pipeline.config import Settings, completed, load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TrailEntry
-from ltp_pipeline.stages.choose import pareto
+from ltp_pipeline.stages.select_entry import pareto
 from tests.support.cli import invoke
 
 ROOT = Path(__file__).resolve().parents[2]

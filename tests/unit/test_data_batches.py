@@ -10,13 +10,14 @@ import pytest
 
 from ltp_pipeline.data import Split, batches
 from ltp_pipeline.data.division import split_off
-from ltp_pipeline.data.samples import Array, ArraySamples
+from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.task import LABEL, Batch
+from tests.support.samples import only, split_of
 
 
 def split(count: int) -> Split:
-    x = np.arange(count, dtype=np.float32)[:, None]
-    return Split("train", ArraySamples(x), np.arange(count), np.arange(count), lambda batch: batch)
+    return split_of(np.arange(count, dtype=np.float32)[:, None], np.arange(count))
 
 
 def readers() -> int:
@@ -26,12 +27,12 @@ def readers() -> int:
 def test_an_order_is_followed() -> None:
     order = np.array([4, 0, 0, 3])
     got = list(batches(split(5), 3, order))
-    assert [y.tolist() for _, y in got] == [[4, 0, 0], [3]]
-    assert [x[:, 0].tolist() for x, _ in got] == [[4, 0, 0], [3]]
+    assert [batch.targets[LABEL].tolist() for batch in got] == [[4, 0, 0], [3]]
+    assert [only(batch)[:, 0].tolist() for batch in got] == [[4, 0, 0], [3]]
 
 
 def test_drop_last_leaves_the_rest_out() -> None:
-    assert [len(y) for _, y in batches(split(7), 3, drop_last=True)] == [3, 3]
+    assert [len(batch) for batch in batches(split(7), 3, drop_last=True)] == [3, 3]
     assert list(batches(split(2), 3, drop_last=True)) == []
 
 
@@ -44,12 +45,12 @@ def test_the_next_batches_are_read_while_one_is_used() -> None:
     read = []
 
     class Watched(Split):
-        def read(self, indices: Array, augment_seed: int | None = None) -> Array:
+        def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
             read.append(indices.tolist())
             return super().read(indices, augment_seed)
 
     source = split(4)
-    stream = batches(Watched("train", source.samples, source.labels, source.rows, source.prepare), 1)
+    stream = batches(Watched("train", source.inputs, source.targets, source.rows), 1)
     next(stream)
     deadline = time.monotonic() + 5
     while len(read) < 3 and time.monotonic() < deadline:
@@ -64,10 +65,9 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
             raise InputError("image x.png cannot be decoded", "repair or remove it")
         return batch
 
-    source = split(4)
-    stream = batches(Split("train", source.samples, source.labels, source.rows, broken), 1)
-    assert next(stream)[1].tolist() == [0]
-    assert next(stream)[1].tolist() == [1]
+    stream = batches(split_of(np.arange(4, dtype=np.float32)[:, None], np.arange(4), prepare=broken), 1)
+    assert next(stream).targets[LABEL].tolist() == [0]
+    assert next(stream).targets[LABEL].tolist() == [1]
     with pytest.raises(InputError, match=r"x\.png"):
         next(stream)
     assert readers() == 0

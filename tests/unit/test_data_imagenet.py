@@ -17,6 +17,7 @@ from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from tests.support.photos import cut, everything, jpeg, opened, put, refusal
+from tests.support.samples import only
 
 # Crops
 
@@ -52,7 +53,7 @@ def test_crop_serves_training_and_evaluation(photos: Path) -> None:
     squeezed, cropped = opened(photos), opened(photos, crop=0.5)
     assert "images are resized and cropped to 8×8 (height×width), the centre 0.5 of the shorter side" in cropped.notes
     for name in ("train", "val"):
-        one, other = (getattr(d, name).read(np.arange(1)) for d in (squeezed, cropped))
+        one, other = (only(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped))
         assert (one != other).any()
 
 
@@ -176,13 +177,13 @@ def test_augmentation_is_a_function_of_seed_and_sample(
     assert (everything(data, 2) != first).any()
     assert (everything(data) != first).any()
     order = np.array([7, 3, 11])  # as after an interruption: other batches, same samples
-    ((later, _),) = batches(data.train, 3, order, augment_seed=1)
+    (later,) = map(only, batches(data.train, 3, order, augment_seed=1))
     np.testing.assert_array_equal(later, first[order])
 
 
 def test_only_a_training_split_that_asks_for_it_is_augmented(photos: Path) -> None:
     data = opened(photos, augment=True)
-    np.testing.assert_array_equal(data.val.read(np.arange(1), 1), data.val.read(np.arange(1)))
+    np.testing.assert_array_equal(only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1))))
     plain = opened(photos)
     np.testing.assert_array_equal(everything(plain, 1), everything(plain))
 
@@ -204,7 +205,7 @@ def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
     stored = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
     np.savez(tmp_path / "d.npz", x_train=stored, y_train=np.arange(40) % 2, x_val=stored[:2], y_val=[0, 1])
     data = opened(tmp_path / "d.npz", augment=True, layout=layout)
-    got = data.train.read(np.arange(40), 5).astype(np.uint8)
+    got = only(data.train.read(np.arange(40), 5)).astype(np.uint8)
     np.testing.assert_array_equal(got, shifted(x, np.arange(40), 5, 2))
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     seen = set()
@@ -248,10 +249,10 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
     with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded: .*another stands in for it"):
-        (x, _), *_ = batches(split, len(split))
+        x, *_ = map(only, batches(split, len(split)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = split.read(np.array([place]))
+        again = only(split.read(np.array([place])))
     labels = data.train.labels
     assert len(met_broken(data)) == 1
     following = next(p for p in range(len(rows)) if rows[p] > 2 and labels[p] == labels[place])
@@ -269,7 +270,7 @@ def test_which_image_stands_in_does_not_depend_on_what_was_read_first(photos: Pa
         data = opened(photos)
         assert {2, 3} <= set(data.train.rows)
         with pytest.warns(UserWarning, match="another stands in for it"):
-            got = {row: data.train.read(np.flatnonzero(data.train.rows == row)) for row in order}
+            got = {row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order}
         found.append(np.stack([got[2], got[3]]))
     np.testing.assert_array_equal(found[0], found[1])
 
@@ -340,7 +341,7 @@ def test_a_flat_folder_has_no_labels(photos: Path) -> None:
     data = opened(photos / "a", validation_share=0.2)
     assert (data.train.labels, data.classes, data.class_names) == (None, None, None)
     assert len(data.train) == 6
-    assert all(y is None for _, y in batches(data.train, 2))
+    assert all(not batch.targets for batch in batches(data.train, 2))
 
 
 def test_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, images, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from tests.support.samples import only
 
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 6, 8))
 ANY = TensorInfo("image", "FLOAT", ("N", 3, "H", "W"))
@@ -61,7 +62,11 @@ def test_class_folders_are_numbered_by_name(folder: Path) -> None:
     everything = {}
     for split in (data.train, data.val, data.test):
         everything.update(
-            zip(split.rows.tolist(), zip(split.read(np.arange(len(split))), split.labels, strict=True), strict=True)
+            zip(
+                split.rows.tolist(),
+                zip(only(split.read(np.arange(len(split)))), split.labels, strict=True),
+                strict=True,
+            )
         )
     for row in range(10):
         c, i = divmod(row, 5)
@@ -114,18 +119,18 @@ def test_a_class_may_be_called_train(folder: Path) -> None:
 
 def test_images_take_the_size_the_model_fixes(folder: Path) -> None:
     data = opened(folder, TensorInfo("image", "FLOAT", ("N", 3, 4, 5)))
-    assert data.train.read(np.arange(2)).shape == (2, 3, 4, 5)
+    assert only(data.train.read(np.arange(2))).shape == (2, 3, 4, 5)
     assert "images are resized to 4×5 (height×width)" in data.notes
 
 
 def test_resize_serves_where_the_model_takes_any_size(folder: Path) -> None:
     save(folder / "cat" / "large.png", picture(3, 20, 30, 3))
-    batch = opened(folder, ANY, resize=(6, 8)).train.read(np.arange(8))
+    batch = only(opened(folder, ANY, resize=(6, 8)).train.read(np.arange(8)))
     assert batch.shape == (8, 3, 6, 8)
 
 
 def test_images_of_one_size_need_no_resize(folder: Path) -> None:
-    assert opened(folder, ANY).train.read(np.arange(2)).shape == (2, 3, 6, 8)
+    assert only(opened(folder, ANY).train.read(np.arange(2))).shape == (2, 3, 6, 8)
 
 
 def test_images_that_differ_in_size_are_named_with_the_remedy(folder: Path) -> None:
@@ -141,24 +146,24 @@ def test_a_resize_the_model_cannot_take_is_refused(folder: Path) -> None:
 
 
 def test_colour_becomes_grey_for_a_model_of_one_channel(folder: Path) -> None:
-    batch = opened(folder, TensorInfo("image", "FLOAT", ("N", 1, 6, 8))).train.read(np.arange(1))
+    batch = only(opened(folder, TensorInfo("image", "FLOAT", ("N", 1, 6, 8))).train.read(np.arange(1)))
     assert batch.shape == (1, 1, 6, 8)
 
 
 def test_grey_becomes_colour_for_a_model_of_three(folder: Path) -> None:
     save(folder / "dog" / "grey.png", picture(3, 6, 8))
-    assert opened(folder).train.read(np.arange(9)).shape == (9, 3, 6, 8)
+    assert only(opened(folder).train.read(np.arange(9))).shape == (9, 3, 6, 8)
 
 
 def test_grey_images_stay_grey_where_the_model_does_not_say(tmp_path: Path) -> None:
     for name in "abcd":
         save(tmp_path / name / "0.png", picture(ord(name), 6, 8))
-    assert opened(tmp_path, TensorInfo("row", "FLOAT", ("N", 48))).train.read(np.arange(2)).shape == (2, 48)
+    assert only(opened(tmp_path, TensorInfo("row", "FLOAT", ("N", 48))).train.read(np.arange(2))).shape == (2, 48)
 
 
 def test_a_model_that_takes_nhwc_gets_images_so(folder: Path) -> None:
     data = opened(folder, TensorInfo("image", "FLOAT", ("N", 6, 8, 3)))
-    assert data.train.read(np.arange(2)).shape == (2, 6, 8, 3)
+    assert only(data.train.read(np.arange(2))).shape == (2, 6, 8, 3)
 
 
 def test_a_model_of_two_channels_cannot_take_images(folder: Path) -> None:
@@ -224,7 +229,7 @@ def test_an_image_cut_short_in_a_large_folder_is_named_when_read(folder: Path, m
     data = opened(folder, max_broken=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
     with pytest.raises(InputError) as caught:
-        split.read(np.arange(len(split)))
+        only(split.read(np.arange(len(split))))
     assert str(file) in caught.value.what
 
 

@@ -12,6 +12,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, check_labels, open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from tests.support.samples import only
 
 GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 4, 4))
@@ -55,7 +56,7 @@ def test_three_splits_are_read_as_they_are(archive: Path) -> None:
     data = opened(archive)
     assert (data.train.name, data.val.name, data.test.name) == ("train", "val", "test")
     assert (len(data.train), len(data.val), len(data.test), data.classes, data.notes) == (6, 3, 3, 5, ())
-    np.testing.assert_array_equal(data.test.read(np.array([2, 0])), x[[11, 9], None].astype(np.float32))
+    np.testing.assert_array_equal(only(data.test.read(np.array([2, 0]))), x[[11, 9], None].astype(np.float32))
     assert data.val.labels.dtype == np.int64
     np.testing.assert_array_equal(data.val.labels, [2, 1, 0])
 
@@ -64,12 +65,12 @@ def test_samples_are_contiguous_float32_that_may_be_changed(archive: Path) -> No
     stored = images(10, 4, 4, 3, dtype=np.float64)
     np.savez(archive, x_train=stored, y_train=labels(10))
     train = opened(archive, RGB, layout="NHWC").train
-    batch = train.read(np.arange(3))
+    batch = only(train.read(np.arange(3)))
     assert batch.dtype == np.float32
     assert batch.flags.c_contiguous
     before = batch.copy()
     batch += 1
-    np.testing.assert_array_equal(train.read(np.arange(3)), before)
+    np.testing.assert_array_equal(only(train.read(np.arange(3))), before)
 
 
 def test_a_missing_val_is_split_off_train(archive: Path) -> None:
@@ -92,7 +93,7 @@ def test_x_and_y_alone_are_divided_in_three(archive: Path) -> None:
     data = opened(archive)
     assert (len(data.train), len(data.val), len(data.test)) == (81, 9, 10)
     assert [note.split(":")[0] for note in data.notes] == ["no test split", "no val split"]
-    everything = np.concatenate([s.read(np.arange(len(s))) for s in (data.train, data.val, data.test)])
+    everything = np.concatenate([only(s.read(np.arange(len(s)))) for s in (data.train, data.val, data.test)])
     assert len(np.unique(everything.reshape(100, -1), axis=0)) == 100
 
 

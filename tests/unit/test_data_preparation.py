@@ -11,6 +11,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from tests.support.samples import only
 
 
 def model(*dims: int | str | None, of: str = "FLOAT") -> TensorInfo:
@@ -24,7 +25,7 @@ def stored(path: Path, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
 
 
 def prepared(path: Path, model_input: TensorInfo, **settings: Any) -> np.ndarray:
-    return open_data(DataSettings(path=path / "data.npz", **settings), model_input, 0).train.read(np.arange(10))
+    return only(open_data(DataSettings(path=path / "data.npz", **settings), model_input, 0).train.read(np.arange(10)))
 
 
 def refusal(path: Path, model_input: TensorInfo, **settings: Any) -> InputError:

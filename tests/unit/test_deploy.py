@@ -13,8 +13,9 @@ from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import storage
 from ltp_pipeline.stages import deploy, export, import_model
-from ltp_pipeline.stages.closeness import gap
+from ltp_pipeline.closeness import gap
 from ltp_pipeline.stages.import_model import simplify
+from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import Workspace
 from tests.support.models import Graph, conv_bn_classifier, random_inputs, run_onnxruntime
@@ -237,9 +238,10 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
 
 
 def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
-    imported = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
-    samples = random_inputs(imported.proto, batch=4)["x"]
-    return export.run(imported, settings, Workspace(tmp_path), samples)
+    network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
+    kernels = [k.name for k in network.kernels]
+    feeds = random_inputs(network.file.proto, batch=4)
+    return export.run(network.file, lower(network, state), kernels, settings, Workspace(tmp_path), feeds)
 
 
 def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, without_onnxsim: None):

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import TrainSettings
-from ltp_pipeline.preparation import about_epochs, doubts
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.config import Settings
+from ltp_pipeline.stages.preflight.notes import about_epochs, doubts
+from ltp_pipeline.stages.train import Job
 
 
-def training(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> Any:
+def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> Any:
     val = SimpleNamespace(labels=None if labels is None else np.array(labels))
-    train = TrainSettings(**settings)
     data: Any = SimpleNamespace(train=range(samples), val=val)
     absent: Any = None
-    return Training(absent, data, train, absent, absent)
+    return Job(absent, absent, data, Settings.model_validate({"train": settings}), absent, absent)
 
 
 @pytest.mark.parametrize(
@@ -30,19 +29,19 @@ def training(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any)
     ],
 )
 def test_an_original_that_is_hardly_better_than_chance(accuracy: float, labels: Any, doubtful: bool) -> None:
-    told = doubts(training(labels=labels), accuracy)
+    told = doubts(job(labels=labels), accuracy)
     assert bool(told) == doubtful
     assert all("check scale, mean, std and layout" in note for note in told)
 
 
 def test_few_steps() -> None:
-    (told,) = doubts(training(1_100, epochs=6), 0.9)
+    (told,) = doubts(job(1_100, epochs=6), 0.9)
     assert "only 48 steps" in told
-    assert not doubts(training(1_100, epochs=6, batch_size=32), 0.9)
+    assert not doubts(job(1_100, epochs=6, batch_size=32), 0.9)
 
 
 def test_one_step_is_not_called_several() -> None:
-    (told,) = doubts(training(100, epochs=1), 0.9)
+    (told,) = doubts(job(100, epochs=1), 0.9)
     assert "in only 1 step:" in told
 
 
@@ -62,7 +61,7 @@ def test_one_step_is_not_called_several() -> None:
 def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
     samples: int, given: dict[str, int], expected: tuple[int, int]
 ) -> None:
-    found = training(samples, **given)
+    found = job(samples, **given)
     assert (found.epochs, found.finetune_epochs) == expected
 
 
@@ -70,13 +69,13 @@ def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
 def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
     strength: float, expected: tuple[int, int]
 ) -> None:
-    found = replace(training(60_000), strength=strength)
+    found = replace(job(60_000), strength=strength)
     assert (found.epochs, found.finetune_epochs) == expected
 
 
 def test_how_long_training_takes_is_told_where_nothing_was_said_of_it() -> None:
-    (told,) = about_epochs(training(512))
+    (told,) = about_epochs(job(512))
     assert "learned for 125 and the result is fine-tuned for 63 epochs of 4 steps, because 512 samples" in told
-    (told,) = about_epochs(training(60_000))
+    (told,) = about_epochs(job(60_000))
     assert "because" not in told
-    assert not about_epochs(training(512, epochs=125))
+    assert not about_epochs(job(512, epochs=125))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ltp_pipeline.stages.fit import SURE, Variant, _readings, assign, beats, guessing
+from ltp_pipeline.stages.preflight.labels import SURE, Variant, _readings, assign, beats, guessing
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 
 from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.train.phase import StepPosition
 
 STEPS = 200
 
@@ -18,7 +18,7 @@ def learn(lam: float, **settings: object) -> GivenLambda:
     for step in range(STEPS):
         w.grad = None
         (method.weights()["layer"] - goal).square().sum().backward()
-        method.after_backward(Progress(0, step, STEPS, lr=0.01))
+        method.after_backward(StepPosition(0, step, STEPS, lr=0.01))
         with torch.no_grad():
             w -= 0.01 * w.grad
     return method
@@ -63,14 +63,14 @@ def test_every_layer_keeps_its_floor():
 
 def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
     method = learn(0.5)
-    logged = method.log(Progress(0, 0, STEPS, lr=0.01))
+    logged = method.log(StepPosition(0, 0, STEPS, lr=0.01))
     assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
     assert logged["lambda"] == 0.5
     assert logged["l0_loss"] == pytest.approx(0.5 * 2000 * kept(method), rel=0.1)  # soft and hard count nearly agree
 
 
 def test_another_regulariser_adds_no_count_to_the_loss():
-    assert learn(0.5, regulariser="l2").log(Progress(0, 0, STEPS, lr=0.01))["l0_loss"] == 0
+    assert learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, lr=0.01))["l0_loss"] == 0
 
 
 @pytest.mark.parametrize("size", [0.0, 0.3])
@@ -80,7 +80,7 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     for step in range(3):
         w.grad = None
         (method.weights()["layer"] - 1).square().sum().backward()
-        method.after_backward(Progress(0, step, 3, lr=0.01))
+        method.after_backward(StepPosition(0, step, 3, lr=0.01))
     assert method.T.item() > 0
     assert method.tau.isfinite().all()
     assert w.grad.isfinite().all()

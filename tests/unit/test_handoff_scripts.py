@@ -21,6 +21,7 @@ from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts, handoff_verify
 from tests.support.bare import bare
 from tests.support.photos import RGB, jpeg, opened, put
+from tests.support.samples import only
 from tests.unit.test_handoff import RECIPE, classifier, finished
 
 LABELS = np.arange(10) % 2
@@ -81,7 +82,7 @@ CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, di
 
 def files_of(data: Data) -> list[str]:
     """The image files of the test split, in its order."""
-    images = data.test.samples.images
+    images = data.test.input.samples.images
     return [images._sources[row].file for row in data.test.rows]
 
 
@@ -89,12 +90,12 @@ def files_of(data: Data) -> list[str]:
 def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: Path, case: str):
     make, shape, dtype, model_input, settings = CASES[case]
     data = opened(make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})), model_input, **settings)
-    expected = data.test.read(np.arange(len(data.test)))
+    expected = only(data.test.read(np.arange(len(data.test))))
     kept = recipe.of_report(json.loads(json.dumps({"recipe": recipe.of_data(data).plain()})))
     kind = handoff_example.input_type(kept, {"type": model_input.type})
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(kept, kind).encode())
     pillow = "from PIL" in script.read_text()
-    stored = data.test.samples.take(data.test.rows)
+    stored = data.test.input.samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
     given = files_of(data) if kept.form else [tmp_path / "samples.npy"]
     assert pillow == (case.startswith("images") or "resize" in settings)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from ltp_pipeline.stages.import_model import import_model
 from ltp_pipeline.stages.import_model.roles import Role
+from tests.support.imported import imported
 from tests.support.models import random_inputs
 from tests.support.round_trip import check_gradients, check_round_trip, check_write_back
 
@@ -22,10 +22,10 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
 def test_light_models(path: Path) -> None:
     model = onnx.load(path)
-    result = import_model(path)
+    result = imported(path)
     assert result.parity is not None
     made = {n.output[0] for n in model.graph.node if n.op_type == "ConstantOfShape"}
-    weights = {n for n, role in result.module.roles.items() if role is not Role.CONSTANT}
+    weights = {n for n, role in result.forward.roles.items() if role is not Role.CONSTANT}
     assert made <= weights
     feeds = random_inputs(model)
     check_gradients(result, feeds)
@@ -81,4 +81,4 @@ def test_exports_of_torch(opset: int, mode: torch.onnx.TrainingMode, fold: bool)
     result = check_round_trip(model)
     assert len(result.kernels) == 5
     wider = np.random.default_rng(1).standard_normal((5, 3, 16, 16)).astype(np.float32)
-    assert result.module(torch.from_numpy(wider))[0].shape == (5, 5)
+    assert result(torch.from_numpy(wider))[0].shape == (5, 5)

@@ -9,11 +9,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model import import_model, read
-from ltp_pipeline.stages.import_model.graph_module import GraphModule
+from ltp_pipeline.stages.import_model import read
 from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.lower import lower
+from tests.support.imported import compiled, imported
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
-from tests.support.round_trip import check_round_trip, imported
+from tests.support.round_trip import check_round_trip
 
 
 def names(result) -> list[str]:
@@ -41,7 +42,7 @@ def in_constants(model: ModelProto) -> ModelProto:
 def test_all_weights_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(conv_bn_classifier()))
     assert names(result) == ["conv1.weight", "conv2.weight", "fc.weight"]
-    assert result.module.roles["bn1.running_mean"] is Role.STATISTIC
+    assert result.forward.roles["bn1.running_mean"] is Role.STATISTIC
 
 
 def merged_statistics() -> ModelProto:
@@ -59,18 +60,18 @@ def merged_statistics() -> ModelProto:
 def test_merged_tensors_behind_identity_get_private_statistics() -> None:
     result = check_round_trip(merged_statistics())
     assert result.notes[:1] == ("2 running statistics that shared a tensor given their own",)
-    roles = result.module.roles
+    roles = result.forward.roles
     assert roles["zeros"] is Role.WEIGHT
     assert roles["scale"] is Role.WEIGHT
     statistics = [n for n, role in roles.items() if role is Role.STATISTIC]
     assert len(statistics) == 2
-    result.module.train()(torch.randn(8, 1, 8, 8))
-    assert float(result.module.tensors()["zeros"].detach().abs().max()) == 0
+    result(torch.randn(8, 1, 8, 8), training=True)
+    assert float(result.state["zeros"].detach().abs().max()) == 0
 
 
 def test_merged_statistics_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(merged_statistics()))
-    assert sum(role is Role.STATISTIC for role in result.module.roles.values()) == 2
+    assert sum(role is Role.STATISTIC for role in result.forward.roles.values()) == 2
 
 
 def test_nodes_in_any_order_are_sorted() -> None:
@@ -102,7 +103,7 @@ def test_a_shared_weight_is_one_kernel() -> None:
     g.add("MatMul", y, "same", outputs=["y"])
     result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
     assert names(result) == ["w"]
-    assert [n for n, _ in result.module.named_parameters()] == ["w"]
+    assert result.forward.weights == ("w",)
 
 
 @pytest.mark.parametrize("view", ["Transpose", "Reshape", "Cast", "Unsqueeze", "chain"])
@@ -133,7 +134,7 @@ def test_initializers_that_are_also_inputs() -> None:
         model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     result = check_round_trip(model)
     assert [i.name for i in result.file.inputs] == ["x"]
-    assert result.module.input_names == ("x",)
+    assert result.forward.input_names == ("x",)
 
 
 def test_ir_version_3() -> None:
@@ -144,32 +145,32 @@ def test_ir_version_3() -> None:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 9))
     result = check_round_trip(model)
-    onnx.checker.check_model(result.proto)
+    onnx.checker.check_model(result.file.proto)
 
 
 def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
     onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=512)
-    result = import_model(tmp_path / "model.onnx")
+    result = imported(tmp_path / "model.onnx")
     assert result.parity is not None
     with torch.no_grad():
-        result.module.tensors()["conv2.weight"].mul_(2)
-    exporters.save(exporters.with_tensors(result.proto, export.live_arrays(result)), tmp_path / "out" / "new.onnx")
+        result.state["conv2.weight"].mul_(2)
+    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "out" / "new.onnx")
     raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
     assert not {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL or t.external_data}
     feeds = random_inputs(model)
-    ours = result.module.eval()(torch.from_numpy(feeds["x"]))[0].detach().numpy()
+    ours = result(torch.from_numpy(feeds["x"]))[0].detach().numpy()
     assert np.allclose(ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5)
     assert result.file.bytes > (tmp_path / "w.bin").stat().st_size
 
 
 def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
     onnx.save(conv_bn_classifier(32), tmp_path / "a.onnx", save_as_external_data=True, location="w", size_threshold=512)
-    first = import_model(tmp_path / "a.onnx").file.sha256
+    first = imported(tmp_path / "a.onnx").file.sha256
     data = bytearray((tmp_path / "w").read_bytes())
     data[3] ^= 1
     (tmp_path / "w").write_bytes(data)
-    assert import_model(tmp_path / "a.onnx").file.sha256 != first
+    assert imported(tmp_path / "a.onnx").file.sha256 != first
 
 
 def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
@@ -177,11 +178,11 @@ def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypat
 
     monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
     model = conv_bn_classifier(channels=32)
-    result = import_model(model)
+    result = imported(model)
     assert result.parity is not None
-    exporters.save(exporters.with_tensors(result.proto, export.live_arrays(result)), tmp_path / "large.onnx")
+    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
-    assert import_model(tmp_path / "large.onnx").parity is not None
+    assert imported(tmp_path / "large.onnx").parity is not None
 
 
 def with_function(weight_inside: bool) -> ModelProto:
@@ -211,14 +212,14 @@ def test_local_functions_are_walked_and_kept() -> None:
     result = check_round_trip(model)
     assert names(result) == ["w"]
     assert result.prunable
-    assert [n.op_type for n in result.proto.graph.node] == ["MatMul", "Layer"]
-    assert len(result.proto.functions) == 1
+    assert [n.op_type for n in result.file.proto.graph.node] == ["MatMul", "Layer"]
+    assert len(result.file.proto.functions) == 1
 
 
 def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
     result = check_round_trip(with_function(weight_inside=True))
     assert len(result.kernels) == 2
-    assert not result.proto.functions
+    assert not result.file.proto.functions
     assert any("written out" in note for note in result.notes)
 
 
@@ -231,14 +232,14 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = data_type
     half = data_type == TensorProto.FLOAT16
-    result = check_round_trip(model, tolerance=2e-2) if half else import_model(model)
-    tensors = result.module.tensors()
+    result = check_round_trip(model, tolerance=2e-2) if half else imported(model)
+    tensors = result.state
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
         tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = exporters.with_tensors(result.proto, export.live_arrays(result))
+    written = exporters.with_tensors(result.file.proto, lower(*result))
     assert {t.data_type for t in written.graph.initializer} == {data_type}
-    (y,) = result.module(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
+    (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
     assert y.dtype == (torch.float16 if half else torch.bfloat16)
 
 
@@ -255,7 +256,7 @@ def test_an_export_in_training_mode_infers_again(opset: int) -> None:
     model = g.model({"x": ("N", 1, 8, 8)}, ["y"], opset=opset)
     result = check_round_trip(model)
     assert "training-mode nodes put into inference mode" in result.notes[0]
-    assert not any(len(n.output) > 1 for n in result.proto.graph.node)
+    assert not any(len(n.output) > 1 for n in result.file.proto.graph.node)
 
 
 def test_dynamic_sizes_without_data() -> None:
@@ -266,14 +267,14 @@ def test_dynamic_sizes_without_data() -> None:
     for size in (8, 16):
         x = np.random.default_rng(0).standard_normal((3, 1, size, size)).astype(np.float32)
         theirs = run_onnxruntime(model, {"x": x})[0]
-        assert np.allclose(result.module.eval()(torch.from_numpy(x))[0].detach().numpy(), theirs, atol=1e-5)
+        assert np.allclose(result(torch.from_numpy(x))[0].detach().numpy(), theirs, atol=1e-5)
 
 
 def test_sizes_that_cannot_be_guessed_are_a_note_not_an_error() -> None:
     g = Graph()
     g.gemm(g.add("Flatten", "x"), "fc", 37 * 41, 3)
     model = g.model({"x": ("N", "c", "h", "w")}, [g.nodes[-1].output[0]])
-    result = import_model(model)
+    result = imported(model)
     assert result.parity is None
     assert "not compared with onnxruntime" in result.notes[-1]
 
@@ -285,7 +286,7 @@ def test_several_inputs_and_outputs_in_order() -> None:
     g.add("Softmax", both, outputs=["p"], axis=-1)
     model = g.model({"b": ("N", 5), "a": ("N", 4)}, ["p", "sum"])
     result = check_round_trip(model)
-    assert result.module.input_names == ("b", "a")
+    assert result.forward.input_names == ("b", "a")
     assert names(result) == ["left.weight", "right.weight"]
 
 
@@ -310,7 +311,7 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     if not same_name:  # else there is no telling which of the two tensors a name means
         assert names(result) == ["fc.weight", "w_else"]
         assert result.prunable
-    assert [n.op_type for n in result.proto.graph.node] == ["Gemm", "Constant", "If"]
+    assert [n.op_type for n in result.file.proto.graph.node] == ["Gemm", "Constant", "If"]
 
 
 def loop_body() -> onnx.GraphProto:
@@ -352,25 +353,25 @@ def test_a_graph_without_names_and_shapes() -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     for node in model.graph.node:
         node.name = ""
-    assert import_model(model).parity is not None
+    assert imported(model).parity is not None
 
 
 @pytest.mark.parametrize("form", ["sparse", "packed", "dense"])
 def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
-    result = import_model(model)
-    arrays = export.live_arrays(result)
+    result = imported(model)
+    arrays = dict(lower(*result))
     rng = np.random.default_rng(0)
     for kernel in result.kernels:
         arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
-    export.write(result, arrays, form, tmp_path / "pruned.onnx")
-    again = import_model(tmp_path / "pruned.onnx")
+    export.write(result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx")
+    again = imported(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
-    tensors = again.module.tensors()
+    tensors = again.state
     for kernel in again.kernels:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
-    assert [n.name for n in again.proto.graph.node] == [n.name for n in model.graph.node]
+    assert [n.name for n in again.file.proto.graph.node] == [n.name for n in model.graph.node]
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (1, -1), (-1, 32)])
@@ -381,7 +382,7 @@ def test_a_file_with_a_fixed_batch_runs_on_others(shape: tuple[int, int]):
     x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
     one_by_one = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
     with torch.no_grad():
-        (together,) = GraphModule(model).eval()(torch.from_numpy(x))
+        (together,) = compiled(model)(torch.from_numpy(x))
     np.testing.assert_allclose(together.numpy(), one_by_one, rtol=1e-5, atol=1e-6)
 
 
@@ -390,5 +391,5 @@ def test_a_reshape_whose_first_dimension_only_looks_like_the_batch_is_left_alone
     table = g.add("Reshape", g.random("table", 8, 4), g.tensor("shape", (1, -1), np.int64))
     model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])
     x = np.ones((2, 32), np.float32)
-    (y,) = GraphModule(model).eval()(torch.from_numpy(x))
+    (y,) = compiled(model)(torch.from_numpy(x))
     np.testing.assert_allclose(y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1))

@@ -9,7 +9,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import InputError, LtpError, UnsupportedModel
-from ltp_pipeline.stages.import_model import import_model, read
+from ltp_pipeline.stages.import_model import read
+from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.unit.test_import_graphs import branch, loop_body, with_function
 
@@ -18,7 +19,7 @@ NEVER = ModelSettings(simplify="never")
 
 def refused(model: ModelProto) -> LtpError:
     with pytest.raises(LtpError) as caught:
-        import_model(model, settings=NEVER)
+        imported(model, settings=NEVER)
     assert caught.value.exit_code in (3, 4)
     assert "\n" not in caught.value.what
     return caught.value
@@ -90,7 +91,7 @@ def test_a_loop_that_depends_on_a_shape_is_fine() -> None:
     g.random("w", 6, 6)
     count = g.add("Gather", g.add("Shape", "x"), g.tensor("zero", 0, np.int64))
     g.add("Loop", count, g.tensor("true", True, np.bool_), "x", outputs=["y"], body=loop_body())
-    assert import_model(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER).parity is not None
+    assert imported(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER).parity is not None
 
 
 @pytest.mark.parametrize("count", [10**6, 2**62])

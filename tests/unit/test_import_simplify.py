@@ -6,9 +6,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.simplify import SimplifyFailed, simplified
+from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs
 from tests.support.round_trip import check_gradients, check_write_back
 
@@ -37,7 +37,7 @@ def strings_that_fold_away() -> ModelProto:
 @pytest.mark.long
 def test_a_graph_that_cannot_be_walked_is_simplified() -> None:
     model = strings_that_fold_away()
-    result = import_model.import_model(model)
+    result = imported(model)
     assert simplify.NOTES["auto"] in result.notes
     assert [k.name for k in result.kernels] == ["fc.weight"]
     feeds = random_inputs(model)
@@ -46,20 +46,20 @@ def test_a_graph_that_cannot_be_walked_is_simplified() -> None:
 
 def test_never_means_never() -> None:
     with pytest.raises(UnsupportedModel) as caught:
-        import_model.import_model(strings_that_fold_away(), settings=Settings(model={"simplify": "never"}).model)
+        imported(strings_that_fold_away(), settings=Settings(model={"simplify": "never"}).model)
     assert "STRING" in "".join(caught.value.reasons)
 
 
 @pytest.mark.long
 def test_always_keeps_norms_and_names() -> None:
     model = conv_bn_classifier()
-    result = import_model.import_model(model, settings=Settings(model={"simplify": "always"}).model)
+    result = imported(model, settings=Settings(model={"simplify": "always"}).model)
     assert simplify.NOTES["always"] in result.notes
-    assert [n.op_type for n in result.proto.graph.node].count("BatchNormalization") == 2
+    assert [n.op_type for n in result.file.proto.graph.node].count("BatchNormalization") == 2
     assert [k.name for k in result.kernels] == ["conv1.weight", "conv2.weight", "fc.weight"]
     feeds = random_inputs(model)
     check_gradients(result, feeds)
-    assert {t.name for t in model.graph.initializer} <= {t.name for t in result.proto.graph.initializer}
+    assert {t.name for t in model.graph.initializer} <= {t.name for t in result.file.proto.graph.initializer}
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_when_simplifying_does_not_help_the_first_reasons_are_given() -> None:
     model.graph.node[1].op_type, model.graph.node[1].domain = "Sorcery", "org.example"
     model.opset_import.append(helper.make_opsetid("org.example", 1))
     with pytest.raises(UnsupportedModel) as caught:
-        import_model.import_model(model)
+        imported(model)
     assert "Sorcery" in caught.value.reasons[0]
 
 
@@ -89,7 +89,7 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
     weight = g.add("DequantizeLinear", g.tensor("q", np.ones((6, 4)), np.int8), g.tensor("s", 0.1))
     g.add("MatMul", "x", weight, outputs=["y"])
     with pytest.raises(UnsupportedModel, match="cannot be handled"):
-        import_model.import_model(g.model({"x": ("N", 6)}, ["y"]))
+        imported(g.model({"x": ("N", 6)}, ["y"]))
 
 
 def test_write_back_after_simplifying(monkeypatch) -> None:
@@ -100,6 +100,6 @@ def test_write_back_after_simplifying(monkeypatch) -> None:
 
     monkeypatch.setattr(simplify, "simplified", same)
     model = mlp()
-    result = import_model.import_model(model, settings=Settings(model={"simplify": "always"}).model)
+    result = imported(model, settings=Settings(model={"simplify": "always"}).model)
     written = check_write_back(result, model, random_inputs(model))
     assert written.graph.node[0].name == "renamed"

@@ -14,9 +14,10 @@ from ltp_pipeline.display import show_model
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.results import InspectedOperator
-from ltp_pipeline.stages.import_model import import_model, support
+from ltp_pipeline.stages.import_model import support
 from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
 from ltp_pipeline.stages.inspect import inspect
+from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier
 from tests.support.victims import VICTIMS
 
@@ -57,7 +58,7 @@ def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> Non
 def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).kernels
-        expected = import_model(model).kernels
+        expected = imported(model).kernels
         assert [(k.name, k.shape, k.reason) for k in listed] == [(k.name, k.shape, k.reason) for k in expected]
 
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, normalised
+from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
-from tests.support.round_trip import imported
 from tests.support.victims import VICTIMS
 
 
@@ -69,7 +69,7 @@ def test_kernels_are_what_the_module_trains() -> None:
     for name, model in VICTIMS.items():
         result = imported(model)
         assert result.kernels, name
-        assert {k.name for k in result.kernels} <= set(result.module.tensors()), name
+        assert {k.name for k in result.kernels} <= set(result.state), name
 
 
 def test_zeros_that_are_there_already_are_told() -> None:
@@ -79,7 +79,7 @@ def test_zeros_that_are_there_already_are_told() -> None:
     tensor.raw_data = bytes(len(tensor.raw_data))
     result = imported(model)
     assert result.notes == ("384 of the 640 weights in kernels are zero already (60.0%)",)
-    assert int(result.module.tensors()["fc1.weight"].count_nonzero()) == 0
+    assert int(result.state["fc1.weight"].count_nonzero()) == 0
 
 
 def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> None:

@@ -68,8 +68,10 @@ def layer(name: str) -> int:
         "exporters": 3,
         "demo": 3,
         "presets": 3,
+        "task": 1,
+        "tasks": 4,
+        "closeness": 1,
         "stages": 4,
-        "preparation": 5,
         "runner": 5,
         "finished": 6,
         "display": 6,
@@ -123,7 +125,7 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
     from ltp_pipeline import config
 
     sections = {type(field.default).__name__ for field in config.Settings.model_fields.values()}
-    returned = {"ImportedModel", "Inspection", "Measurement", "Outcome", "Verdict"}
+    returned = {"Inspection", "Measurement", "Network", "Outcome", "Verdict"}
     verbs = {"gate", "import_model", "inspect", "run", "validate"}
     assert set(ltp_pipeline.__all__) == {"Settings", *sections, *returned, *verbs}
     assert all(getattr(ltp_pipeline, name).__name__ == name for name in ltp_pipeline.__all__)

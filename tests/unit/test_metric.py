@@ -1,20 +1,31 @@
 """Right answers, agreement and variance explained, defined once for torch and onnxruntime."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from onnx import helper
 
-from ltp_pipeline.data.samples import ArraySamples, Split
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages import metric
-from ltp_pipeline.stages.metric import Judge, Metric, Output
+from ltp_pipeline.stages.evaluate import Evaluator
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification, Imitation, find_task
+from tests.support.samples import split_of
 
 SCORES = Output(0, "scores", "scores")
 VALUES = Output(0, "values", "values")
 
 
-def split_of(samples: np.ndarray, labels: np.ndarray | None = None) -> Split:
-    return Split("test", ArraySamples(samples), labels, np.arange(len(samples)), lambda x: x)
+def by_position(run: Callable[[np.ndarray], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
+    """What computes outputs from the one input."""
+    return lambda inputs: run(inputs["x"])
+
+
+def imitation(*outputs: Output, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]) -> Evaluator:
+    return Evaluator(Imitation(outputs), by_position(original))
 
 
 def graph(*makers: str):
@@ -25,7 +36,9 @@ def graph(*makers: str):
 
 def test_top1_counts_the_label_that_scores_highest_and_the_first_among_equals():
     scores = np.array([[1, 2, 0], [3, 3, 0], [3, 3, 0], [np.nan, 0, 0]], np.float32)
-    found, each = Judge(Metric("top-1", (SCORES,)))(lambda x: [x], split_of(scores, np.array([1, 0, 1, 0])))
+    found, each = Evaluator(Classification(SCORES, 3))(
+        by_position(lambda x: [x]), split_of(scores, np.array([1, 0, 1, 0]))
+    )
     assert each.tolist() == [True, True, False, False]
     assert found.top1 == 0.5
     assert found.top5 is None
@@ -33,9 +46,9 @@ def test_top1_counts_the_label_that_scores_highest_and_the_first_among_equals():
 
 def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
     scores = np.eye(4, dtype=np.float32)
-    judge = Judge(Metric("agreement", (SCORES,)), lambda x: [x])
+    evaluator = imitation(SCORES)
     shifted = lambda x: [np.where(np.arange(4) == 0, 2, x)]  # noqa: E731
-    found, each = judge(shifted, split_of(scores))
+    found, each = evaluator(by_position(shifted), split_of(scores))
     assert each.tolist() == [True, False, False, False]
     assert found.top1 == 0.25
 
@@ -43,8 +56,8 @@ def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
 def test_a_few_samples_far_off_cost_as_much_as_their_squared_error_says():
     """A sample cannot lose more than itself in a share of samples; in a variance it can."""
     values = np.arange(100, dtype=np.float64)[:, None]
-    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
-    found, _ = judge(lambda x: [np.where(x == 7, 207, x)], split_of(values))
+    evaluator = imitation(VALUES)
+    found, _ = evaluator(by_position(lambda x: [np.where(x == 7, 207, x)]), split_of(values))
     assert found.top1 == pytest.approx(1 - 200**2 / 100 / values.var())
 
 
@@ -52,27 +65,27 @@ def test_explained_of_values_is_one_minus_squared_error_over_variance():
     values = np.random.default_rng(0).normal(5, 2, (200, 3)).astype(np.float32)
     noise = np.random.default_rng(1).normal(0, 0.2, (200, 3)).astype(np.float32)
     lookup = {row.tobytes(): row + n for row, n in zip(values, noise, strict=True)}
-    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
-    found, each = judge(lambda x: [np.stack([lookup[row.tobytes()] for row in x])], split_of(values))
+    evaluator = imitation(VALUES)
+    found, each = evaluator(by_position(lambda x: [np.stack([lookup[row.tobytes()] for row in x])]), split_of(values))
     expected = 1 - np.square(noise).sum() / np.square(values - values.mean(0)).sum()
     assert found.top1 == pytest.approx(expected, abs=1e-5)
     assert each.mean() == found.top1
 
 
 def test_an_output_that_is_not_finite_agrees_with_nothing():
-    judge = Judge(Metric("explained", (VALUES,)), lambda x: [x])
-    found, _ = judge(lambda x: [x * np.nan], split_of(np.random.default_rng(0).normal(size=(10, 2))))
+    evaluator = imitation(VALUES)
+    found, _ = evaluator(by_position(lambda x: [x * np.nan]), split_of(np.random.default_rng(0).normal(size=(10, 2))))
     assert found.top1 == 0.0
 
 
 def test_the_original_agrees_with_itself():
-    judge = Judge(Metric("agreement", (SCORES,)), lambda x: [x])
-    assert judge.of_the_original(lambda x: [x], split_of(np.eye(3)))[0].top1 == 1.0
+    evaluator = imitation(SCORES)
+    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].top1 == 1.0
 
 
 def test_only_behind_softmax_are_outputs_taken_for_scores():
     shapes = [(2, 10), (2, 10), (2, 10), (2, 10), (2, 5, 4), None]
-    found = metric.without_labels(graph("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
+    found = Imitation.of(graph("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
     kinds = ["values", "scores", "scores", "values", "values"]
     assert [(o.position, o.kind) for o in found.outputs] == list(enumerate(kinds))
     assert [o.has_argmax for o in found.outputs] == [True, True, True, False, False]
@@ -82,7 +95,7 @@ def test_a_softmax_is_seen_through_a_reshape():
     model = graph("Softmax")
     model.node.append(helper.make_node("Reshape", ["y0", "shape"], ["rows"]))
     model.output[0].name = "rows"
-    assert metric.without_labels(model, [(2, 10)], 2).outputs[0].kind == "scores"
+    assert Imitation.of(model, [(2, 10)], 2).outputs[0].kind == "scores"
 
 
 @pytest.mark.parametrize(
@@ -98,51 +111,51 @@ def test_a_softmax_is_seen_through_a_reshape():
     ],
 )
 def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
-    assert metric.without_labels(graph(*makers), [(2, 4)] * len(makers), 2, imitate).name == name
+    assert Imitation.of(graph(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
 
 
 def test_saying_scores_leaves_outputs_of_another_shape_values():
-    found = metric.without_labels(graph("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
+    found = Imitation.of(graph("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
     assert [o.kind for o in found.outputs] == ["scores", "values"]
 
 
 def test_saying_scores_where_no_output_has_their_shape_is_refused():
     with pytest.raises(InputError, match="no output has the shape of class scores: 'y0'"):
-        metric.without_labels(graph("Conv"), [(2, 3, 8, 8)], 2, "scores")
+        Imitation.of(graph("Conv"), [(2, 3, 8, 8)], 2, "scores")
 
 
 def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     values = np.eye(4)
     logits = Output(0, "y", "values", maybe_scores=True)
-    judge = Judge(Metric("explained", (logits,)), lambda x: [x])
-    found, _ = judge(lambda x: [np.where(np.arange(4) == 0, 0.75, x)], split_of(values))
+    evaluator = imitation(logits)
+    found, _ = evaluator(by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values))
     assert found.equal_argmax == 1.0
     assert found.top1 == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
-    assert judge.of_the_original(lambda x: [x], split_of(values))[0].equal_argmax == 1.0
-    bare = Judge(Metric("explained", (VALUES,)), lambda x: [x])
-    assert bare(lambda x: [x], split_of(values))[0].equal_argmax is None
-    assert bare.of_the_original(lambda x: [x], split_of(values))[0].equal_argmax is None
+    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax == 1.0
+    bare = imitation(VALUES)
+    assert bare(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+    assert bare.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
 
 
 def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
     outputs = (SCORES, Output(1, "size", "values"))
-    judge = Judge(Metric("explained", outputs), lambda x: [x, x[:, :1]])
-    found, _ = judge(lambda x: [x, np.full((len(x), 1), 0.25)], split_of(np.eye(4)))
+    evaluator = imitation(*outputs, original=lambda x: [x, x[:, :1]])
+    found, _ = evaluator(by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4)))
     assert found.top1 == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
     assert found.equal_argmax == 1.0
 
 
 def test_a_model_without_rows_of_numbers_is_refused():
     with pytest.raises(InputError, match="one row per sample"):
-        metric.without_labels(graph("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
+        Imitation.of(graph("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
 
 
 def test_labels_ask_for_class_scores():
     with pytest.raises(InputError, match="no class score"):
-        metric.top1(graph("Gemm"), [(2, 1)], 2)
+        find_task(SimpleNamespace(classes=3), graph("Gemm"), [(2, 1)], 2)
 
 
 def test_a_network_that_gives_nan_agrees_with_nothing():
     scores = np.array([[1, 0], [1, 0]], np.float32)
-    found, _ = Judge(Metric("agreement", (SCORES,)), lambda x: [x])(lambda x: [x * np.nan], split_of(scores))
+    found, _ = imitation(SCORES)(by_position(lambda x: [x * np.nan]), split_of(scores))
     assert found.top1 == 0.0

@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks.networks import NETWORKS, as_onnx, bare, build
 from benchmarks.networks.layers import split_evenly
-from ltp_pipeline import import_model
+from tests.support.imported import imported
 
 ROOT = Path(__file__).resolve().parents[2]
 # Parameters as published (for ResNet20 "0.27 M", here with shortcuts that have none). Layers with kernels are counted
@@ -75,17 +75,17 @@ def test_equal_tensors_of_fresh_norms_are_not_one_tensor():
 
 
 def test_every_kernel_can_be_pruned():
-    assert len(import_model(small("mixnet-s")[1]).prunable) == 124
+    assert len(imported(small("mixnet-s")[1]).prunable) == 124
 
 
 def test_dropout_is_there_for_training_and_silent_in_inference():
     network, model = small("mobilenetv2")
-    module = import_model(model).module
+    module = imported(model)
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(module.eval()(x)[0], network(x), rtol=1e-4, atol=1e-4)
-        module.train()
-        assert not torch.equal(module(x)[0], module(x)[0])  # norms use the batch's statistics, the same twice
+        torch.testing.assert_close(module(x)[0], network(x), rtol=1e-4, atol=1e-4)
+        first, second = (module(x, training=True)[0] for _ in range(2))
+        assert not torch.equal(first, second)  # norms use the batch's statistics, the same twice
     assert not any(m.training for m in network.modules())
 
 

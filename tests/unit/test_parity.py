@@ -1,6 +1,6 @@
 """When torch and onnxruntime count as computing the same: tiny outputs are no reason to refuse, wrong ones are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +13,17 @@ from onnx import ModelProto
 from ltp_pipeline.config import DataSettings, ExportSettings, KernelSettings, ModelSettings, load_settings
 from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel
-from ltp_pipeline.preparation import prepare
-from ltp_pipeline.records import ImportedModel, Measured
-from ltp_pipeline.stages import export, import_model, metric, validate
-from ltp_pipeline.stages.import_model import graph_module, registry  # noqa: F401 - fills the registry
-from ltp_pipeline.stages.metric import Judge, Metric
-from ltp_pipeline.stages.validate import Session
+from ltp_pipeline.records import Measured
+from ltp_pipeline.stages import export, import_model, validate
+from ltp_pipeline.stages.evaluate import Evaluator
+from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.preflight import prepare
+from ltp_pipeline.stages.validate import Reference, Session
+from ltp_pipeline.tasks import Imitation
 from ltp_pipeline.workspace import Workspace
-from tests.support.models import Array, Graph, conv_bn_classifier, run_onnxruntime
+from tests.support.imported import Imported, imported
+from tests.support.models import Graph, conv_bn_classifier, run_onnxruntime
 
 NEVER = ModelSettings(simplify="never")
 
@@ -65,16 +68,16 @@ def largest_output(model: ModelProto) -> float:
     return float(np.abs(run_onnxruntime(model, {"x": x})[0]).max())
 
 
-def doubts(imported: ImportedModel) -> list[str]:
+def doubts(network: Imported) -> list[str]:
     """Notes of an import, but for the one that says where weights are."""
-    return [note for note in imported.notes if not note.startswith("kernels hold")]
+    return [note for note in network.notes if not note.startswith("kernels hold")]
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_a_network_with_tiny_outputs_is_imported(kind: str):
     model = SMALL[kind]()
     assert largest_output(model) < (1e-4 if "1e-4" in kind else 2e-7)
-    assert not doubts(import_model.import_model(model, settings=NEVER))
+    assert not doubts(imported(model, settings=NEVER))
 
 
 @pytest.mark.parametrize("factor", [1.05, -1.0])
@@ -85,7 +88,7 @@ def test_a_wrong_operator_is_refused_however_tiny_the_outputs(
     model = SMALL[kind]()
     spoil(monkeypatch, "Gemm" if kind.startswith("linear") else "Conv", factor)
     with pytest.raises(UnsupportedModel, match="torch and onnxruntime disagree on"):
-        import_model.import_model(model, settings=NEVER)
+        imported(model, settings=NEVER)
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
@@ -103,19 +106,19 @@ def test_a_wrong_activation_that_is_nearly_off_is_refused(bias: float, monkeypat
     """Only input of a larger scale switches it on."""
     spoil(monkeypatch, "Sigmoid", 1.001)
     with pytest.raises(UnsupportedModel, match=r"disagree on output 'y' .* times as large"):
-        import_model.import_model(detector(bias, 0.3), settings=NEVER)
+        imported(detector(bias, 0.3), settings=NEVER)
 
 
 def test_what_feeds_a_dead_output_is_named_when_it_is_wrong(monkeypatch: pytest.MonkeyPatch):
     spoil(monkeypatch, "Conv", 1.5)
     with pytest.raises(UnsupportedModel, match="which output 'y' is computed from"):
-        import_model.import_model(dead(), settings=NEVER)
+        imported(dead(), settings=NEVER)
 
 
 def test_an_output_that_nothing_could_be_said_of_is_noted():
     g = Graph()
     g.add("MatMul", "x", g.tensor("zero", np.zeros((6, 4))), outputs=("y",))
-    result = import_model.import_model(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER)
+    result = imported(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER)
     assert result.parity is None
     assert "output 'y' is too small on every input tried" in result.notes[-1]
 
@@ -131,10 +134,10 @@ def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_samples_are_compared_where_there_are_any():
     file = import_model.read(conv_bn_classifier())
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
-    assert import_model.run(file, KernelSettings(), settings=NEVER).parity is not None
-    assert import_model.run(file, KernelSettings(), pixels / 255, NEVER).parity is not None
+    assert import_model.run(file, KernelSettings(), settings=NEVER)[0].parity is not None
+    assert import_model.run(file, KernelSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None
     with pytest.raises(UnsupportedModel, match=r"disagree on output 'logits' .*\(samples\)"):
-        import_model.run(file, KernelSettings(), pixels, NEVER)
+        import_model.run(file, KernelSettings(), {"x": pixels}, NEVER)
 
 
 @pytest.mark.usefixtures("capped_relu")
@@ -153,12 +156,12 @@ def test_rounding_that_onnxruntime_shows_by_itself_is_no_reason_to_refuse():
     one, zero = g.tensor("one", np.ones(4)), g.tensor("zero", np.zeros(4))
     mean, variance = g.tensor("mean", np.full(4, 3e4)), g.tensor("variance", np.ones(4))
     g.add("BatchNormalization", h, one, zero, mean, variance, outputs=("y",))
-    assert not doubts(import_model.import_model(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER))
+    assert not doubts(imported(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER))
 
 
 @pytest.fixture
-def silent(tmp_path: Path) -> tuple[ImportedModel, Data, Judge]:
-    """An imported detector of tiny outputs and BatchNormalization, samples for it, and who judges its files."""
+def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
+    """An imported detector of tiny outputs and BatchNormalization, samples for it, and what files are held against."""
     g = Graph()
     h = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, 8), "bn1", 8))
     h = g.batch_norm(g.conv(h, "conv2", 8, 1), "bn2", 1)
@@ -166,17 +169,21 @@ def silent(tmp_path: Path) -> tuple[ImportedModel, Data, Judge]:
     onnx.save(g.model({"x": ("N", 1, 8, 8)}, ["y"]), tmp_path / "model.onnx")
     x = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x_train=x)
-    imported = import_model.import_model(tmp_path / "model.onnx")
-    data = open_data(DataSettings(path=tmp_path / "data.npz"), imported.file.inputs[0], 0)
-    wanted = metric.without_labels(imported.proto.graph, [(2, 1, 8, 8)], 2, "values")
-    return imported, data, Judge(wanted, Session(tmp_path / "model.onnx").outputs)
+    model = imported(tmp_path / "model.onnx")
+    data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs[0], 0)
+    session = Session(tmp_path / "model.onnx")
+    task = Imitation.of(model.file.proto.graph, [(2, 1, 8, 8)], 2, "values")
+    return model, data, Reference(session, Evaluator(task, session.outputs))
 
 
-def prove(silent: tuple[ImportedModel, Data, Judge], out: Path) -> Measured:
-    imported, data, judge = silent
+def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[str, torch.Tensor] = {}) -> Measured:
+    """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
+    (network, state), data, reference = silent
     formats = ExportSettings(formats=("dense",), deploy=True)
-    files = export.run(imported, formats, Workspace(out), data.test.read(np.arange(2)))
-    return validate.run(files, imported, Session(imported.file.path), judge, data.test, {})
+    kernels = [k.name for k in network.kernels]
+    feeds = data.test.first(2).inputs
+    files = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)
+    return validate.run(files, network, {**state, **changed}, reference, data.test, {})
 
 
 def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path):
@@ -185,15 +192,6 @@ def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["conv2.weight", "bn2.bias"])
-def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, monkeypatch, name: str):
-    """What is measured is another network than the live one: files are written, then a tensor changes."""
-    right = validate._torch_outputs
-
-    def changed(imported: ImportedModel, x: Array, wanted: Metric) -> list[Array]:
-        with torch.no_grad():
-            imported.module.tensors()[name].add_(20.0)
-        return right(imported, x, wanted)
-
-    monkeypatch.setattr(validate, "_torch_outputs", changed)
+def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
     with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
-        prove(silent, tmp_path / "run")
+        prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})

@@ -1,19 +1,18 @@
 """The graph as straight-line code: folding, captures, freeing, roles, half precision, devices, and named errors."""
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.utils.parametrize
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from ltp_pipeline.stages.import_model.graph_module import GraphModule, attribute_name
+from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
+from tests.support.imported import Compiled, compiled
 
 
 def model(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
@@ -26,15 +25,15 @@ def model(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
     return proto
 
 
-def steps(module: GraphModule) -> list[str]:
-    return [step.label.split()[0] for step in module.program.steps]
+def steps(module: Compiled) -> list[str]:
+    return [step.label.split()[0] for step in module.forward.program.steps]
 
 
 F32 = np.float32
 
 
 def test_constants_are_folded_and_forgotten() -> None:
-    module = GraphModule(
+    module = compiled(
         model(
             """(float[N, 6] x) => (float[N, 2, 3] y) {
                 two = Constant <value_ints = [2, 3]> ()
@@ -45,34 +44,30 @@ def test_constants_are_folded_and_forgotten() -> None:
         )
     )
     assert steps(module) == ["Reshape"]
-    assert len(module.program.constants) == 1
+    assert len(module.forward.program.constants) == 1
     assert module(torch.zeros(4, 6))[0].shape == (4, 2, 3)
 
 
 def test_what_depends_on_a_weight_is_not_folded() -> None:
-    module = GraphModule(
-        model("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32))
-    )
+    module = compiled(model("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)))
     assert steps(module) == ["Transpose", "MatMul"]
     module(torch.ones(2, 2))[0].sum().backward()
-    assert module.tensors()["w"].grad is not None
+    assert module.state["w"].grad is not None
 
 
 def test_random_numbers_and_dropout_are_not_folded() -> None:
-    module = GraphModule(model("() => (y) { y = RandomNormal <shape = [3]> () }"))
+    module = compiled(model("() => (y) { y = RandomNormal <shape = [3]> () }"))
     assert steps(module) == ["RandomNormal"]
 
 
 def test_activations_are_freed_after_their_last_use() -> None:
-    program = GraphModule(
-        model("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")
-    ).program
+    program = compiled(model("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")).program
     freed = [len(slots) for slots in program.last_use]
     assert freed == [0, 0, 2, 1]
 
 
 def test_a_branch_captures_outer_values() -> None:
-    module = GraphModule(
+    module = compiled(
         model(
             """(bool c, float[2] x) => (float[2] y) {
                 h = Mul (x, w)
@@ -88,11 +83,11 @@ def test_a_branch_captures_outer_values() -> None:
     assert module(torch.tensor(True), x)[0].tolist() == [4, 6]
     assert module(torch.tensor(False), x)[0].tolist() == [-2, -3]
     module(torch.tensor(True), x)[0].sum().backward()
-    assert module.tensors()["w"].grad.tolist() == [2, 2]
+    assert module.state["w"].grad.tolist() == [2, 2]
 
 
 def test_a_loop_carries_state_and_collects() -> None:
-    module = GraphModule(
+    module = compiled(
         model(
             """(int64 n, float[1] x) => (float[1] last, float[K, 1] all) {
                 go = Constant <value = bool {1}> ()
@@ -109,36 +104,23 @@ def test_a_loop_carries_state_and_collects() -> None:
 
 
 def test_other_weights_can_stand_in() -> None:
-    module = GraphModule(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
+    module = compiled(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
     assert module(torch.ones(2), weights={"w": torch.zeros(2)})[0].tolist() == [0, 0]
     assert module(torch.ones(2))[0].tolist() == [2, 3]
 
 
-def test_the_module_is_one_torch_knows() -> None:
-    """Copies, functional calls and parametrizations work on tensors under their ONNX names."""
-    module = GraphModule(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
-    copied = copy.deepcopy(module)
-    with torch.no_grad():
-        copied.tensors()["w"].zero_()
-    x = torch.ones(2)
-    assert copied(x)[0].tolist() == [0, 0]
-    assert module(x)[0].tolist() == [2, 3]
-    assert torch.func.functional_call(module, {"w": torch.ones(2)}, (x,))[0].tolist() == [1, 1]
-    torch.nn.utils.parametrize.register_parametrization(module, "w", torch.nn.ReLU())
-    assert module(-x)[0].tolist() == [-2, -3]
-
-
-def test_a_tensor_may_be_called_like_a_method() -> None:
-    module = GraphModule(model("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3])))
-    assert module.tensors().keys() == {"training"}
-    names = {attribute_name(n) for n in ("a.b", "a%2Eb", "training", "training%", "")}
-    assert len(names) == 5
-    assert not any("." in n for n in names)
+def test_a_network_holds_no_weights_and_runs_any_state() -> None:
+    forward, state = compile_graph(model("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3])))
+    x = {"x": torch.ones(2)}
+    assert state.keys() == {"training"}
+    assert forward(x, state)[0].tolist() == [2, 3]
+    assert forward(x, {"training": torch.zeros(2)})[0].tolist() == [0, 0]
+    assert not any(isinstance(value, torch.Tensor) for value in forward.program.constants.values())
 
 
 def test_settings_are_not_trained() -> None:
     """Scales that become Resize's third input by way of Concat are no weights; what is scaled is."""
-    module = GraphModule(
+    module = compiled(
         model(
             """(float[1, 2, 4, 4] x) => (y) {
                 s = Concat <axis = 0> (one, two)
@@ -150,7 +132,7 @@ def test_settings_are_not_trained() -> None:
             w=np.ones((2, 1, 1), F32),
         )
     )
-    assert {name for name, role in module.roles.items() if role is Role.WEIGHT} == {"w"}
+    assert {name for name, role in module.forward.roles.items() if role is Role.WEIGHT} == {"w"}
     assert module(torch.zeros(1, 2, 4, 4))[0].shape == (1, 2, 8, 8)
 
 
@@ -159,29 +141,29 @@ BN_TENSORS = {"scale": F32([1, 2]), "bias": F32([0, 1]), "mean": F32([0, 0]), "v
 
 
 def test_batch_normalisation_updates_its_buffers_in_training() -> None:
-    module = GraphModule(model(BN.format(attributes=""), **BN_TENSORS))
+    module = compiled(model(BN.format(attributes=""), **BN_TENSORS))
     native = torch.nn.BatchNorm1d(2, momentum=0.1)
     native.weight.data, native.bias.data = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0])
     x = torch.randn(4, 2, 3)
-    assert torch.equal(module.train()(x)[0], native.train()(x))
-    assert torch.allclose(module.tensors()["mean"], native.running_mean)
-    assert torch.allclose(module.tensors()["var"], native.running_var)
-    assert module.roles["mean"] is Role.STATISTIC
-    assert torch.allclose(module.eval()(x)[0], native.eval()(x), atol=1e-6)
+    assert torch.equal(module(x, training=True)[0], native.train()(x))
+    assert torch.allclose(module.state["mean"], native.running_mean)
+    assert torch.allclose(module.state["var"], native.running_var)
+    assert module.forward.roles["mean"] is Role.STATISTIC
+    assert torch.allclose(module(x)[0], native.eval()(x), atol=1e-6)
 
 
 def test_batch_normalisation_in_training_mode_leaves_its_buffers_in_evaluation() -> None:
-    module = GraphModule(model(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS)).eval()
+    module = compiled(model(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS))
     y = module(torch.randn(8, 2, 3) + 5)[0]
     assert y[:, 0].mean().abs() < 1e-5
-    assert module.tensors()["mean"].tolist() == [0, 0]
+    assert module.state["mean"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_weights_have_single_precision_masters_and_arithmetic(dtype: str) -> None:
     code = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
     weight = helper.make_tensor("w", code, [2, 2], [1.0, 2.0, 3.0, 4.0])
-    module = GraphModule(
+    module = compiled(
         model(
             f"""({dtype}[N, 2] x) => ({dtype}[N, 2] y, float[N, 2] z) {{
                 h = MatMul (x, w)
@@ -195,24 +177,24 @@ def test_half_weights_have_single_precision_masters_and_arithmetic(dtype: str) -
             tiny=helper.make_tensor("tiny", code, [], [0.0001]),
         )
     )
-    assert module.tensors()["w"].dtype is torch.float32
+    assert module.state["w"].dtype is torch.float32
     x = torch.ones(1, 2, dtype=getattr(torch, dtype))
     y, z = module(x)
     assert y.dtype is getattr(torch, dtype)
     assert z.dtype is torch.float32
     assert z[0, 0].item() != 4.0, "half precision would have lost the small number"
     z.sum().backward()
-    assert module.tensors()["w"].grad.dtype is torch.float32
+    assert module.state["w"].grad.dtype is torch.float32
 
 
 def test_half_precision_without_half_weights_stays_half() -> None:
-    module = GraphModule(model("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
+    module = compiled(model("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
     assert module(torch.ones(2, dtype=torch.float16))[0].dtype is torch.float16
 
 
 def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
     """The meta device stands for any other: reading a value from it fails."""
-    module = GraphModule(
+    module = compiled(
         model(
             """(float[N, 4] x) => (y) {
                 s = Shape (x)
@@ -241,7 +223,7 @@ def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
 
 
 def test_an_operator_without_code_runs_by_its_function_body() -> None:
-    module = GraphModule(model("(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28))
+    module = compiled(model("(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28))
     a, b = torch.randn(2, 4), torch.randn(2, 4)
     expected = a * torch.sigmoid(2 * a) * b
     assert torch.allclose(module(a, b)[0], expected, atol=1e-6)
@@ -293,7 +275,7 @@ def test_a_shape_without_elements_may_not_be_huge_either():
 def test_a_broken_graph_is_refused_with_a_reason(reason: str) -> None:
     body, tensors = BROKEN[reason]
     with pytest.raises(NodeError) as caught:
-        GraphModule(model(body, **tensors))
+        compiled(model(body, **tensors))
     assert reason == "Loop" or reason.strip() in str(caught.value)
 
 
@@ -301,18 +283,18 @@ def test_an_error_while_running_names_the_node() -> None:
     proto = model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")
     proto.graph.node[0].name = "the sum"
     with pytest.raises(NodeError, match=r"^Add 'the sum': "):
-        GraphModule(proto)(torch.zeros(2), torch.zeros(3))
+        compiled(proto)(torch.zeros(2), torch.zeros(3))
 
 
 def test_a_missing_input_is_an_error() -> None:
     with pytest.raises(NodeError, match="1 inputs given, the graph has x, y"):
-        GraphModule(model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))(torch.zeros(2))
+        compiled(model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))(torch.zeros(2))
 
 
 def test_a_tensor_with_too_few_bytes_is_refused() -> None:
     broken = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], raw_data=b"123")
     with pytest.raises(NodeError, match="initializer 'w' cannot be read"):
-        GraphModule(model("(float[4] x) => (y) { y = Add (x, w) }", w=broken))
+        compiled(model("(float[4] x) => (y) { y = Add (x, w) }", w=broken))
 
 
 def test_every_unsupported_node_is_listed_at_once() -> None:

@@ -9,35 +9,49 @@ import pytest
 import torch
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
+import ltp_pipeline
 from benchmarks.restore_bn import folded
-from ltp_pipeline import import_model
 from ltp_pipeline.config import KernelSettings, Settings, TrainSettings, load_settings
-from ltp_pipeline.data.samples import ArraySamples, Data, Split
+from ltp_pipeline.data.samples import Data, Split
 from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.records import ImportedModel
 from ltp_pipeline.runner import run
-from ltp_pipeline.stages import export, prune
+from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.lower import lift, lower
+from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.stages.train.statistics import refreshed
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
 from ltp_pipeline.workspace import Workspace
 from tests.support.cli import invoke
+from tests.support.imported import Imported, imported
 from tests.support.models import Graph, conv_bn_classifier
+from tests.support.samples import only, split_of
 
 CPU = torch.device("cpu")
 
 
 def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
     samples = np.random.default_rng(1).standard_normal((count, *shape)).astype(dtype)
-    return Split("train", ArraySamples(samples), np.zeros(count, np.int64), np.arange(count), lambda x: x)
+    return split_of(samples, np.zeros(count, np.int64))
 
 
-def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> ImportedModel:
-    return restore_bn.run(import_model(model, kernels), data or split(1, 8, 8), 16, CPU)
+def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> Imported:
+    network, state = ltp_pipeline.import_model(model, kernels)
+    return Imported(*restore_bn.run(network, state, data or split(1, 8, 8), 16, CPU))
 
 
-def outputs(imported: ImportedModel, x: torch.Tensor) -> torch.Tensor:
+def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        return imported.module.eval()(x)[0]
+        return network(x)[0]
+
+
+def job_of(network: Network, folder: Path) -> Job:
+    """What training of a network on the samples of `split` starts from."""
+    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
+    task = Classification(Output(0, "logits", "scores"), 5)
+    return Job(network, task, data, Settings(train=TrainSettings(batch_size=16)), Workspace(folder), CPU)
 
 
 def stored(model: ModelProto) -> dict[str, np.ndarray]:
@@ -50,33 +64,29 @@ def nodes(graph: onnx.GraphProto) -> list[NodeProto]:
 
 def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samples():
     model = folded(conv_bn_classifier())
-    before, after = import_model(model), restored(model)
-    assert [n.kernel for n in after.restored.norms] == ["conv1.weight", "conv2.weight"]
-    x = torch.from_numpy(split(1, 8, 8).read(np.arange(64)))
+    before, after = imported(model), restored(model)
+    assert [n.kernel for n in after.norms] == ["conv1.weight", "conv2.weight"]
+    x = torch.from_numpy(only(split(1, 8, 8).first(64)))
     assert torch.allclose(outputs(before, x), outputs(after, x), rtol=1e-5, atol=1e-5)
     # with the statistics of the batch in place of the stored ones it is the same function too
     with torch.no_grad():
-        assert torch.allclose(after.module.train()(x)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
+        assert torch.allclose(after(x, training=True)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
     assert after.kernels == before.kernels
     assert any("2 folded BatchNormalization restored" in note for note in after.notes)
 
 
 def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
-    imported = restored(folded(conv_bn_classifier()))
-    norm, tensors = imported.restored.norms[0], imported.module.tensors()
-    before = [tensors[name].clone() for name in (norm.mean, norm.variance)]
-    with torch.no_grad():
-        tensors[norm.mean].add_(1)
-        tensors[norm.variance].mul_(2)
-    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
-    Training(imported, data, TrainSettings(batch_size=16), Workspace(tmp_path), CPU).refresh_statistics()
-    assert torch.allclose(tensors[norm.mean], before[0], atol=1e-5)
-    assert torch.allclose(tensors[norm.variance], before[1], rtol=0.02)
+    network, state = restored(folded(conv_bn_classifier()))
+    norm = network.norms[0]
+    spoiled = {**state, norm.mean: state[norm.mean] + 1, norm.variance: state[norm.variance] * 2}
+    found = refreshed(job_of(network, tmp_path), spoiled)
+    assert torch.allclose(found[norm.mean], state[norm.mean], atol=1e-5)
+    assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
 
 
 def test_untrained_it_folds_back_to_the_weights_of_the_file():
     model = folded(conv_bn_classifier())
-    arrays = export.live_arrays(restored(model))
+    arrays = lower(*restored(model))
     expected = stored(model)
     assert arrays.keys() == expected.keys()
     for name, value in expected.items():
@@ -84,30 +94,27 @@ def test_untrained_it_folds_back_to_the_weights_of_the_file():
 
 
 def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Path):
-    imported = restored(folded(conv_bn_classifier()))
-    tensors = imported.module.tensors()
+    network, tensors = result = restored(folded(conv_bn_classifier()))
     with torch.no_grad():
-        for norm in imported.restored.norms:
+        for norm in network.norms:
             tensors[norm.kernel][:, :, ::2] = 0.0
             tensors[norm.scale].mul_(-torch.linspace(0.1, 3, 8))
             tensors[norm.mean].add_(0.3)
-    arrays = export.live_arrays(imported)
-    for norm in imported.restored.norms:
+    arrays = lower(network, tensors)
+    for norm in network.norms:
         assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
         assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
-    export.write(imported, arrays, "sparse", tmp_path / "model.onnx")
+    export.write(network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx")
     x = torch.randn(4, 1, 8, 8)
-    assert torch.allclose(outputs(import_model(tmp_path / "model.onnx"), x), outputs(imported, x), atol=1e-4)
+    assert torch.allclose(outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4)
 
 
-def test_loading_the_original_calibrates_to_the_same_tensors_again():
-    imported = restored(folded(conv_bn_classifier()))
-    before = {name: t.detach().clone() for name, t in imported.module.tensors().items()}
-    with torch.no_grad():
-        for t in imported.module.tensors().values():
-            t.add_(torch.rand_like(t))
-    prune.load_original(imported)
-    assert all(torch.equal(t, before[name]) for name, t in imported.module.tensors().items())
+def test_lifting_the_weights_of_the_original_gives_the_same_state_again(tmp_path: Path):
+    model = folded(conv_bn_classifier())
+    network, state = restored(model)
+    again = lift(job_of(network, tmp_path), stored(model))
+    assert list(again) == list(state)
+    assert all(torch.equal(again[name], tensor) for name, tensor in state.items())
 
 
 def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
@@ -119,13 +126,13 @@ def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
     x = g.add("Add", g.conv(x, "tied", 4, 4, bias=True), g.add("Conv", x, "tied.weight", "tied.bias", pads=[1] * 4))
     g.add("Identity", g.conv(x, "last", 4, 5, bias=True), outputs=("logits",))
     g.add("Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1])
-    imported = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
-    assert [n.kernel for n in imported.restored.norms] == ["folded.weight"]
+    network = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
+    assert [n.kernel for n in network.norms] == ["folded.weight"]
 
 
 def test_without_anything_to_restore_the_model_is_as_it_was():
-    imported = import_model(conv_bn_classifier())
-    assert restore_bn.run(imported, split(1, 8, 8), 16, CPU) is imported
+    network, state = ltp_pipeline.import_model(conv_bn_classifier())
+    assert restore_bn.run(network, state, split(1, 8, 8), 16, CPU) == (network, state)
 
 
 def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
@@ -135,13 +142,12 @@ def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
             value = numpy_helper.to_array(tensor).copy()
             value[0] = 0
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    imported = restored(model, kernels=KernelSettings(exclude=("conv1*",)))
-    norm = imported.restored.norms[0]
-    tensors = imported.module.tensors()
+    network, tensors = result = restored(model, kernels=KernelSettings(exclude=("conv1*",)))
+    norm = network.norms[0]
     assert norm.kernel == "conv1.weight"
     assert tensors[norm.variance][0] == 0
     x = torch.randn(4, 1, 8, 8)
-    assert torch.allclose(outputs(imported, x), outputs(import_model(model), x), atol=1e-5)
+    assert torch.allclose(outputs(result, x), outputs(imported(model), x), atol=1e-5)
     assert all(t.isfinite().all() for t in tensors.values())
 
 
@@ -153,17 +159,17 @@ def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
     types = {"x": TensorProto.FLOAT16, "logits": TensorProto.FLOAT16}
-    imported = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"], types=types))
-    assert len(imported.restored.norms) == 1
-    assert imported.module.tensors()[imported.restored.norms[0].scale].dtype == torch.float32
-    assert {a.dtype for a in export.live_arrays(imported).values()} == {np.dtype(np.float16)}
+    network, state = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"], types=types))
+    assert len(network.norms) == 1
+    assert state[network.norms[0].scale].dtype == torch.float32
+    assert {a.dtype for a in lower(network, state).values()} == {np.dtype(np.float16)}
 
 
 def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restore_bn, "TOLERANCE", -1.0)
-    imported = restored(folded(conv_bn_classifier()))
-    assert not imported.restored.norms
-    assert "not restored" in imported.notes[-1]
+    network = restored(folded(conv_bn_classifier()))
+    assert not network.norms
+    assert "not restored" in network.notes[-1]
 
 
 @pytest.fixture
@@ -202,16 +208,16 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
 def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(folded_example: Path, monkeypatch: pytest.MonkeyPatch):
     folder = folded_example.parent
     run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
-    taken, original = 0, Training._step
+    taken, original = 0, loop._step
 
-    def step(self, *arguments):
+    def step(*arguments):
         nonlocal taken
         taken += 1
         if taken in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
             raise KeyboardInterrupt
-        return original(self, *arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr(Training, "_step", step)
+    monkeypatch.setattr(loop, "_step", step)
     arguments = (folded_example, settings_for(folded_example), folder / "parts", SilentReporter())
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):

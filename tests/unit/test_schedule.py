@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.stages.schedule import Schedule, gate_width, strength, strength_of
+from ltp_pipeline.stages.learn_thresholds.schedule import Schedule, gate_width, strength, strength_of
 
 TOTAL = 100_000
 

@@ -1,8 +1,9 @@
-"""The training loop's own pieces: losses, learning rate, running statistics, distillation."""
+"""The training loop's own pieces: learning rate, running statistics, the teacher, zeros that stay."""
 
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,109 +11,132 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ltp_pipeline import import_model
+import ltp_pipeline
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.records import State, TrailEntry
 from ltp_pipeline.stages import learn_thresholds
-from ltp_pipeline.stages import training as loop
-from ltp_pipeline.stages.allocation import enough_for
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train import Job, batching, loop, train
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.memory import enough_for
+from ltp_pipeline.stages.train.statistics import refreshed
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
 from ltp_pipeline.workspace import Workspace
+from tests.support.samples import only
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> loop.Training:
+def started(tmp_path: Path) -> tuple[Job, State]:
+    """The embedded example, ready to be trained."""
     copy_to(tmp_path / "example")
-    imported = import_model(tmp_path / "example" / "model.onnx")
+    network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
     settings = Settings.model_validate({"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}})
-    data = open_data(settings.data, imported.file.inputs[0], 0)
+    data = open_data(settings.data, network.file.inputs[0], 0)
     workspace = Workspace(tmp_path / "run")
-    workspace.open({})
-    return loop.Training(imported, data, settings.train, workspace, torch.device("cpu"))
+    workspace.begin({})
+    task = Classification(Output(0, network.file.outputs[0].name, "scores"), 10)
+    return Job(network, task, data, settings, workspace, CPU), state
+
+
+def plain(job: Job) -> partial[Masked]:
+    return partial(Masked, job=job, masks={}, name="finetune", key="finetune")
+
+
+def with_train(job: Job, **train: object) -> Job:
+    settings = job.settings.model_copy(update={"train": job.settings.train.model_copy(update=train)})
+    return replace(job, settings=settings)
 
 
 def test_learning_rate_falls_from_its_start_to_zero():
     assert [loop.cosine(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
 
 
-def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(training: loop.Training):
-    tensors = training.imported.module.tensors()
-    teacher = {n: t.detach().clone() for n, t in tensors.items()}
-    student = replace(training, teacher=teacher, settings=training.settings.model_copy(update={"distill": 1.0}))
-    x, y = (torch.from_numpy(a) for a in (training.data.train.read(np.arange(32)), training.data.train.labels[:32]))
+def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(started: tuple[Job, State]):
+    job, teacher = started
+    job = replace(job, teacher=teacher, task=replace(job.task, distill=1.0))
+    student = {n: t.clone().requires_grad_(t.is_floating_point()) for n, t in teacher.items()}
     with torch.no_grad():
-        tensors["stem.weight"].zero_()
+        student["stem.weight"].zero_()
     before = {n: t.clone() for n, t in teacher.items()}
-    loss = student._loss(training.imported.module, x, y, None)
+    (batch, *_) = batching.epoch_batches(job, "learn", 0, 0)
+    loss = loop._loss(job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch)
     loss.backward()
     assert loss.item() > 0.1
-    assert tensors["classifier.weight"].grad.abs().sum() > 0
+    assert student["classifier.weight"].grad.abs().sum() > 0
     assert all(torch.equal(before[n], teacher[n]) for n in teacher)
 
 
-def test_refreshed_statistics_are_the_mean_over_batches(training: loop.Training):
+def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[Job, State]):
     """The first BatchNormalization sees the stem's output: its statistics can be computed by hand."""
-    tensors = training.imported.module.tensors()
-    with torch.no_grad():
-        tensors["stem.bn.mean"].fill_(7.0)
-        tensors["stem.bn.var"].fill_(9.0)
-    training.refresh_statistics()
-    rng = np.random.default_rng(loop._seed(training.settings.seed, "statistics"))
-    rows = rng.permutation(len(training.data.train))[: len(training.data.train) // 128 * 128]
-    x = torch.from_numpy(training.data.train.read(rows))
-    y = F.conv2d(x, tensors["stem.weight"].detach(), padding=1)
-    assert torch.allclose(tensors["stem.bn.mean"], y.mean((0, 2, 3)), atol=1e-4)
+    job, state = started
+    state = {**state, "stem.bn.mean": torch.full((8,), 7.0), "stem.bn.var": torch.full((8,), 9.0)}
+    found = refreshed(job, state)
+    rng = np.random.default_rng(batching.seed_of(job.settings.train.seed, "statistics"))
+    rows = rng.permutation(len(job.data.train))[: len(job.data.train) // 128 * 128]
+    y = F.conv2d(torch.from_numpy(only(job.data.train.read(rows))), state["stem.weight"], padding=1)
+    assert torch.allclose(found["stem.bn.mean"], y.mean((0, 2, 3)), atol=1e-4)
     by_batch = torch.stack([b.var((0, 2, 3)) for b in y.split(128)]).mean(0)
-    assert torch.allclose(tensors["stem.bn.var"], by_batch, rtol=1e-3, atol=1e-5)
+    assert torch.allclose(found["stem.bn.var"], by_batch, rtol=1e-3, atol=1e-5)
+    assert state["stem.bn.mean"].eq(7.0).all()
 
 
-def test_judging_does_not_move_weights_or_statistics(training: loop.Training):
-    before = {n: t.clone() for n, t in training.imported.module.tensors().items()}
-    assert training.accuracy(training.data.val) > 0.9
-    assert all(torch.equal(before[n], t) for n, t in training.imported.module.tensors().items())
+def test_evaluating_does_not_move_weights_or_statistics(started: tuple[Job, State]):
+    job, state = started
+    before = {n: t.clone() for n, t in state.items()}
+    assert accuracy(job, state, job.data.val) > 0.9
+    assert all(torch.equal(before[n], t) for n, t in state.items())
 
 
-def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(training: loop.Training, monkeypatch):
+def test_training_leaves_the_state_it_was_given_alone(started: tuple[Job, State]):
+    job, state = started
+    before = {n: t.clone() for n, t in state.items()}
+    trained = train(job, state, plain(job), 1)
+    assert list(trained) == list(state)
+    assert all(torch.equal(before[n], t) for n, t in state.items())
+    assert not torch.equal(trained["stem.weight"], state["stem.weight"])
+
+
+def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(started: tuple[Job, State]):
     """So that a run that goes on measures what an uninterrupted one measures."""
+    job, _ = started
     seen = []
-    monkeypatch.setattr(loop.statistics, "refresh", lambda *_: seen.append(torch.rand(3)))
     for drawn in (1, 7):
         torch.rand(drawn)
-        training.refresh_statistics()
+        next(batching.statistics_batches(job))
+        seen.append(torch.rand(3))
     assert torch.equal(*seen)
 
 
-def plain(training: loop.Training) -> Masked:
-    return Masked(training, {}, "finetune", "finetune")
+def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State]):
+    job, state = started
+    kernels = [k if k.name != "stem.weight" else replace(k, reason="excluded") for k in job.network.kernels]
+    job = replace(job, network=replace(job.network, kernels=tuple(kernels)))
+    before = state["stem.weight"].clone()
+    before[::2] = 0
+    after = train(job, {**state, "stem.weight": before}, plain(job), 1)["stem.weight"]
+    assert torch.equal(after != 0, before != 0)
+    assert not torch.equal(after, before)
 
 
-def test_zeros_of_a_kernel_that_is_not_pruned_stay(training: loop.Training):
-    kernels = [k if k.name != "stem.weight" else replace(k, reason="excluded") for k in training.imported.kernels]
-    training = replace(training, imported=replace(training.imported, kernels=tuple(kernels)))
-    stem = training.imported.module.tensors()["stem.weight"]
-    with torch.no_grad():
-        stem[::2] = 0
-    before = stem.detach().clone()
-    training.run(plain(training), 1)
-    assert torch.equal(stem != 0, before != 0)
-    assert not torch.equal(stem, before)
-
-
-def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(training: loop.Training):
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(started: tuple[Job, State]):
     class Diverging(Masked):
         def after_step(self, optimizer: torch.optim.SGD) -> None:  # noqa: ARG002 - the shape of a Phase
             with torch.no_grad():
-                training.imported.module.tensors()["stem.weight"].fill_(torch.nan)
+                self.live["stem.weight"].fill_(torch.nan)
 
-    one_step = training.settings.model_copy(update={"batch_size": len(training.data.train)})
-    training = replace(training, settings=one_step)
+    job, state = started
+    job = with_train(job, batch_size=len(job.data.train))
+    begin = partial(Diverging, job=job, masks={}, name="finetune", key="finetune")
     with pytest.raises(TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"):
-        training.run(Diverging(training, {}, "finetune", "finetune"), 2)
+        train(job, state, begin, 2)
 
 
 @pytest.mark.parametrize("where", ["in a node", "elsewhere"])
@@ -131,25 +155,31 @@ def test_running_out_of_memory_says_what_helps(where: str):
 
 @pytest.mark.parametrize(("pruned", "fails"), [(1.0, True), (1.0004, False)])
 def test_nothing_was_pruned_is_said_only_where_nothing_was(
-    training: loop.Training, monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
+    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
 ):
     """A small share of a large network may be all that was to be pruned; zeros of the original do not count."""
-    with torch.no_grad():
-        training.imported.module.tensors()["stem.weight"][::2] = 0
-    nonzeros = sum(count_nonzeros(training.imported).values())
-    before = sum(k.elements for k in training.imported.kernels) / nonzeros
+    job, state = started
+    state["stem.weight"][::2] = 0
+    nonzeros = sum(count_nonzeros(job.network, state).values())
+    before = sum(k.elements for k in job.network.kernels) / nonzeros
     entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
-    monkeypatch.setattr(loop.Training, "run", lambda *_, **__: None)
+    monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
     monkeypatch.setattr(learn_thresholds.trail, "read", lambda _: [entry])
-    settings = Settings.model_validate({"method": {"lambda": 1e-9}})
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
-        assert learn_thresholds.run(training.imported, training, settings, 0.9).trail == (entry,)
+        assert learn_thresholds.run(job, state, 0.9).trail == (entry,)
 
 
-def test_steps_that_become_slow_are_told_while_training(training: loop.Training, monkeypatch: pytest.MonkeyPatch):
+def test_steps_that_become_slow_are_told_while_training(started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch):
     said: list[str] = []
-    monkeypatch.setattr(training.workspace.progress, "say", said.append, raising=False)
-    monkeypatch.setattr(loop.Training, "_step", lambda _, *a: time.sleep(0.005 if a[3].step < 10 else 0.05))
-    training.run(plain(training), 3)
+    job, state = started
+
+    def slow(*arguments: object) -> None:
+        at = arguments[4]
+        at.loss = 0.0
+        time.sleep(0.005 if at.step < 10 else 0.05)
+
+    monkeypatch.setattr(job.workspace.progress, "say", said.append, raising=False)
+    monkeypatch.setattr(loop, "_step", slow)
+    train(job, state, plain(job), 3)
     assert len(said) == 1
     assert "times as long as at first" in said[0]

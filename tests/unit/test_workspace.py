@@ -11,13 +11,14 @@ from ltp_pipeline.workspace import Workspace, check_writable
 
 def opened(folder: Path, **identity: object) -> Workspace:
     workspace = Workspace(folder)
-    workspace.open(identity)
+    if not workspace.holds(identity):
+        workspace.begin(identity)
     return workspace
 
 
 def test_the_same_run_goes_on(tmp_path: Path):
     opened(tmp_path / "run", model="a")
-    assert Workspace(tmp_path / "run").open({"model": "a"}) is True
+    assert Workspace(tmp_path / "run").holds({"model": "a"})
 
 
 def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
@@ -36,20 +37,21 @@ def test_fresh_empties_a_run(tmp_path: Path):
     workspace = opened(tmp_path / "run", model="a")
     workspace.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
     again = Workspace(tmp_path / "run")
-    assert again.open({"model": "b"}, fresh=True) is False
+    again.begin({"model": "b"})
     assert again.load_state("learn") is None
 
 
 def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="holds no run"):
-        Workspace(tmp_path).open({}, fresh=True)
+        Workspace(tmp_path).begin({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path):
     (tmp_path / ".manifest.json.k2j3").write_text("{")
-    assert Workspace(tmp_path).open({}) is False
+    Workspace(tmp_path).begin({})
+    assert Workspace(tmp_path).is_run
 
 
 def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):

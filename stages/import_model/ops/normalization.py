@@ -45,7 +45,7 @@ def _batch_norm(
     x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, b: Tensor, training: bool, share: float, epsilon: float
 ) -> Tensor:
     """Normalise by the stored statistics, or in training by those of the batch, over all processes that train."""
-    if not (training and ranks.together()):
+    if not (training and ranks.is_distributed()):
         return F.batch_norm(x, mean, var, scale, b, training, share, epsilon)
     dims = [0, *range(2, x.dim())]
     wide = x.float()

@@ -1,6 +1,6 @@
-"""How long thresholds are learned, how many weights are kept meanwhile, and how wide the gate is.
+"""How many weights are kept while thresholds are learned, and how wide the gate is.
 
-All three follow from how much the budget asks of the network. Where a network that is simply cut to size still works,
+Both follow from how much the budget asks of the network. Where a network that is simply cut to size still works,
 what it has learned is worth more than what training could still find: learning begins at the target, with a gate so
 narrow that the weights kept stay as they are, and ends soon. Where it does not, weights need time to take over from
 others: the count falls slowly, under a wide gate. docs/method.md has the equations and what was measured.
@@ -14,7 +14,6 @@ WORKS, BROKEN = 0.9, 0.4  # shares of its accuracy that a network keeps, cut to 
 MILD, STRONG = 4.0, 15.0  # the compressions that stand for them where there is no target
 NARROWEST = 0.01  # width of the gate for a mild budget; for a strong one it is 1
 NARROW = 0.1  # and this at the end, for kernels without a norm
-FEWEST_EPOCHS, FEWEST_STEPS = 18, 750  # of training in all, by default
 
 
 def strength(kept: float) -> float:
@@ -30,16 +29,6 @@ def strength_of(compression: float) -> float:
 def gate_width(m: float) -> float:
     """c = 0.01^(1 - m). (R5)."""
     return float(NARROWEST ** (1 - m))
-
-
-def default_epochs(steps_per_epoch: int, m: float) -> tuple[int, int]:
-    """Epochs of learning, a share of (1 + 3m) / 6, and of fine-tuning; more where few samples make few steps. (R5).
-
-    Where nothing is learned, because the masks are held, the one epoch is there for the trail.
-    """
-    epochs = max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps_per_epoch))
-    learning = round(epochs * (1 + 3 * m) / 6) if m > 0 else 1
-    return learning, epochs - learning
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What one kind of training does beyond the one loop, and where it is in it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,7 @@ MOST_ENTRIES = 24
 
 
 @dataclass
-class Progress:
+class StepPosition:
     """Where training is."""
 
     epoch: int
@@ -27,23 +27,27 @@ def epochs_between_entries(epochs: int) -> int:
     return math.ceil(epochs / MOST_ENTRIES)
 
 
+# From the live tensors, which training changes in place, to what is done with them
+Begin = Callable[[Mapping[str, Tensor]], "Phase"]
+
+
 class Phase(Protocol):
     """What one kind of training does beyond the plain loop."""
 
     name: str  # what people and the log call it
     key: str  # of its checkpoint; two phases of one run never share one
 
-    def weights(self) -> Mapping[str, Tensor] | None:
-        """Tensors to use in the forward pass instead of the module's own."""
+    def weights(self) -> Mapping[str, Tensor]:
+        """Tensors to use in the forward pass instead of the live ones of the same name."""
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Look at, or change, the gradients before the optimizer steps."""
 
     def after_step(self, optimizer: torch.optim.SGD) -> None:
         """Look at, or change, what the optimizer did."""
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Judge the network as it stands, after an epoch that has an entry; what is returned is shown and logged."""
+        """Evaluate the network as it stands, after an epoch that has an entry; what is returned is shown and logged."""
 
     def state(self) -> dict[str, Tensor]:
         """Whatever else must survive an interruption."""
@@ -51,5 +55,5 @@ class Phase(Protocol):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def log(self, progress: Progress) -> dict[str, object]:
+    def log(self, at: StepPosition) -> dict[str, object]:
         """Values for the log line of this step."""

@@ -18,14 +18,14 @@ from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import wilson
-from ltp_pipeline.stages.metric import BATCH
+from ltp_pipeline.stages.evaluate import BATCH
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import DataSettings
-    from ltp_pipeline.data import Split
+    from ltp_pipeline.data import Data, Split
     from ltp_pipeline.data.samples import Layout
-    from ltp_pipeline.records import Array, TensorInfo
-    from ltp_pipeline.stages.training import Training
+    from ltp_pipeline.records import Array, State, TensorInfo
+    from ltp_pipeline.stages.train import Job
 
 CONFIDENCE = 0.95  # one-sided, that the original beats guessing
 SURE = 0.99  # that an explanation does; several are tried
@@ -65,10 +65,10 @@ def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFI
     return accuracy >= 1 or wilson(accuracy, samples, 2 * confidence - 1)[0] > guess
 
 
-def require(training: Training, accuracy: float, settings: DataSettings) -> None:
-    """Stop where the original is not clearly better than guessing; all ranks do, and the leader says why."""
-    labels = training.data.val.labels
-    if labels is None or training.settings.trust_labels:
+def require(job: Job, state: State, accuracy: float) -> None:
+    """Stop where the original is not clearly better than guessing; all processes do, and the leader says why."""
+    labels = job.data.val.labels
+    if labels is None or job.settings.train.trust_labels:
         return
     guess = guessing(labels)
     if beats(accuracy, len(labels), guess):
@@ -78,7 +78,7 @@ def require(training: Training, accuracy: float, settings: DataSettings) -> None
         f"most frequent class ({guess:.1%}): the labels or the preparation of samples do not fit the model"
     )
     remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
-    found = explain(training, settings, guess) if ranks.leads() else None
+    found = explain(job, state, guess) if ranks.is_leader() else None
     if found is not None:
         what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
         remedy = found.remedy
@@ -86,30 +86,30 @@ def require(training: Training, accuracy: float, settings: DataSettings) -> None
     raise InputError(what, f"{remedy}; to go on all the same, give --trust-labels")
 
 
-def hints(training: Training, accuracy: float, settings: DataSettings) -> list[str]:
+def hints(job: Job, state: State, accuracy: float) -> list[str]:
     """What would make a middling original far better: it is not stopped for, but told."""
-    labels = training.data.val.labels
-    if labels is None or training.settings.trust_labels:
+    labels = job.data.val.labels
+    if labels is None or job.settings.train.trust_labels:
         return []
     if accuracy >= guessing(labels) + GOOD * (1 - guessing(labels)):
         return []
-    found = explain(training, settings, accuracy)
+    found = explain(job, state, accuracy)
     if found is None:
         return []
     told = f"{found.said} the original would be right on {found.accuracy:.1%} of {found.samples} validation samples"
     return [f"{told}; if that is meant, {found.remedy}"]
 
 
-def explain(training: Training, settings: DataSettings, accuracy: float) -> Explanation | None:
+def explain(job: Job, state: State, accuracy: float) -> Explanation | None:
     """The simplest change that surely makes the original more accurate than this; None where none is known."""
-    split, rng = training.data.val, np.random.default_rng(0)
+    split, rng = job.data.val, np.random.default_rng(0)
     rows = rng.permutation(len(split))[:SAMPLES]
     assert split.labels is not None  # noqa: S101 - asked of labelled data only
     labels = split.labels[rows]
     found: list[Explanation] = []
-    for variant in _variants(split, settings, training.imported.file.inputs[0]):
-        scores = _scores(training, split, rows, variant.prepare)
-        found += _readings(variant, scores, labels, _numbers(training, settings))
+    for variant in _variants(split, job.settings.data, job.network.file.inputs[0]):
+        scores = _scores(job, state, split, rows, variant.prepare)
+        found += _readings(variant, scores, labels, _numbers(job.data, job.settings.data))
     found = [e for e in found if e.accuracy >= accuracy + LEAST * (1 - accuracy)]
     sure = [e for e in found if beats(e.accuracy, e.samples, accuracy, SURE)]
     return max(sure, key=lambda e: e.accuracy - SIMPLER * e.changes, default=None)
@@ -131,13 +131,13 @@ def assign(labels: Array, answers: Array, classes: int) -> Array:
 
 
 def _variants(split: Split, settings: DataSettings, model_input: TensorInfo) -> Iterator[Variant]:
-    prepare = split.prepare
+    samples, prepare = split.input.samples, split.input.prepare
     yield Variant("", "", prepare)
     if not isinstance(prepare, Preparation):
         return
-    stored = split.samples.shape
+    stored = samples.shape
     if prepare.dtype.kind == "f":
-        largest = float(np.max(split.samples.take(split.rows[:BATCH])))
+        largest = float(np.max(samples.take(split.rows[:BATCH])))
         for factor in dict.fromkeys([1 / PIXEL, float(PIXEL), 1 / largest if largest > 1 else float(PIXEL)]):
             scale = (prepare.scale or 1.0) * factor
             remedy = "remove scale from [data]" if abs(scale - 1) < 1e-6 else f"set scale = {scale!r} in [data]"
@@ -145,7 +145,7 @@ def _variants(split: Split, settings: DataSettings, model_input: TensorInfo) -> 
     if len(stored) != 3:
         return
     layout: Layout = "NCHW" if prepare.channels_to_front else "NHWC"
-    if not isinstance(split.samples, StandIns):  # images have the layout that decoding gives them
+    if not isinstance(samples, StandIns):  # images have the layout that decoding gives them
         try:
             turned = plan("samples", stored, layout, settings, model_input)
         except InputError:
@@ -184,18 +184,18 @@ def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
     return f"number the classes as the model does: classes = {{ {table} }} in [data]"
 
 
-def _numbers(training: Training, settings: DataSettings) -> Mapping[str, int]:
+def _numbers(data: Data, settings: DataSettings) -> Mapping[str, int]:
     """The number of each class as it is now."""
-    data = training.data
     names = data.class_names or [str(i) for i in range(data.classes or 0)]
     return settings.classes or {name: number for number, name in enumerate(names)}
 
 
-def _scores(training: Training, split: Split, rows: Array, prepare: Callable[[Array], Array]) -> Array:
+def _scores(job: Job, state: State, split: Split, rows: Array, prepare: Callable[[Array], Array]) -> Array:
+    (name,) = split.inputs
     parts = []
     for start in range(0, len(rows), BATCH):
-        x = prepare(split.samples.take(split.rows[rows[start : start + BATCH]]))
-        parts.append(training.outputs(x)[0].reshape(len(x), -1))
+        x = prepare(split.input.samples.take(split.rows[rows[start : start + BATCH]]))
+        parts.append(job.outputs(state, {name: x})[0].reshape(len(x), -1))
     scores = np.concatenate(parts)
     return np.where(np.isnan(scores), -np.inf, scores)
 

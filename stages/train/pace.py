@@ -11,14 +11,10 @@ SLOWER = 3.0
 
 
 class Pace:
-    """Compares the steps of a phase with its first ones; speaks once a run."""
+    """Compares the steps of a phase with its first ones; speaks once."""
 
     def __init__(self) -> None:
         self.said = False
-        self.begin()
-
-    def begin(self) -> None:
-        """A phase begins: its steps are compared with its own first ones."""
         self.seen = 0
         self.first: list[float] = []
         self.recent: deque[float] = deque(maxlen=RECENT)

@@ -5,36 +5,35 @@ Choosing looks only at the validation split.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import LearnedThresholds, PrunedModel, TrailEntry
+from ltp_pipeline.records import Learned, Pruned, TrailEntry
 from ltp_pipeline.stages import finetune, prune
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.words import counted
-
-if TYPE_CHECKING:
-    from ltp_pipeline.stages.training import Training
 
 ROUNDING = 1e-9  # what is exactly at the limit is within it
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
 
-class Chosen(NamedTuple):
+class Selected(NamedTuple):
     """The entry, the network made of it, what was tried on the way, and why it is outside the budget if it is."""
 
     entry: TrailEntry
-    tuned: PrunedModel
+    tuned: Pruned
     notes: list[str]
     missed: str | None = None
 
 
-def run(learned: LearnedThresholds, training: Training, epochs: int, least: float | None) -> Chosen:
+def run(job: Job, learned: Learned, least: float | None) -> Selected:
     """Prune and fine-tune; `least` is the lowest accuracy that will do."""
     if least is None:
-        return Chosen(learned.trail[-1], finish(learned.trail[-1], training, epochs), [])
+        return Selected(learned.trail[-1], finish(job, learned.trail[-1]), [])
     least -= ROUNDING
     entries = sorted(learned.trail, key=lambda e: e.compression)
-    tried = _search(entries, training, epochs, least)
+    tried = _search(job, entries, least)
     held = [e for e, accuracy in tried.items() if accuracy >= least]
     notes = [f"tried {e.compression:.1f}×: {a:.2%} on the validation split, fine-tuned" for e, a in tried.items()]
     missed = None
@@ -46,17 +45,16 @@ def run(learned: LearnedThresholds, training: Training, epochs: int, least: floa
             f"no network of the trail reached {least:.2%} within {counted(len(tried), 'attempt')}; "
             "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
         )
-    return Chosen(best, finish(best, training, epochs), [*notes, *([missed] if missed else [])], missed)
+    return Selected(best, finish(job, best), [*notes, *([missed] if missed else [])], missed)
 
 
-def finish(entry: TrailEntry, training: Training, epochs: int) -> PrunedModel:
+def finish(job: Job, entry: TrailEntry) -> Pruned:
     """Hard-prune to an entry of the trail and fine-tune it."""
-    pruned = prune.run(entry, training.imported, training.workspace)
-    learning = training.epochs
-    return finetune.run(pruned, training, epochs, key=finetune.key_of(entry), before=learning)
+    pruned = prune.run(job, entry)
+    return finetune.run(job, pruned, job.finetune_epochs, key=finetune.key_of(entry), before=job.epochs)
 
 
-def find(learned: LearnedThresholds, number: int) -> TrailEntry:
+def find(learned: Learned, number: int) -> TrailEntry:
     """The entry of this number."""
     for entry in learned.trail:
         if entry.entry == number:
@@ -76,17 +74,16 @@ def pareto(trail: tuple[TrailEntry, ...]) -> set[int]:
     return found
 
 
-def _search(entries: list[TrailEntry], training: Training, epochs: int, least: float) -> dict[TrailEntry, float]:
+def _search(job: Job, entries: list[TrailEntry], least: float) -> dict[TrailEntry, float]:
     """Fine-tune from the sparsest entry that is good as it is: on while the result holds, back while it does not."""
     good = [i for i, e in enumerate(entries) if e.accuracy >= least]
     position = max(good, default=0)
     tried: dict[TrailEntry, float] = {}
     while 0 <= position < len(entries) and entries[position] not in tried and len(tried) < MOST_ATTEMPTS:
         entry = entries[position]
-        finish(entry, training, epochs)
-        tried[entry] = training.accuracy(training.data.val)
+        tried[entry] = accuracy(job, finish(job, entry).state, job.data.val)
         holds = tried[entry] >= least
-        training.workspace.progress.say(
+        job.workspace.progress.say(
             f"{entry.compression:.1f}× fine-tuned: {tried[entry]:.2%} on the validation split, "
             f"{'within' if holds else 'outside'} the budget (at least {least:.2%})"
         )

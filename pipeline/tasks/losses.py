@@ -1,0 +1,30 @@
+"""Parts of losses, in torch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ltp_pipeline import ranks
+
+SOFTNESS = 4.0  # temperature of distillation
+
+
+def log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
+    """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
+    scores = output.float().flatten(1)
+    return scores.clamp_min(1e-12).log() if is_probability else scores
+
+
+def divergence(scores: Tensor, taught: Tensor) -> Tensor:
+    """Divergence from a teacher's softened outputs (Hinton et al., 2015)."""
+    soft, wanted = (F.log_softmax(s / SOFTNESS, 1) for s in (scores, taught))
+    return F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * SOFTNESS**2
+
+
+def relative_error(values: Tensor, taught: Tensor) -> Tensor:
+    """Mean squared error in units of the teacher's own variance in the whole batch: no scale has to be tuned."""
+    centred = taught - ranks.average(taught.mean(0))
+    spread, energy = ranks.average(torch.stack([centred.square().mean(), taught.square().mean()])).unbind()
+    return F.mse_loss(values, taught) / spread.clamp_min(1e-6 * energy + 1e-30)

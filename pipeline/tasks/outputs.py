@@ -1,0 +1,37 @@
+"""What the outputs of a graph can be: class scores, probabilities, or values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+# Only these say that an output scores classes: the shape of scores is that of any vector of values
+SCORING = ("Softmax", "LogSoftmax")
+# An output of these nodes is no score among others, whatever its shape
+SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")
+_SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
+
+
+def is_score(shape: Sequence[int], samples: int) -> bool:
+    """Whether an output of this shape can be class scores: one row per sample, two classes at least."""
+    return len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
+
+
+def makers(graph: GraphProto) -> list[str]:
+    """For each output, the kind of node that computes it; nodes that only move values are looked through."""
+    nodes = {name: node for node in graph.node for name in node.output}
+    found = []
+    for output in graph.output:
+        node = nodes.get(output.name)
+        while node is not None and node.op_type in _SAME_VALUES:
+            node = nodes.get(node.input[0])
+        found.append(node.op_type if node is not None else "")
+    return found
+
+
+def from_softmax(graph: GraphProto) -> frozenset[int]:
+    """Outputs of the graph that a Softmax makes."""
+    return frozenset(i for i, maker in enumerate(makers(graph)) if maker == "Softmax")

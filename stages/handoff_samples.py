@@ -1,0 +1,31 @@
+"""Real samples for a handoff's example, as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ltp_pipeline.data import open_data
+from ltp_pipeline.data.samples import Array
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.workspace import Workspace
+
+
+def stored_samples(folder: Path, report: Mapping[str, Any], count: int) -> Array:
+    """The first samples of a run's test split, as they are stored; its data must still be those of the run."""
+    workspace = Workspace(folder)
+    _, settings = workspace.inputs()
+    try:
+        wanted = report["model"]["inputs"][0]
+        model_input = TensorInfo(wanted["name"], wanted["type"], wanted["shape"] and tuple(wanted["shape"]))
+    except (KeyError, IndexError):
+        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again") from None
+    data = open_data(settings.data, model_input, settings.train.seed)
+    if data.fingerprint != workspace.data_fingerprint:
+        raise InputError(
+            f"the data at {settings.data.path} are no longer those of the run in {folder}",
+            "bring them back, or leave --example-samples out",
+        )
+    return data.test.input.samples.take(data.test.rows[:count])

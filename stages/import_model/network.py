@@ -1,0 +1,191 @@
+"""A model's graph as torch runs it: same tensors, same names, same layouts, same order of nodes.
+
+A network holds no weights. They come as a `State`, the tensors by their ONNX names, with every call.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from onnx import ModelProto, NodeProto, shape_inference
+from torch import Tensor
+
+from ltp_pipeline.records import Kernel, ModelFile, State
+from ltp_pipeline.stages.import_model import ops, registry
+from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
+from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded, label
+from ltp_pipeline.stages.import_model.roles import Role, assign_roles, reads
+from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
+
+__all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A compiled graph.
+
+    Half-precision weights are held and computed with in single precision; outputs have the types the graph declares.
+    """
+
+    program: Program
+    slots: Mapping[str, int]  # of the tensors of a state
+    roles: Mapping[str, Role]  # of every tensor of the graph
+    input_names: tuple[str, ...]
+    output_types: tuple[torch.dtype | None, ...]
+    is_half: bool
+
+    def __call__(
+        self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
+    ) -> tuple[Any, ...]:
+        """Run the graph; in training, norms compute with the batch's own statistics and move those of the state."""
+        if missing := [name for name in self.input_names if name not in inputs]:
+            raise NodeError(f"no value is given for input {missing[0]!r}")
+        values = self.program.blank()
+        for name, slot in self.slots.items():
+            values[slot] = state[name]
+        for slot, name in zip(self.program.inputs, self.input_names, strict=True):
+            values[slot] = widened(inputs[name]) if self.is_half else inputs[name]
+        probes = (*inputs.values(), *(state[name] for name in [*self.slots][:1]))
+        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in probes)
+        outputs = self.program.run(values, training, off_cpu)
+        if not self.is_half:
+            return outputs
+        return tuple(
+            y.to(dtype) if isinstance(y, Tensor) and dtype in HALF_TYPES else y
+            for y, dtype in zip(outputs, self.output_types, strict=True)
+        )
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Tensors of a state that are trained; the others are running statistics."""
+        return tuple(name for name in self.slots if self.roles[name] is Role.WEIGHT)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Running statistics of norms."""
+        return tuple(name for name in self.slots if self.roles[name] is Role.STATISTIC)
+
+
+def compile_graph(model: ModelProto) -> tuple[Forward, State]:
+    """Compile a graph; also its tensors that training changes."""
+    graph = model.graph
+    opset = standard_opset(model)
+    initial = any_batch(model, read_tensors(model))
+    roles = assign_roles(graph, initial, opset)
+    state = {name: tensor for name, tensor in initial.items() if roles[name] is not Role.CONSTANT}
+    is_half = any(t.dtype in HALF_TYPES for name, t in state.items() if roles[name] is Role.WEIGHT)
+    compiler = Compiler(opset, wide=is_half)
+    program = compiler.compile(graph, initial, trained=state)
+    forward = Forward(
+        program,
+        {name: compiler.slots[name] for name in state},
+        roles,
+        tuple(i.name for i in graph.input if i.name not in initial),
+        tuple(TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output),
+        is_half,
+    )
+    return forward, {name: widened(tensor) for name, tensor in state.items()}
+
+
+@dataclass(frozen=True)
+class RestoredNorm:
+    """A BatchNormalization that only the network has, after a Conv of the file; its bias goes by the Conv's name."""
+
+    kernel: str
+    bias: str
+    scale: str
+    mean: str
+    variance: str
+
+    @property
+    def added(self) -> tuple[str, str, str]:
+        """Tensors of the state that the file does not have."""
+        return self.scale, self.mean, self.variance
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model that can be trained: the file it came from, and its graph for torch."""
+
+    file: ModelFile  # with the original weights; its graph is the one that is written back
+    forward: Forward
+    kernels: tuple[Kernel, ...]
+    parity: float | None = None  # largest difference between torch and onnxruntime, relative to the output's size
+    notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
+    norms: tuple[RestoredNorm, ...] = ()  # in graph order
+    observed: Forward | None = field(default=None, repr=False)  # returns, last, what each restored norm reads
+
+    @property
+    def prunable(self) -> tuple[Kernel, ...]:
+        """The kernels that pruning may touch, in graph order."""
+        return tuple(k for k in self.kernels if k.prunable)
+
+
+def observer(model: ModelProto, names: Sequence[str]) -> Forward:
+    """The same graph, compiled to return these values too, last."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for name in names:
+        copy.graph.output.add().name = name
+    return compile_graph(copy)[0]
+
+
+def standard_opset(model: ModelProto) -> int:
+    """Version of the standard operator set that the model imports."""
+    return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
+
+
+def any_batch(model: ModelProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
+
+    For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
+    """
+    sizes = [i.type.tensor_type.shape.dim for i in model.graph.input if i.name not in tensors]
+    batch = sizes[0][0].dim_value if sizes and sizes[0] else 0
+    uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
+    for node, slot, name in reads(model.graph):
+        uses[name].append((node, slot))
+    first: dict[str, int] | None = None
+    for name, shape in tensors.items():
+        only = uses[name] and all((node.op_type, slot) == ("Reshape", 1) for node, slot in uses[name])
+        if batch <= 0 or not only or shape.dim() != 1 or shape.numel() < 2 or int(shape[0]) != batch:
+            continue
+        if bool((shape > 0).all()):
+            tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
+        elif bool((shape != 0).all()):
+            first = _first_dims(model) if first is None else first
+            if all(first.get(node.input[0]) == batch and not _zero_is_zero(node) for node, _ in uses[name]):
+                tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
+    return tensors
+
+
+def _zero_is_zero(reshape: NodeProto) -> bool:
+    return any(a.name == "allowzero" and a.i for a in reshape.attribute)
+
+
+def _first_dims(model: ModelProto) -> dict[str, int]:
+    """First dimensions of the graph's values, as far as they can be inferred."""
+    try:
+        graph = shape_inference.infer_shapes(model).graph
+    except Exception:  # noqa: BLE001 - it is over 2 GB, or the graph has a flaw that is told elsewhere
+        return {}
+    values = [*graph.input, *graph.value_info, *graph.output]
+    return {v.name: v.type.tensor_type.shape.dim[0].dim_value for v in values if v.type.tensor_type.shape.dim}
+
+
+def read_tensors(model: ModelProto) -> dict[str, Tensor]:
+    """Initializers, and the tensors that some exporters write as Constant nodes instead."""
+    tensors: dict[str, Tensor] = {}
+    for tensor in model.graph.initializer:
+        if tensor.name in tensors:
+            raise NodeError(f"the initializer {tensor.name!r} is there twice")
+        if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
+            tensors[tensor.name] = guarded(to_torch, tensor, f"the initializer {tensor.name!r} cannot be read")
+    for node in model.graph.node:
+        if is_tensor_constant(node) and node.output[0] not in tensors:
+            tensors[node.output[0]] = guarded(constant_value, node, label(node))
+    return tensors

@@ -1,0 +1,163 @@
+"""What is checked before anything is trained or written: that model, data and settings belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltp_pipeline import ranks
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data, open_data, takes_in
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import ModelFile, State
+from ltp_pipeline.stages import baseline, import_model, learn_thresholds
+from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.stages.import_model.kernels import behind
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.import_model.program import NodeError
+from ltp_pipeline.stages.learn_thresholds.schedule import strength
+from ltp_pipeline.stages.preflight import labels
+from ltp_pipeline.stages.train import Job, pick_device
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import to_device
+from ltp_pipeline.task import Task
+from ltp_pipeline.tasks import find_task
+from ltp_pipeline.workspace import Workspace
+
+PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
+# What may change between two calls of the same run: nothing that was trained depends on it.
+_FREE_SETTINGS = ("gates", "export", "baseline", "log")
+
+
+def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> tuple[Job, State]:
+    """Import the model, open the data, and check that they belong together, before anything is trained or written."""
+    data = _open_data(settings, file)
+    device = pick_device(settings.train.device)
+    network, state = import_model.run(file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model)
+    state = {name: tensor.to(device) for name, tensor in state.items()}
+    import_model.require_prunable(network)
+    _require_matches(settings.kernels.exclude, network)
+    task = _find_task(network, state, data, settings, device)
+    network = _judged_only(network, task)
+    learn_thresholds.make_method(network, state, settings)
+    if settings.model.restore_bn:
+        network, state = restore_bn.run(network, state, data.train, settings.train.batch_size, device)
+    teacher = state if task.is_taught or task.is_relative else None
+    return Job(network, task, data, settings, workspace, device, teacher), state
+
+
+def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
+    """What must be the same for a run to go on."""
+    kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
+    plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
+    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+        plain["data"].pop(free)
+    for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
+        plain["train"].pop(free)
+    return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
+
+
+def original_accuracy(job: Job, state: State) -> float:
+    """Measure the original before training, the same on every process; an error where labels do not fit it."""
+    found = accuracy(job, state, job.data.val)
+    given = job.data.val.labels
+    if given is not None:
+        said = f"The original is right on {found:.2%} of the {len(given)} validation samples"
+        job.workspace.progress.say(f"{said}; naming the most frequent class, on {labels.guessing(given):.2%}")
+        labels.require(job, state, found)
+    return found
+
+
+def with_strength(job: Job, state: State, original: float) -> Job:
+    """Measure how much the target asks of the network: how far it still works when it is simply cut to size. (R5).
+
+    `original` is the accuracy on the validation split. All processes measure together, once: a run that goes on, goes
+    on with what was measured when it began.
+    """
+    wanted, workspace = job.settings.budget.wanted_compression, job.workspace
+    if wanted is None:
+        return job
+    known = ranks.from_leader(-1.0 if workspace.strength is None else workspace.strength, job.device)
+    if known >= 0:
+        return replace(job, strength=known)
+    elements = sum(k.elements for k in job.network.kernels)
+    given = job.data.val.labels
+    guess = 0.0 if given is None else labels.guessing(given)
+    cut = baseline.accuracy_when_cut(job, state, int(elements / wanted))
+    better = original > guess and (given is None or labels.beats(original, len(given), guess))
+    found = strength((cut - guess) / (original - guess) if better else 0.0)
+    workspace.keep_strength(found)
+    return replace(job, strength=found)
+
+
+def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
+    """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
+    data = settings.data.path
+    for path in (model, data):
+        if path is not None and path.resolve().is_relative_to(out.resolve()):
+            raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
+    if data is not None and takes_in(data, out):
+        raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
+
+
+def _open_data(settings: Settings, file: ModelFile) -> Data:
+    if settings.data.path is None:
+        raise InputError(
+            "there is no data to train and validate on",
+            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE; "
+            "to see it work first: ltp-pipeline demo",
+        )
+    if len(file.inputs) != 1:
+        names = ", ".join(repr(i.name) for i in file.inputs)
+        raise InputError(
+            f"the model has {len(file.inputs)} inputs ({names}) and the data give one",
+            "give a model with one input: make the others initializers, or compute them in the graph",
+        )
+    return open_data(settings.data, file.inputs[0], settings.train.seed)
+
+
+def _require_matches(patterns: Sequence[str], network: Network) -> None:
+    """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
+    for pattern in patterns:
+        if not any(fnmatchcase(k.name, pattern) for k in network.kernels):
+            raise InputError(f"--exclude {pattern!r} matches no kernel", "`ltp-pipeline inspect` lists their names")
+
+
+def _find_task(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> Task:
+    """What is asked of the outputs, by the data; an error when the model cannot give it."""
+    if len(data.train) < 2:
+        raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
+    batch = data.train.read(np.arange(2))
+    try:
+        with torch.inference_mode():
+            outputs = network.forward(to_device(batch.inputs, device), state)
+    except NodeError as error:
+        raise InputError(
+            f"the model does not run on a batch of {len(batch)} samples: {error}",
+            "export it with a dynamic batch size, and check the shape of the data",
+        ) from None
+    shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
+    graph, train = network.file.proto.graph, settings.train
+    return find_task(data, graph, shapes, len(batch), train.imitate, train.distill)
+
+
+def _judged_only(network: Network, task: Task) -> Network:
+    """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
+    graph, judged = network.file.proto.graph, {output.name for output in task.outputs}
+    left_out = [o.name for o in graph.output if o.name not in judged]
+    needed = behind(graph, judged)
+    reason = "no judged output depends on it"
+    kernels = tuple(k if k.name in needed or not k.prunable else replace(k, reason=reason) for k in network.kernels)
+    if not left_out or kernels == network.kernels:
+        return network
+    note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
+    network = replace(network, kernels=kernels, notes=(*network.notes, note))
+    import_model.require_prunable(network)
+    return network

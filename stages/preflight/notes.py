@@ -1,0 +1,72 @@
+"""What a user should know before hours of training, and what a reader of the report should know of it."""
+
+from __future__ import annotations
+
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.preflight import labels
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
+from ltp_pipeline.words import counted
+
+FEW_STEPS = 100
+
+
+def warn(job: Job, state: State, original: float) -> None:
+    """Say it on the console; `original` is the accuracy on the validation split."""
+    about = (*about_metric(job), *about_epochs(job), *doubts(job, original))
+    for note in (*job.network.notes, *job.data.notes, *about, *labels.hints(job, state, original)):
+        job.workspace.progress.say(f"Note: {note}")
+
+
+def doubts(job: Job, original: float) -> list[str]:
+    """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
+    notes = []
+    given = job.data.val.labels
+    chance = 1.0 if given is None else labels.guessing(given)
+    if given is not None and original < chance + 0.1 * (1 - chance):
+        said = f"the original is right on only {original:.1%} of the validation split"
+        notes.append(f"{said}: check scale, mean, std and layout in [data]")
+    steps = job.epochs * job.steps_per_epoch
+    if steps < FEW_STEPS:
+        said = f"thresholds are learned in only {counted(steps, 'step')}"
+        notes.append(f"{said}: more epochs or smaller batches would lose less")
+    return notes
+
+
+def about_epochs(job: Job) -> list[str]:
+    """How long training takes, where nothing was said of it."""
+    if job.settings.train.epochs is not None:
+        return []
+    epochs, steps = (job.epochs, job.finetune_epochs), counted(job.steps_per_epoch, "step")
+    more = FEWEST_EPOCHS * job.steps_per_epoch < FEWEST_STEPS
+    few = f", because {len(job.data.train):,} samples make few steps" if more else ""
+    return [
+        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
+        f"{few}; --epochs and --finetune-epochs set other numbers"
+    ]
+
+
+def about_metric(job: Job) -> list[str]:
+    """What is judged, and in which unit a budget is, where it is not the share of right answers."""
+    task = job.task
+    if not task.is_relative:
+        return []
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in task.outputs)
+    learned = f"without labels the original is learned from, {read}"
+    if task.metric.name == "agreement":
+        return [
+            f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
+            "1 % of the samples, not a point of accuracy"
+        ]
+    notes = [
+        f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
+        "budget of 0.01 is 1 % of that variance, not a point of accuracy"
+    ]
+    maybe = [output.name for output in task.outputs if output.maybe_scores and output.kind == "values"]
+    if maybe and job.settings.train.imitate == "auto":
+        names = ", ".join(map(repr, maybe))
+        notes.append(
+            f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
+            'train.imitate = "scores" (--set train.imitate=scores): then the largest score is what counts'
+        )
+    return notes

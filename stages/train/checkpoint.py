@@ -1,0 +1,44 @@
+"""What a phase needs to go on exactly where it stopped: tensors, momentum, its own state, the number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.phase import Phase
+
+
+def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.SGD, done: int) -> None:
+    """Keep the phase after so many steps."""
+    momenta = {n: optimizer.state[live[n]].get("momentum_buffer") for n in job.network.forward.weights}
+    job.workspace.save_state(
+        phase.key,
+        {
+            **{f"tensor/{n}": t for n, t in live.items()},
+            **{f"momentum/{n}": m for n, m in momenta.items() if m is not None},
+            **{f"phase/{n}": t for n, t in phase.state().items()},
+        },
+        {"steps": done},
+    )
+
+
+@torch.no_grad()
+def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.SGD) -> int:
+    """Take back what was kept, into the live tensors; how many steps are done."""
+    found = job.workspace.load_state(phase.key)
+    if found is None:
+        return 0
+    state, meta = found
+    for name, value in _part(state, "tensor/").items():
+        live[name].copy_(value)
+    for name, buffer in _part(state, "momentum/").items():
+        optimizer.state[live[name]]["momentum_buffer"] = buffer.to(job.device)
+    phase.restore(_part(state, "phase/"))
+    return int(meta["steps"])
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}

@@ -1,0 +1,100 @@
+"""What the stages of a run share, and what follows from it: how long is trained, with which batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline import ranks
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.evaluate import Evaluator
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.train.epochs import default_epochs
+from ltp_pipeline.task import Task
+from ltp_pipeline.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ltp_pipeline.records import Array
+
+
+@dataclass(frozen=True)
+class Job:
+    """Network, task, data and settings of a run, the same in all its stages; weights pass between these as a State."""
+
+    network: Network
+    task: Task
+    data: Data
+    settings: Settings
+    workspace: Workspace
+    device: torch.device
+    teacher: State | None = None  # the original's, where it is to be learned from
+    strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
+
+    def __post_init__(self) -> None:
+        if self.batch_size % ranks.world():
+            raise InputError(
+                f"a batch of {self.batch_size} samples cannot be split evenly among {ranks.world()} processes",
+                f"set the batch size to a multiple of {ranks.world()}",
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a step, over all processes."""
+        return min(self.settings.train.batch_size, len(self.data.train))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of the training split, at least one."""
+        return max(len(self.data.train) // self.batch_size, 1)
+
+    @property
+    def epochs(self) -> int:
+        """In which thresholds are learned."""
+        return self.settings.train.epochs or default_epochs(self.steps_per_epoch, self.strength)[0]
+
+    @property
+    def finetune_epochs(self) -> int:
+        """In which the pruned network is trained further: half as many, where only the others are given."""
+        given = self.settings.train
+        if given.finetune_epochs is not None:
+            return given.finetune_epochs
+        if given.epochs is not None:
+            return math.ceil(given.epochs / 2)
+        return default_epochs(self.steps_per_epoch, self.strength)[1]
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Evaluates states, beside the original where scores are relative to it."""
+        teacher = self.teacher
+        return Evaluator(self.task, None if teacher is None else lambda inputs: self.outputs(teacher, inputs))
+
+    def outputs(self, state: State, inputs: Mapping[str, Array]) -> list[Array]:
+        """The judged outputs of a batch, in torch."""
+        with torch.inference_mode():
+            found = self.network.forward(to_device(inputs, self.device), state)
+        return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
+
+
+def pick_device(name: str) -> torch.device:
+    """Resolve `auto` to the best device there is; with several processes, each has its own."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, there in present.items() if there)
+    if not present[name]:
+        raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
+    return ranks.join(torch.device(name))
+
+
+def to_device(arrays: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
+    """Put arrays on the device; images with channels last, the faster layout for convolutions."""
+    tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+    return {n: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for n, t in tensors.items()}

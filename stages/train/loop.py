@@ -1,0 +1,167 @@
+"""The one training loop: learning thresholds, fine-tuning and the baseline differ only in their Phase.
+
+Everything random is a function of (seed, phase, epoch, step), so a run that stops and goes on takes the same steps as
+one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline import ranks
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.progress import on_validation
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.import_model.program import NodeError
+from ltp_pipeline.stages.train import checkpoint, memory
+from ltp_pipeline.stages.train.batching import TensorBatch, epoch_batches, seed_of
+from ltp_pipeline.stages.train.distributed import Forward, wrap
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.pace import Pace
+from ltp_pipeline.stages.train.phase import Begin, Phase, StepPosition, epochs_between_entries
+
+SAVE_EVERY_SECONDS = 120.0
+LONGEST = 1.0  # norm to which a steep loss's gradient is shortened
+
+
+def cosine(step: int, steps: int, lr: float) -> float:
+    """Learning rate that falls from `lr` to zero over `steps`."""
+    return lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, after: int = 0) -> State:
+    """Train a copy of `state` for `epochs`, going on from the checkpoint of this phase if there is one.
+
+    The learning rate is one cosine over `before` + `epochs` + `after`, the phases that belong together.
+    """
+    memory.keep_freed_memory()
+    settings, progress = job.settings.train, job.workspace.progress
+    live = _live(job, state)
+    del state  # of which the caller need not keep a copy either
+    parameters = {name: live[name] for name in job.network.forward.weights}
+    optimizer = torch.optim.SGD(
+        parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
+    )
+    phase = begin(live)
+    start = checkpoint.resume(job, phase, live, optimizer)
+    forward = wrap(job.network.forward, live, parameters)
+    zeros = _kept_zeros(job, live)
+    per_epoch, every = job.steps_per_epoch, epochs_between_entries(epochs)
+    total, whole = per_epoch * epochs, per_epoch * (before + epochs + after)
+    saved, pace = time.monotonic(), Pace()
+    with memory.enough_for(job.batch_size), progress.task(phase.name, total, start) as bar:
+        for at, batch in _steps(job, phase.key, start, total):
+            at.lr = cosine(before * per_epoch + at.step, whole, settings.lr)
+            begun = time.monotonic()
+            _step(job, forward, phase, optimizer, at, batch, zeros)
+            if not math.isfinite(at.loss):
+                raise _not_finite(job, phase.name, at, live)
+            if job.device.type == "cpu":
+                pace.step(time.monotonic() - begun, progress.say)
+            if at.step % max(per_epoch // 10, 1) == 0:
+                _log(job, phase, at, phase.log(at))
+            shown: dict[str, float] = {"loss": at.loss}
+            done = at.step + 1
+            if done % per_epoch == 0:
+                if not all(bool(p.isfinite().all()) for p in parameters.values()):
+                    raise _not_finite(job, phase.name, at, live)
+                if (at.epoch + 1) % every == 0 or done == total:
+                    shown |= phase.end_epoch(at.epoch)
+                _log(job, phase, at, shown)
+            if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
+                checkpoint.save(job, phase, live, optimizer, done)
+                saved = time.monotonic()
+            if "val_accuracy" in shown:
+                shown[on_validation(job.task.metric.name)] = shown.pop("val_accuracy")
+            bar.advance(epoch=at.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
+    ranks.wait()  # until the leader has written the last checkpoint
+    return {name: tensor.detach() for name, tensor in live.items()}
+
+
+def _live(job: Job, state: State) -> dict[str, Tensor]:
+    """A copy on the device whose weights can be trained."""
+    copies = {name: tensor.detach().to(job.device, copy=True) for name, tensor in state.items()}
+    weights = set(job.network.forward.weights)
+    return {name: torch.nn.Parameter(t) if name in weights else t for name, t in copies.items()}
+
+
+def _kept_zeros(job: Job, live: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Kernels that are not pruned and have zeros, and where they have none: every budget counts on those."""
+    whole = [live[k.name] for k in job.network.kernels if not k.prunable]
+    return [(w, w.detach() != 0) for w in whole if not bool(w.detach().all())]
+
+
+def _steps(job: Job, key: str, start: int, total: int) -> Iterator[tuple[StepPosition, TensorBatch]]:
+    per_epoch = job.steps_per_epoch
+    for epoch in range(start // per_epoch, total // per_epoch):
+        first = max(start - epoch * per_epoch, 0)
+        for i, batch in enumerate(epoch_batches(job, key, epoch, first)):
+            step = epoch * per_epoch + first + i
+            process = (ranks.rank(),) if ranks.rank() else ()
+            torch.manual_seed(seed_of(job.settings.train.seed, key, step, *process))  # for Dropout
+            yield StepPosition(epoch, step, total), batch
+
+
+def _step(
+    job: Job,
+    forward: Forward,
+    phase: Phase,
+    optimizer: torch.optim.SGD,
+    at: StepPosition,
+    batch: TensorBatch,
+    zeros: list[tuple[Tensor, Tensor]],
+) -> None:
+    optimizer.param_groups[0]["lr"] = at.lr
+    optimizer.zero_grad(set_to_none=True)
+    loss = _loss(job, forward, phase.weights(), batch)
+    at.loss = float(ranks.average(loss.detach().clone()))
+    if not math.isfinite(at.loss):
+        return
+    loss.backward()  # type: ignore[no-untyped-call]
+    if job.task.is_steep:
+        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], LONGEST)
+    phase.after_backward(at)
+    for w, mask in zeros:
+        if w.grad is not None:
+            w.grad.mul_(mask)
+    optimizer.step()
+    phase.after_step(optimizer)
+
+
+def _loss(job: Job, forward: Forward, weights: Mapping[str, Tensor], batch: TensorBatch) -> Tensor:
+    """Weights come in single precision, whatever the forward pass computes in."""
+    outputs, taught, precision = job.task.outputs, None, job.settings.train.precision
+    with torch.autocast(job.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        if job.task.is_taught:
+            assert job.teacher is not None  # noqa: S101 - whoever made the job knows the task
+            with torch.no_grad():
+                given = job.network.forward(batch.inputs, job.teacher)
+                taught = [given[output.position] for output in outputs]
+        try:
+            found = forward(batch.inputs, weights)
+        except NodeError as error:
+            if isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+            remedy = "use --precision fp32" if precision != "fp32" else "please report this as a bug"
+            raise TrainingFailed(f"the model does not run in training: {error}", remedy) from None
+    return job.task.loss([found[output.position] for output in outputs], batch.targets, taught)
+
+
+def _not_finite(job: Job, name: str, at: StepPosition, live: Mapping[str, Tensor]) -> TrainingFailed:
+    where = next((n for n, t in live.items() if not t.isfinite().all()), None)
+    layer = f"tensor {where!r} is not finite" if where else "every weight is still finite: the activations overflow"
+    what = "training diverged" if math.isfinite(at.loss) else "the loss is not finite"
+    return TrainingFailed(
+        f"{what} in {name}, epoch {at.epoch + 1}, step {at.step}; {layer}",
+        f"lower the learning rate (now {job.settings.train.lr:g}) or check the scale of the data; what is done is kept",
+    )
+
+
+def _log(job: Job, phase: Phase, at: StepPosition, values: Mapping[str, object]) -> None:
+    line = {"stage": phase.name, "key": phase.key, "epoch": at.epoch, "step": at.step, "loss": at.loss, "lr": at.lr}
+    job.workspace.log({**line, **values})

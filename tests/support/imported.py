@@ -1,0 +1,57 @@
+"""Imported models that tests can call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from onnx import ModelProto
+from torch import Tensor
+
+import ltp_pipeline
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
+
+
+class Compiled(NamedTuple):
+    """A compiled graph and its tensors, whose weights have gradients."""
+
+    forward: Forward
+    state: State
+
+    def __call__(self, *inputs: Any, training: bool = False, weights: Mapping[str, Tensor] | None = None) -> Any:
+        """Run it on inputs by position, with other `weights` in place of its own."""
+        given = dict(zip(self.forward.input_names, inputs, strict=True))
+        return self.forward(given, {**self.state, **(weights or {})}, training)
+
+
+class Imported(NamedTuple):
+    """A network and its tensors, whose weights have gradients."""
+
+    network: Network
+    state: State
+
+    def __call__(self, *inputs: Any, training: bool = False) -> Any:
+        """Run it on inputs by position."""
+        return Compiled(self.network.forward, self.state)(*inputs, training=training)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.network, name)
+
+
+def compiled(model: ModelProto) -> Compiled:
+    """Compile a graph."""
+    forward, state = compile_graph(model)
+    return Compiled(forward, _with_gradients(forward, state))
+
+
+def imported(source: Any, *settings: Any, **more: Any) -> Imported:
+    """Import a file or a model."""
+    network, state = ltp_pipeline.import_model(source, *settings, **more)
+    return Imported(network, _with_gradients(network.forward, state))
+
+
+def _with_gradients(forward: Forward, state: State) -> State:
+    for name in forward.weights:
+        state[name].requires_grad_()
+    return state

@@ -1,0 +1,22 @@
+"""Splits of one input, made from arrays, and what is read from them."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ltp_pipeline.data.samples import Array, ArraySamples, Input, Split
+from ltp_pipeline.task import LABEL, Batch
+
+
+def split_of(
+    x: Array, labels: Array | None = None, name: str = "train", prepare: Callable[[Array], Array] = lambda x: x
+) -> Split:
+    """All of `x`, taken by an input called x."""
+    targets = {} if labels is None else {LABEL: labels}
+    return Split(name, {"x": Input(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
+
+
+def only(batch: Batch) -> Array:
+    """The samples of a batch that has one input."""
+    (x,) = batch.inputs.values()
+    return x
