@@ -130,6 +130,7 @@ def _finish(
             else:
                 workspace.begin({**identity, "entry": number})
             workspace.remember_inputs(model, settings, job.task.metric.name)
+            workspace.keep_threads(threads.current())
             if baseline and fits:
                 workspace.adopt_weights("baseline")
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"

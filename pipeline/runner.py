@@ -78,6 +78,7 @@ def run(
         if not going_on:
             workspace.begin(identity)
         workspace.remember_inputs(model, settings, job.task.metric.name)
+        workspace.keep_threads(threads.current())
         job = preflight.with_strength(job, original, accuracy)
         epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
         compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
@@ -97,7 +98,6 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     Without an entry, the budget tells which. What was trained before is taken from the run directory.
     """
     workspace, settings = job.workspace, job.settings
-    workspace.keep_threads(threads.current())
     measured, reference = None, None
     if ranks.is_leader():
         with _timed(workspace, "original"):

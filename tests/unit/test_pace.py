@@ -37,12 +37,7 @@ def test_the_remedy_is_one_that_is_left(count: int, remedy: str):
     assert said.endswith(remedy)
 
 
-def test_the_steps_of_another_phase_are_compared_with_their_own():
+def test_it_is_said_once():
     pace = Pace()
-    assert told(*AT_FIRST, pace=pace) == []
-    pace.begin()
-    assert told(*[0.8] * 100, pace=pace) == []
-    pace.begin()
     assert len(told(*AT_FIRST, *[0.8] * 100, pace=pace)) == 1
-    pace.begin()
-    assert told(*AT_FIRST, *[0.8] * 100, pace=pace) == []
+    assert told(*[0.8] * 100, pace=pace) == []

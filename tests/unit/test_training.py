@@ -77,7 +77,7 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
 def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[Job, State]):
     """The first BatchNormalization sees the stem's output: its statistics can be computed by hand."""
     job, state = started
-    state = {**state, "stem.bn.mean": torch.full((8,), 7.0), "stem.bn.var": torch.full((8,), 9.0)}
+    state = {**state, "stem.bn.mean": torch.full((16,), 7.0), "stem.bn.var": torch.full((16,), 9.0)}
     found = refreshed(job, state)
     rng = np.random.default_rng(batching.seed_of(job.settings.train.seed, "statistics"))
     rows = rng.permutation(len(job.data.train))[: len(job.data.train) // 128 * 128]
