@@ -23,9 +23,9 @@ class WeightGradient(StrEnum):
     EXACT = "10"  # with the σ_T term; pruning stalls, kept for the paper's ablation
 
 
-def hard_prune(w: Tensor, tau: Tensor | float) -> Tensor:
-    """v = w · step(w² - τ). Eq. (9)."""
-    return w * (w.square() > tau)
+def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:
+    """Evaluate step(w² - τ), the factor in v = w · step(w² - τ). Eq. (9)."""
+    return w.square() > tau
 
 
 def gate(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
@@ -58,19 +58,9 @@ def soft_l0_slope(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
     return -(s * (1 - s)).sum() / T
 
 
-def total_loss(loss: Tensor, l0: Tensor, lam: float) -> Tensor:
-    """L_T = L + λ Σ L0. Eq. (18)."""
-    return loss + lam * l0.sum()
-
-
 def threshold_step(grad_loss: Tensor, grad_l0: Tensor, lam: float, lr: float) -> Tensor:
-    """Δτ = -η_τ (∂L/∂τ + λ ∂L0/∂τ). Eq. (8)."""
+    """Δτ = -η_τ (∂L/∂τ + λ ∂L0/∂τ), a step down the loss L + λ Σ L0 of eq. (18). Eq. (8)."""
     return -lr * (grad_loss + lam * grad_l0)
-
-
-def weight_gradient(w: Tensor, tau: Tensor, T: Tensor | float, grad_v: Tensor) -> Tensor:
-    """∂L_T/∂w ≈ sigm((w² - τ) / T) · ∂L/∂v. Eq. (21)."""
-    return gate(w, tau, T) * grad_v
 
 
 def clamped_weight_gradient(
@@ -165,4 +155,4 @@ class _SoftPrune(torch.autograd.Function):
         grad_tau = -(grad_v * half_sigma).sum()
         if ctx.gradient != WeightGradient.APPROXIMATE:
             return grad_v * (s + 2 * w * half_sigma), grad_tau, None, None
-        return grad_v * s, grad_tau, None, None
+        return grad_v * s, grad_tau, None, None  # eq. (21): ∂L_T/∂w ≈ sigm((w² - τ) / T) · ∂L/∂v

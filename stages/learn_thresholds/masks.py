@@ -9,6 +9,7 @@ from torch import Tensor
 from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Kernel
+from ltp_pipeline.stages.learn_thresholds.functional import is_kept
 
 TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is still finite
 
@@ -21,7 +22,7 @@ def floors(kernels: Sequence[Kernel], nonzeros: Mapping[str, int], settings: Met
 
 def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
     """Mask of eq. (9), w² > τ, widened to the `floor` largest weights where fewer would stay."""
-    mask = w.square() > tau
+    mask = is_kept(w, tau)
     if int(mask.sum()) >= floor:
         return mask
     return keep_largest(w, floor)
@@ -60,7 +61,7 @@ def thresholds_for(
 def count_above(weights: Mapping[str, Tensor], tau: Tensor) -> int:
     """Weights above their layer's threshold."""
     layers = zip(weights.values(), tau.detach().unbind(), strict=True)
-    return sum(int((w.detach().square() > t).sum()) for w, t in layers)
+    return sum(int(is_kept(w.detach(), t).sum()) for w, t in layers)
 
 
 def _edge(w: Tensor, floor: int) -> Tensor:

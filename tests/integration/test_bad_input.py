@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,15 @@ def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(sparsity: 
     check_reachable(
         Settings.model_validate({"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}})
     )
+
+
+def test_a_run_without_data_is_refused_with_the_ways_to_give_them(tmp_path: Path, example: Path, capsys):
+    shutil.copy(example / "model.onnx", tmp_path / "alone.onnx")
+    result = invoke(capsys, "run", tmp_path / "alone.onnx", "--out", tmp_path / "run")
+    assert result.code == 3
+    for way in ("--data PATH", "[data] path in ltp.toml beside the model", "--config FILE", "ltp-pipeline demo"):
+        assert way in result.err
+    assert not list((tmp_path / "run").glob("[!.]*"))
 
 
 def test_training_without_momentum_is_possible(example: Path, capsys):

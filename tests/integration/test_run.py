@@ -70,6 +70,13 @@ def test_the_target_compression_is_met_exactly(finished: Path):
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
 
 
+def test_the_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
+    report = report_of(finished)
+    assert report["baseline"]["epochs"] == {"prune": 0, "finetune": sum(report["pruned"]["epochs"].values())}
+    lines = map(json.loads, (finished / "run" / "log.jsonl").read_text().splitlines())
+    assert {line["epoch"] for line in lines if line["key"] == "baseline"} == {0, 1, 2}
+
+
 def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
     data = np.load(finished / "digits.npz")
     x = data["x_test"].astype(np.float32) * np.float32(0.0625)

@@ -9,11 +9,11 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
+from ltp_pipeline.closeness import gap
 from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import storage
 from ltp_pipeline.stages import deploy, export, import_model
-from ltp_pipeline.closeness import gap
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import count_in_file

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ltp_pipeline.config import MethodSettings
+from ltp_pipeline.stages.learn_thresholds.functional import clamped_weight_gradient, soft_l0_slope
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.train.phase import StepPosition
 
@@ -84,3 +85,52 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     assert method.T.item() > 0
     assert method.tau.isfinite().all()
     assert w.grad.isfinite().all()
+
+
+def one_layer(lam: float = 0.1, **settings: object) -> tuple[GivenLambda, torch.Tensor]:
+    """A layer of a few weights, with the gradient of a loss that does not depend on them."""
+    w = torch.tensor([0.1, -0.4, 0.2, 0.9, -0.3, 0.6]).requires_grad_()
+    method = GivenLambda({"layer": w}, {"layer": 1}, lam, MethodSettings(**settings))
+    (0 * method.weights()["layer"]).sum().backward()
+    return method, w
+
+
+def test_thresholds_start_at_zero():
+    method, _ = one_layer()
+    assert method.tau.tolist() == [0.0]
+
+
+def test_the_temperature_is_that_of_eq_12():
+    method, w = one_layer(t0=0.02)
+    assert method.T.item() == pytest.approx(0.02 * w.detach().abs().var(correction=0).item(), rel=1e-6)
+
+
+def test_a_threshold_does_not_fall_below_zero():
+    """A loss that wants smaller thresholds, and no regulariser against it."""
+    method, _ = one_layer(regulariser="none", threshold_lr_ratio=1.0)
+    method.tau.grad.fill_(1.0)
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    assert method.tau.tolist() == [0.0]
+
+
+def test_a_threshold_moves_by_eq_8():
+    method, w = one_layer(lam=0.3, threshold_lr_ratio=0.5, t0=0.5)
+    slope = soft_l0_slope(w.detach(), method.tau[0].detach(), method.T[0]).item()
+    method.tau.grad.fill_(-2.0)
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    assert method.tau.item() == pytest.approx(-0.5 * 0.1 * (-2.0 + 0.3 * slope), rel=1e-5)
+
+
+def test_the_gradient_of_l2_is_twice_the_weight():
+    method, w = one_layer(lam=0.3, regulariser="l2")
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    assert torch.allclose(w.grad, 2 * 0.3 * w.detach())
+
+
+def test_the_clamped_gradient_has_the_regularisers_part_within_the_limit_of_eq_17():
+    method, w = one_layer(lam=0.3, weight_gradient="20", t0=0.5)
+    tau, T = method.tau[0].detach().clone(), method.T[0]
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    expected = clamped_weight_gradient(torch.zeros_like(w), w.detach(), tau, T, 0.3, 0.1)
+    assert expected.abs().max() > 0
+    assert torch.allclose(w.grad, expected)

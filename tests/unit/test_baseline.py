@@ -1,0 +1,41 @@
+"""Global magnitude pruning: which weights it keeps, and how long it trains."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ltp_pipeline.records import Kernel, Pruned
+from ltp_pipeline.stages import baseline
+from ltp_pipeline.stages.baseline import global_magnitude_masks
+
+STATE = {
+    "a": torch.tensor([0.5, -0.9, 0.1, 0.0]),
+    "b": torch.tensor([[0.05, -0.6], [0.7, 0.2]]),
+    "kept": torch.tensor([0.01, 0.0, 0.02]),
+}
+KERNELS = (Kernel("a", "Conv", (4,)), Kernel("b", "Gemm", (2, 2)), Kernel("kept", "Gemm", (3,), "excluded"))
+NETWORK: Any = SimpleNamespace(kernels=KERNELS, prunable=KERNELS[:2])
+
+
+def test_the_largest_weights_of_all_prunable_kernels_stay_whatever_their_layer():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=5)
+    assert masks["a"].tolist() == [False, True, False, False]
+    assert masks["b"].tolist() == [[False, True], [True, False]]
+
+
+def test_weights_of_kernels_that_are_not_pruned_count_and_keep_their_place():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=4)
+    assert masks.keys() == {"a", "b"}
+    assert sum(int(mask.sum()) for mask in masks.values()) == 4 - 2
+
+
+def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(monkeypatch):
+    seen: list[tuple[Pruned, int, str]] = []
+    monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
+    monkeypatch.setattr(baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest)))
+    baseline.run(SimpleNamespace(network=NETWORK), STATE, nonzeros=5, epochs=7)
+    ((pruned, epochs, key),) = seen
+    assert (epochs, key, pruned.nonzeros) == (7, "baseline", 5)
+    assert pruned.state["a"].tolist() == torch.tensor([0.0, -0.9, 0.0, 0.0]).tolist()
+    assert STATE["a"][0] == 0.5
