@@ -123,10 +123,7 @@ def pick(
 
 def export(
     folder: opt.RunArgument,
-    formats: Annotated[list[str] | None, typer.Option("--format", help="sparse, packed or dense; repeatable.")] = None,
-    deploy: Annotated[
-        bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
-    ] = None,
+    formats: opt.FurtherFiles = None,
     values: opt.Values = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -138,7 +135,7 @@ def export(
     from ltp_pipeline.finished import export_again
     from ltp_pipeline.progress import make_reporter
 
-    outcome = export_again(folder, formats or (), make_reporter(quiet), deploy, values or None)
+    outcome = export_again(folder, formats or (), make_reporter(quiet), values or None)
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
         if not verdict.passed:

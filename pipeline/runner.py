@@ -156,8 +156,7 @@ def concluded(content: dict[str, Any], settings: Settings, workspace: Workspace)
 def judged(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
     gates, export = settings.gates, settings.export
-    asked = {*export.formats, *(f"deploy-{name}" for name in export.formats if export.deploy)}
-    files = [file for file in content["pruned"]["files"] if file["format"] in asked]
+    files = [file for file in content["pruned"]["files"] if file["format"] in export.formats]
     verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
     content["gates"] = [asdict(v) for v in verdicts]
     content["verdict"] = verdict_of(verdicts)
@@ -187,17 +186,19 @@ def prove(training: Training, settings: Settings, learned: LearnedThresholds, fi
     with _timed(workspace, "finetune"):
         entry, tuned, told, missed = finished(original)
     before = exporters.read_tensors(imported.proto, [k.name for k in imported.kernels])
-    pictures = picture_weights(imported, before, export.live_arrays(imported), entry.thresholds)
-    shown = data.test.read(_first(PROOF_SAMPLES, len(data.test)))
+    weights, kernels = export.live_arrays(imported), [k.name for k in imported.kernels]
+    pictures = picture_weights(imported, before, weights, entry.thresholds)
+    feeds = export.feeds_of(imported.file, data.test.read(_first(PROOF_SAMPLES, len(data.test))))
     with _timed(workspace, "export"):
-        files = export.run(imported, settings.export, workspace, shown)
+        files = export.run(imported.file, weights, kernels, settings.export, workspace, feeds)
     with _timed(workspace, "validate"):
         pruned = validate.run(files, imported, session, judge_files, data.test, tuned.epochs)
     compared = None
     if settings.baseline.enabled:
         with _timed(workspace, "baseline"):
             plain = baseline.run(sum(tuned.nonzeros.values()), sum(tuned.epochs.values()), training)
-            files = export.run(imported, settings.export, workspace, shown, BASELINE_FOLDER)
+            weights = export.live_arrays(imported)
+            files = export.run(imported.file, weights, kernels, settings.export, workspace, feeds, BASELINE_FOLDER)
             compared = validate.run(files, imported, session, judge_files, data.test, plain.epochs)
     findings = Findings(
         imported=imported,
@@ -245,14 +246,8 @@ def _asked(settings: Settings) -> dict[str, Any]:
 
 def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a proof has all that is asked for; it may have more."""
-    had, asked = done["export"], settings.export
-    return (
-        set(asked.formats) <= set(had["formats"])
-        and asked.deploy <= had["deploy"]
-        and set(asked.values) == set(had["values"])  # accuracy is that of the weakest file, which may be a rounded one
-        and asked.external_data == had.get("external_data")
-        and settings.baseline.enabled <= done["baseline"]
-    )
+    had = ExportSettings.model_validate(done["export"])
+    return had.covers(settings.export) and settings.baseline.enabled <= done["baseline"]
 
 
 @contextmanager

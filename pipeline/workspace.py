@@ -23,6 +23,7 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.events import Events
 from ltp_pipeline.files import DATA, write_bytes, write_json
+from ltp_pipeline.formats import FILE_PATTERNS
 from ltp_pipeline.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
@@ -38,11 +39,7 @@ _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
-_MODELS = tuple(
-    f"model.{n}.onnx{data}"
-    for n in ("sparse", "packed", "packed.rounded-*", "dense", "deploy.*")
-    for data in ("", DATA)
-)
+_MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
 _OURS = (MANIFEST, *_REPORTS, _STATE, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)

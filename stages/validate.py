@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline import exporters, threads
+from ltp_pipeline import closeness, exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
 from ltp_pipeline.results import Against, Measurement
-from ltp_pipeline.stages import closeness, import_model, metric
+from ltp_pipeline.stages import import_model, metric
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.metric import Judge, Metric
 from ltp_pipeline.stages.report.intervals import paired_interval

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from onnx import GraphProto, ModelProto, TensorProto
 
-from ltp_pipeline import exporters
+from ltp_pipeline import closeness, exporters
+from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.records import ImportedModel, TensorInfo
-from ltp_pipeline.stages import closeness
-from ltp_pipeline.stages.closeness import Gap, Verdict
 from ltp_pipeline.stages.import_model import parity_inputs, worker
 from ltp_pipeline.stages.import_model.flatten import flatten
 from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer

@@ -15,26 +15,27 @@ from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.training import Training
 from ltp_pipeline.workspace import Workspace
 
-FORMAT = "packed"  # the smallest that every tool reads
+ENCODING = "packed"  # the smallest that every tool reads
 
 
 def add(training: Training, method: Method, hard: dict[str, torch.Tensor], epoch: int) -> TrailEntry:
     """Judge the network with `hard` kernels and fresh running statistics, write it, leave the live module as it was."""
     imported, workspace = training.imported, training.workspace
+    kernels = [k.name for k in imported.kernels]
     path = workspace.trail_path(epoch + 1)
     with training.statistics_of(hard):
         accuracy = training.accuracy(training.data.val, hard)
         arrays = export.live_arrays(imported, hard)
         if ranks.leads():
-            export.write(imported, arrays, FORMAT, path)
-    kernels = export.count(arrays, imported)
-    whole = Sparsity.total(counted for _, counted in float_weights(imported.proto, arrays))
+            export.write(imported.file, arrays, kernels, ENCODING, path)
+    counted = export.count(arrays, kernels)
+    whole = Sparsity.total(found for _, found in float_weights(imported.proto, arrays))
     taus = dict(zip(method.live, method.tau.tolist(), strict=True))
     temperatures = dict(zip(method.live, method.T.tolist(), strict=True))
     entry = TrailEntry(
         entry=epoch + 1,
         epoch=epoch + 1,
-        compression=kernels.elements / kernels.nonzeros,
+        compression=counted.elements / counted.nonzeros,
         accuracy=accuracy,
         file=workspace.relative(path),
         thresholds=taus,

@@ -363,7 +363,7 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     rng = np.random.default_rng(0)
     for kernel in result.kernels:
         arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
-    export.write(result, arrays, form, tmp_path / "pruned.onnx")
+    export.write(result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx")
     again = import_model(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
     tensors = again.module.tensors()

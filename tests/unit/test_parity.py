@@ -174,8 +174,10 @@ def silent(tmp_path: Path) -> tuple[ImportedModel, Data, Judge]:
 
 def prove(silent: tuple[ImportedModel, Data, Judge], out: Path) -> Measured:
     imported, data, judge = silent
-    formats = ExportSettings(formats=("dense",), deploy=True)
-    files = export.run(imported, formats, Workspace(out), data.test.read(np.arange(2)))
+    formats = ExportSettings(formats=("dense", "deploy-dense"))
+    weights, kernels = export.live_arrays(imported), [k.name for k in imported.kernels]
+    feeds = export.feeds_of(imported.file, data.test.read(np.arange(2)))
+    files = export.run(imported.file, weights, kernels, formats, Workspace(out), feeds)
     return validate.run(files, imported, Session(imported.file.path), judge, data.test, {})
 
 

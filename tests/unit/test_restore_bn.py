@@ -95,7 +95,7 @@ def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Pa
     for norm in imported.restored.norms:
         assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
         assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
-    export.write(imported, arrays, "sparse", tmp_path / "model.onnx")
+    export.write(imported.file, arrays, [k.name for k in imported.kernels], "sparse", tmp_path / "model.onnx")
     x = torch.randn(4, 1, 8, 8)
     assert torch.allclose(outputs(import_model(tmp_path / "model.onnx"), x), outputs(imported, x), atol=1e-4)
 

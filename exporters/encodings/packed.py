@@ -1,4 +1,4 @@
-"""The packed format: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
+"""The packed encoding: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
 
 Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
 """
@@ -11,12 +11,15 @@ from functools import cache
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
-from ltp_pipeline.exporters.dense import tidy
+from ltp_pipeline.exporters import metadata, rounding, tensors
 from ltp_pipeline.exporters.draft import Draft, put
-from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member, Unit
+from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
+from ltp_pipeline.exporters.encodings.dense import tidy
+from ltp_pipeline.exporters.encodings.encoding import Encoding
+from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
 from ltp_pipeline.exporters.scan import Scan, nonzeros
 from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.formats import EXACT
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
@@ -56,18 +59,13 @@ class _Kernel:
         return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
 
 
-def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
-    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does."""
-    return draft(model, kernels, values).filled()
+def draft(model: ModelProto, kernels: Collection[str], values: str = EXACT) -> Draft:
+    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does.
 
-
-def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> Draft:
-    """The same, the large tensors beside the copy.
-
-    A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse format. `values` "fp16"
-    and "int8" round what is stored, and the label ltp.values says so.
+    The large tensors are beside the copy. A kernel in a Constant node or among the graph inputs comes out of there, as
+    in the sparse encoding. `values` "fp16" and "int8" round what is stored, and the label ltp.values says so.
     """
-    lossy.check(values)
+    rounding.check(values)
     opset = packed_graph.opset_of(model)
     scan = Scan.of(model, kernels)
     prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
@@ -84,7 +82,7 @@ def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> D
         copy.graph.initializer.extend([*decoder.constants.values(), *parts])
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, packed)
-        if values != "own":
+        if values != EXACT:
             metadata.stamp(copy, values=values)
     return Draft(copy, dict(content))
 
@@ -103,12 +101,12 @@ def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[s
 
 
 def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel:
-    kept, scale = "own", None
-    if values == "own":
+    kept, scale = EXACT, None
+    if values == EXACT:
         found = scan.nonzeros(name, tensor)
     else:
-        axis = lossy.output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = lossy.rounded(scan.array(name, tensor), values, axis)
+        axis = rounding.output_axis(scan.model.graph, name) % len(tensor.dims)
+        rounded = rounding.rounded(scan.array(name, tensor), values, axis)
         kept, scale, found = rounded.values, rounded.scale, nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)
     sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
@@ -180,7 +178,7 @@ def _overhead(kind: str) -> tuple[int, int, int]:
     """About the bytes that decoding takes: once for a group, again for each tensor in it, again for each small one."""
 
     def taken(*units: Unit) -> int:
-        group = Group(0, kind, TensorProto.FLOAT, "own", units)
+        group = Group(0, kind, TensorProto.FLOAT, EXACT, units)
         return packed_graph.decoder(group, packed_graph.SPLIT_INPUT_OPSET).bytes
 
     a, b, c = (Member(name, (8 + i,)) for i, name in enumerate("abc"))
@@ -213,10 +211,30 @@ def _store(
     parts = [TensorProto(name=group.name(kind))]
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
     put(parts[0], code_type, packed, content, parts[0].name)
-    stored_type = lossy.DATA_TYPES.get(values, data_type)
+    stored_type = rounding.DATA_TYPES.get(values, data_type)
     for nth, (unit, array) in enumerate(zip(units, stored, strict=True)):
-        parts.append(tensors.named(group.name(lossy.PARTS[values], nth), unit[0].tensor))
+        parts.append(tensors.named(group.name(rounding.PARTS[values], nth), unit[0].tensor))
         put(parts[-1], stored_type, array, content, parts[-1].name)
         scales = [(i, kernel.scale) for i, kernel in enumerate(unit) if kernel.scale is not None]
         parts += [tensors.make(group.name("scale", nth, i), data_type, scale) for i, scale in scales]
     return group, parts
+
+
+ENCODING = Encoding(
+    name="packed",
+    about="plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    readers={
+        "onnxruntime": "yes",
+        "OpenVINO": "yes",
+        "onnx: checker": "yes",
+        "onnx: shape inference, version converter": "yes",
+        "onnx: ReferenceEvaluator": "yes",
+        "onnx: compose": "yes",
+        "onnx-ir": "yes",
+        "onnxscript's optimizer": "not tested",
+        "onnxsim, onnxslim": "yes, write dense",
+    },
+    draft=draft,
+    encoded_names=packed_reader.encoded_names,
+    decode=packed_reader.decode,
+)
