@@ -15,7 +15,7 @@ ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one that there is
 ROUNDED = ("packed",)  # the encodings that can store rounded values
 ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
-GRAPHS = {ORIGINAL: "packed", "deploy": "packed"}  # with the encoding that is meant where none is named
+GRAPHS = {ORIGINAL: None, "deploy": "packed"}  # with the encoding that a graph's bare name means
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Format:
 
 
 FORMATS = {f.name: f for f in (Format(graph, encoding) for graph in GRAPHS for encoding in ENCODINGS)}
-_USUAL = {graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if graph != ORIGINAL}
+_USUAL = {graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if encoding}
 CHOICES = tuple(dict.fromkeys((*ENCODINGS, *_USUAL, *FORMATS)))  # what may be asked for
 FILE_PATTERNS = tuple(
     f.file_name(values) for f in FORMATS.values() for values in ((EXACT, "*") if f.can_be_rounded else (EXACT,))

@@ -8,6 +8,36 @@ far less time to decode. Free gaps and masks keep a zero before their values, fo
 Codes of 5 to 7 bits, and free ones of 4, are stored k + 1 in k bytes: k of them in the low bits, one spread over the
 high bits. Valued codes of 4 bits are the remainders of a byte divided by 15 and by 17, the first half of all codes the
 former and the second half the latter: a runtime gets both from a single Mod.
+
+An example: of twelve weights, four are not zero. Valued gaps say how far each is from the one before:
+
+    >>> weights = np.array([0, 0, 0.5, 0, 0, 0, 0, -1, 2, 0, 0, 0.25], np.float32)
+    >>> where = np.flatnonzero(weights)
+    >>> gaps = gaps_of(where)
+    >>> where.tolist(), gaps.tolist()
+    ([2, 7, 8, 11], [2, 5, 1, 3])
+    >>> [codes], [values] = encode("6v", [gaps], [weights[where]], [12])
+    >>> codes.tolist(), values.tolist()
+    ([2, 5, 1, 3], [0.5, -1.0, 2.0, 0.25])
+
+In 6 bits each, four codes take three bytes. The fourth code, 3, is 000011: its two low bits stand above the 2 in the
+first byte (64 · 3 + 2 = 194), the next two above the 5, the last two above the 1. In 4 bits they take two bytes:
+
+    >>> pack("6v", codes).tolist()
+    [[194], [5], [1]]
+    >>> pack("4v", codes).tolist()  # 137 % 15, 20 % 15 = 2, 5, and 137 % 17, 20 % 17 = 1, 3
+    [[137, 20]]
+
+So 3 bytes of codes and 16 of values stand for 48 bytes of weights. Back again:
+
+    >>> decode("6v", unpack("6v", pack("6v", codes)), values, 12).tolist() == weights.tolist()
+    True
+
+A gap of 300 is more than 8 bits hold. The largest code, 255, bridges most of it, and writes a zero there:
+
+    >>> [codes], [values] = encode("8v", [np.array([300])], [np.array([0.5], np.float32)], [301])
+    >>> codes.tolist(), values.tolist()
+    ([255, 45], [0.0, 0.5])
 """
 
 import bisect
