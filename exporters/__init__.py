@@ -1,6 +1,6 @@
 """Files of a pruned model: how they are written, read back and proven.
 
-A file is a graph (graphs/) in an encoding (encodings/); ltp_pipeline/formats.py has the names of both.
+A file is a graph (graphs/) in an encoding (encodings/); pipeline/formats.py has the names of both.
 """
 
 from ltp_pipeline.exporters.decoding import read_tensors, to_dense

@@ -81,5 +81,7 @@ def check_labels(model: ModelProto, kernels: Collection[str]) -> None:
                 f"the file's label ltp.{key} says {said[key]}, its content says {value:g}",
                 "take the file as it was first written",
             )
-    if said.get("format") not in (None, "sparse") and model.graph.sparse_initializer:
-        raise InputError(f"the file's label ltp.format says {said['format']}, but it is sparse", "export it again")
+    for encoding in ENCODINGS.values():
+        if said.get("format") not in (None, encoding.name) and encoding.encoded_names(model):
+            what = f"the file's label ltp.format says {said['format']}, but it is {encoding.name}"
+            raise InputError(what, "export it again")

@@ -1,4 +1,4 @@
-"""The encodings, one module each; ltp_pipeline/formats.py lists their names."""
+"""The encodings, one module each; pipeline/formats.py lists their names."""
 
 from importlib import import_module
 

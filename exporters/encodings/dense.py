@@ -19,11 +19,11 @@ def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
         if tensors.byte_size(tensor) >= LARGE and tensor.HasField("raw_data") and not scan.negative_zeros(tensor)
     }
     copy = tensors.copy_model(model, empty=outside)
-    tidy(copy, scan, outside)
+    clear_negative_zeros(copy, scan, outside)
     return Draft(copy, {name: scan.content(tensor) for name, tensor in outside.items()})
 
 
-def tidy(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
+def clear_negative_zeros(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
     """Turn -0.0 into 0.0 in the kernels that are stored plainly; those known to be `clean` are not looked at."""
     for nested, graph in enumerate(tensors.graphs(model.graph)):
         known = () if nested else {*clean, *kernels.clean()}

@@ -1,7 +1,7 @@
 """What an encoding is: how the zeros of a model's kernels are written into a file, and read back."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnx import ModelProto, TensorProto
 
@@ -20,7 +20,7 @@ class Encoding:
     draft: Callable[..., Draft]  # (model with final dense weights, kernels) -> the encoded model, for `save`
     encoded_names: Callable[[ModelProto], list[str]]  # the tensors of a file that are encoded
     decode: Callable[[ModelProto, Collection[str]], Decoded]  # these tensors, dense, and the names that encoding added
-    full_check: bool = field(default=True)  # whether onnx.checker can infer the shapes of such a file
+    full_check: bool = True  # whether onnx.checker can infer the shapes of such a file
 
     def encode(self, model: ModelProto, kernels: Collection[str], **how: str) -> ModelProto:
         """The encoded model itself, everything inside. Encode last: every other tool works on the dense model."""

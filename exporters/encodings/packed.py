@@ -12,12 +12,12 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.exporters import metadata, rounding, tensors
-from ltp_pipeline.exporters.draft import Draft, put
+from ltp_pipeline.exporters.draft import Draft, put_or_hold
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
-from ltp_pipeline.exporters.encodings.dense import tidy
+from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
 from ltp_pipeline.exporters.encodings.encoding import Encoding
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
-from ltp_pipeline.exporters.scan import Scan, nonzeros
+from ltp_pipeline.exporters.scan import Scan, find_nonzeros
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.formats import EXACT
 
@@ -77,7 +77,7 @@ def draft(model: ModelProto, kernels: Collection[str], values: str = EXACT) -> D
             decoder, parts = both, parts + stored
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
-    tidy(copy, scan)
+    clear_negative_zeros(copy, scan)
     if packed:
         copy.graph.initializer.extend([*decoder.constants.values(), *parts])
         tensors.raise_ir_version(copy, IR_VERSION)
@@ -107,7 +107,7 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
     else:
         axis = rounding.output_axis(scan.model.graph, name) % len(tensor.dims)
         rounded = rounding.rounded(scan.array(name, tensor), values, axis)
-        kept, scale, found = rounded.values, rounded.scale, nonzeros(rounded.stored)
+        kept, scale, found = rounded.values, rounded.scale, find_nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)
     sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
     once = 0 if scale is None else scale.nbytes
@@ -124,12 +124,12 @@ def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel
         alike = [kernel for kernel in kernels if kernel.group == key]
         chosen = _choose(np.array([kernel.costs for kernel in alike]))
         for column, kind in enumerate(KINDS):
-            own = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
+            coded = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
             if kind == packed_codec.MASK:
-                yield from ((kind, [[kernel]]) for kernel in own)
+                yield from ((kind, [[kernel]]) for kernel in coded)
                 continue
             together, codes = list[list[_Kernel]](), 0
-            for unit in _units(own):
+            for unit in _units(coded):
                 if together and codes > GROUP:
                     yield kind, together
                     together, codes = [], 0
@@ -203,18 +203,18 @@ def _store(
     data_type, values = units[0][0].group
     sizes = [[kernel.size for kernel in unit] for unit in units]
     gaps = [packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)]
-    own = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
-    codes, stored = packed_codec.encode(kind, gaps, own, [sum(n) for n in sizes])
+    nonzeros = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
+    codes, stored = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
     members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
     group = Group(index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes])))
     packed = packed_codec.pack(kind, np.concatenate(codes))
     parts = [TensorProto(name=group.name(kind))]
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
-    put(parts[0], code_type, packed, content, parts[0].name)
+    put_or_hold(parts[0], code_type, packed, content, parts[0].name)
     stored_type = rounding.DATA_TYPES.get(values, data_type)
     for nth, (unit, array) in enumerate(zip(units, stored, strict=True)):
         parts.append(tensors.named(group.name(rounding.PARTS[values], nth), unit[0].tensor))
-        put(parts[-1], stored_type, array, content, parts[-1].name)
+        put_or_hold(parts[-1], stored_type, array, content, parts[-1].name)
         scales = [(i, kernel.scale) for i, kernel in enumerate(unit) if kernel.scale is not None]
         parts += [tensors.make(group.name("scale", nth, i), data_type, scale) for i, scale in scales]
     return group, parts

@@ -114,7 +114,7 @@ def encode(
         return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [_after_zero(v) for v in values]
     if kind in QUICK:
         coded = _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
-        return [codes for codes, _ in coded], [_with(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
+        return [codes for codes, _ in coded], [_inserted(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
     steps = [g - 1 for g in gaps]
     for step in steps:
         step[:1] += 1
@@ -138,7 +138,7 @@ def _codes(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array
     bridges = _bridges(steps[long], kind, top)
     codes[long] = steps[long] - bridges * top
     bridged = np.repeat(long, bridges)
-    return _with(codes, bridged, top), bridged
+    return _inserted(codes, bridged, top), bridged
 
 
 def _paired(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
@@ -184,14 +184,14 @@ def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, 
     return codes, np.concatenate([bridged, np.full(bridges, at), others_bridged + at])
 
 
-def _with(entries: Array, before: Array, what: int) -> Array:
+def _inserted(entries: Array, before: Array, what: int) -> Array:
     """Entries with another put before some of them: np.insert without its care for unsorted places."""
     if not before.size:
         return entries
-    own = np.ones(entries.size + before.size, bool)
-    own[before + np.arange(before.size)] = False
-    longer = np.full(own.size, what, entries.dtype)
-    longer[own] = entries
+    kept = np.ones(entries.size + before.size, bool)
+    kept[before + np.arange(before.size)] = False
+    longer = np.full(kept.size, what, entries.dtype)
+    longer[kept] = entries
     return longer
 
 

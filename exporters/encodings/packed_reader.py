@@ -122,10 +122,10 @@ def _check(
     for constant, tensor in wanted.constants.items():
         if constant not in initializers or not _equal(tensor, initializers[constant]):
             raise _edited(name)
-    own = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
+    values = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
     scales = [group.name("scale", nth, i) for nth, unit in enumerate(group.units) for i in range(len(unit.members))]
     outputs = (node.output for node in wanted.nodes.values())
-    added.update([group.name(group.kind), *own, *scales], wanted.constants, *outputs)
+    added.update([group.name(group.kind), *values, *scales], wanted.constants, *outputs)
 
 
 def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[TensorProto]:
@@ -142,9 +142,9 @@ def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[Te
             stored = initializers[group.name(rounding.PARTS[group.values], nth)]
             if stored.data_type != stored_type:
                 raise _edited(name)
-            own = codes[start : start + unit.codes]
+            unit_codes = codes[start : start + unit.codes]
             start += unit.codes
-            flat, at = packed_codec.decode(group.kind, own, tensors.to_array(stored), unit.size), 0
+            flat, at = packed_codec.decode(group.kind, unit_codes, tensors.to_array(stored), unit.size), 0
             for i, member in enumerate(unit.members):
                 scale = _scale(group, member, group.name("scale", nth, i), initializers)
                 dense = rounding.restored(flat[at : at + member.size], member.dims, dtype, scale)

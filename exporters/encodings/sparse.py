@@ -12,8 +12,8 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
-from ltp_pipeline.exporters.draft import Draft, put
-from ltp_pipeline.exporters.encodings.dense import tidy
+from ltp_pipeline.exporters.draft import Draft, put_or_hold
+from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
 from ltp_pipeline.exporters.tensors import Array
@@ -34,13 +34,13 @@ def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
     stored = {n: t for n, t in tensors.stored(model.graph).items() if n in kernels and n not in outputs}
     encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(scan, name, tensor))}
     copy = tensors.copy_model(model, drop=encoded)
-    tidy(copy, scan)
+    clear_negative_zeros(copy, scan)
     values, indices = dict[str, Array](), dict[str, Array]()
     for name, found in encoded.items():
         entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
         entry.values.name, entry.values.doc_string = name, stored[name].doc_string
-        put(entry.values, stored[name].data_type, found.values, values, name)
-        put(entry.indices, TensorProto.INT64, found.where, indices, name)
+        put_or_hold(entry.values, stored[name].data_type, found.values, values, name)
+        put_or_hold(entry.indices, TensorProto.INT64, found.where, indices, name)
     if encoded:
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, encoded)

@@ -1,4 +1,4 @@
-"""The graphs that files are written of, one module each; ltp_pipeline/formats.py lists their names."""
+"""The graphs that files are written of, one module each; pipeline/formats.py lists their names."""
 
 from importlib import import_module
 

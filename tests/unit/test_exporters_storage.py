@@ -297,8 +297,9 @@ def test_labels_that_lie_are_found(format_):
             exporters.check_labels(edited, ["w"])
 
 
-def test_a_sparse_file_that_calls_itself_dense_is_found():
-    encoded = exporters.ENCODINGS["sparse"].encode(model_of(pruned()), ["w"])
+@pytest.mark.parametrize("format_", ["sparse", "packed"])
+def test_an_encoded_file_that_calls_itself_dense_is_found(format_):
+    encoded = exporters.ENCODINGS[format_].encode(model_of(pruned()), ["w"])
     exporters.stamp(encoded, format="dense")
-    with pytest.raises(InputError, match="sparse"):
+    with pytest.raises(InputError, match=f"but it is {format_}"):
         exporters.check_labels(encoded, ["w"])
