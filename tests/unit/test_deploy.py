@@ -1,6 +1,7 @@
 """The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -371,6 +372,52 @@ def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, 
     with pytest.raises(ExportFailed, match="something else"):
         exported(tmp_path, ExportSettings(formats=("dense", "deploy-dense")))
     assert [p.name for p in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "same"),
+    [(np.float32, 1e-3, False), (np.float16, 1e-3, True), (np.float16, 1.0, False)],
+)
+def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: type, change: float, same: bool):
+    g = Graph()
+    g.gemm("x", "fc", 8, 4)
+    g.nodes[-1].output[0] = "y"
+    for tensor in g.tensors:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind})
+    weights = exporters.read_tensors(model, ["fc.weight"])
+
+    def shifted(model: ModelProto, kernels: object) -> deploy.Rewritten:
+        bias = exporters.read_tensors(model, ["fc.bias"])["fc.bias"] + np.dtype(dtype).type(change)
+        return deploy.Rewritten(exporters.with_tensors(model, {"fc.bias": bias}), "")
+
+    monkeypatch.setattr(deploy, "rewrite", shifted)
+    told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
+    with told:
+        deploy.make(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
+
+
+def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
+    model = prune(conv_bn_classifier())
+    weights = exporters.read_tensors(model, KERNELS)
+    other = exporters.with_tensors(model, {"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
+    monkeypatch.setattr(deploy, "rewrite", lambda *_: deploy.Rewritten(other, ""))
+    with pytest.raises(ExportFailed, match="other zeros"):
+        deploy.make(model, weights, KERNELS, random_inputs(model))
+
+
+def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_onnxsim: None):
+    (file,) = exported(tmp_path, ExportSettings(formats=("deploy",)))
+    assert (file.graph, file.encoding, file.format, file.name) == (
+        "deploy",
+        "packed",
+        "deploy-packed",
+        "model.deploy.packed.onnx",
+    )
+    labels = exporters.labels(exporters.load(file.path))
+    assert (labels["format"], labels["graph"]) == ("packed", "deploy")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
 
 def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
