@@ -65,8 +65,8 @@ def bound_bytes(kernels: dict[str, Any]) -> float:
 def sizes(name: str, model: ModelProto, kernels: dict[str, Any], folder: Path, compressors: bool) -> dict[str, Any]:
     """Write every format, prove it, and compare its size."""
     files = {}
-    for format_ in exporters.FORMATS.values():
-        path = folder / f"{name}.{format_.file_name}"
+    for format_ in exporters.ENCODINGS.values():
+        path = folder / f"{name}.{format_.name}.onnx"
         exporters.save(format_.encode(model, kernels), path)
         exporters.verify(path, kernels, format_.name)
         files[format_.name] = path
@@ -130,8 +130,8 @@ def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: in
 
     def by_us() -> None:
         scan = exporters.Scan(model, kernels, kernels)
-        formats = [exporters.FORMATS[name] for name in ("dense", "sparse", "packed")]
-        drafts = ((format_.draft(model, scan), folder / f"written.{format_.file_name}") for format_ in formats)
+        formats = [exporters.ENCODINGS[name] for name in ("dense", "sparse", "packed")]
+        drafts = ((format_.draft(model, scan), folder / f"written.{format_.name}.onnx") for format_ in formats)
         for saving in exporters.save_all(drafts, written=[]).values():
             saving.result()
 

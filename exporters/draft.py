@@ -36,7 +36,7 @@ class Draft:
             tensors.fill(tensor, found)
 
 
-def put(tensor: TensorProto, data_type: int, array: Array, held: dict[str, Array], name: str) -> None:
+def put_or_hold(tensor: TensorProto, data_type: int, array: Array, held: dict[str, Array], name: str) -> None:
     """Give an empty tensor its type, its dims and, if they are few, its values; else these are held under a name."""
     if array.nbytes < LARGE:
         tensors.store(tensor, data_type, array)

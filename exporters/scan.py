@@ -20,10 +20,10 @@ class Nonzeros:
 
 
 class Scan(Collection[str]):
-    """Names of kernels that several formats are to be made of, in place of the plain names.
+    """Names of kernels that several encodings are to be made of, in place of the plain names.
 
-    Each kernel is looked through when a format first asks for it, so the model must not change in between. `arrays` of
-    what the model was filled with save reading it out again.
+    Each kernel is looked through when an encoding first asks for it, so the model must not change in between. `arrays`
+    that the model was filled with save reading them out again.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Scan(Collection[str]):
     def nonzeros(self, name: str, tensor: TensorProto) -> Nonzeros:
         """What the tensor of this name in the model's own graph holds."""
         if name not in self._found:
-            self._found[name] = nonzeros(self.array(name, tensor))
+            self._found[name] = find_nonzeros(self.array(name, tensor))
         return self._found[name]
 
     def negative_zeros(self, tensor: TensorProto) -> bool:
@@ -77,7 +77,7 @@ class Scan(Collection[str]):
         return {name for name, found in self._found.items() if not found.negative_zeros}
 
 
-def nonzeros(array: Array) -> Nonzeros:
+def find_nonzeros(array: Array) -> Nonzeros:
     """Look through one array; NaN is not zero, -0.0 is."""
     where = tensors.nonzero(array)
     values = array.reshape(-1).take(where, mode="clip")  # unlike "raise", it does not look at each position twice

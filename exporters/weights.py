@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline.exporters import packed_reader, sparse, tensors
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.decoding import decode_all
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.records import Sparsity
 
@@ -20,8 +21,7 @@ def float_weights(model: ModelProto, instead: Mapping[str, Array] | None = None)
 
 
 def _arrays(model: ModelProto, instead: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    decoded, added = packed_reader.decode(model, packed_reader.encoded_names(model))
-    decoded.update(sparse.decode(model, sparse.encoded_names(model)))
+    decoded, added = decode_all(model)
     plain = (item for graph in tensors.graphs(model.graph) for item in tensors.stored(graph).items())
     for name, tensor in (*(item for item in plain if item[0] not in added), *decoded.items()):
         if tensor.data_type in tensors.FLOATS:

@@ -60,9 +60,6 @@ def run(
     include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
     export: opt.Exports = None,
-    deploy: Annotated[
-        bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
-    ] = None,
     values: opt.Values = None,
     baseline: Annotated[
         bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
@@ -97,7 +94,7 @@ def run(
         "budget": budget,
         "train": {name: given[name] for name in trained} | {"trust_labels": trust_labels},
         "kernels": {"include": include or None, "exclude": exclude or None},
-        "export": {"formats": export or None, "deploy": deploy, "values": values or None},
+        "export": {"formats": export or None, "values": values or None},
         "baseline": {"enabled": baseline},
         "gates": opt.gates_of(given),
     }

@@ -65,8 +65,8 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
     For a picked entry it is the trail of its run, with > before that entry.
     """
     from ltp_pipeline.progress import on_validation
-    from ltp_pipeline.stages.select_entry import pareto
     from ltp_pipeline.stages.learn_thresholds import recall
+    from ltp_pipeline.stages.select_entry import pareto
     from ltp_pipeline.workspace import Workspace
 
     workspace = Workspace(folder)
@@ -123,10 +123,7 @@ def pick(
 
 def export(
     folder: opt.RunArgument,
-    formats: Annotated[list[str] | None, typer.Option("--format", help="sparse, packed or dense; repeatable.")] = None,
-    deploy: Annotated[
-        bool | None, typer.Option("--deploy/--no-deploy", help="Also write the graph with norms folded.")
-    ] = None,
+    formats: opt.FurtherFiles = None,
     values: opt.Values = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -138,7 +135,7 @@ def export(
     from ltp_pipeline.finished import export_again
     from ltp_pipeline.progress import make_reporter
 
-    outcome = export_again(folder, formats or (), make_reporter(quiet), deploy, values or None)
+    outcome = export_again(folder, formats or (), make_reporter(quiet), values or None)
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
         if not verdict.passed:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ltp_pipeline import formats
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
 Silent = Annotated[
@@ -16,9 +18,14 @@ ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT.json", help="The
 DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
-Exports = Annotated[list[str] | None, typer.Option(help="Formats: sparse, packed, dense.")]
+Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]
+FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file, repeatable: {formats.HELP}.")]
 Values = Annotated[
-    list[str] | None, typer.Option(help="Packed files with rounded values, beside the exact ones: fp16, int8.")
+    list[str] | None,
+    typer.Option(
+        help=f"{' or '.join(formats.ROUNDED).capitalize()} files with rounded values, beside the exact ones: "
+        f"{', '.join(formats.ROUNDINGS)}."
+    ),
 ]
 
 MinAccuracy = Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")]

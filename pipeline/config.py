@@ -10,13 +10,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.formats import EXACT, ROUNDED, Rounding, find_format
 
 CONFIG_NAME = "ltp.toml"
-Format = Literal["sparse", "packed", "dense"]
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 
 
@@ -38,9 +38,18 @@ def _several(value: Any) -> Any:
 
 def _rounded(value: Any) -> Any:
     kinds = (value,) if isinstance(value, str) else value
-    return tuple(k for k in kinds if k != "exact") if isinstance(kinds, list | tuple) else value
+    return tuple(k for k in kinds if k != EXACT) if isinstance(kinds, list | tuple) else value
 
 
+def _full_name(value: str) -> str:
+    return find_format(value).name
+
+
+def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+FormatName = Annotated[str, AfterValidator(_full_name)]
 Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -137,21 +146,32 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written: `deploy` adds a graph with norms folded, `values` packed files with rounded values.
+    """Which files are written: `formats` names graph and encoding, `values` adds packed files with rounded values.
 
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
 
-    formats: Annotated[tuple[Format, ...], Field(min_length=1)] = ("sparse", "packed")
-    deploy: bool = False
-    values: Annotated[tuple[Literal["fp16", "int8"], ...], BeforeValidator(_rounded)] = ()
+    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(_once)] = ("sparse", "packed")
+    values: Annotated[tuple[Rounding, ...], BeforeValidator(_rounded), AfterValidator(_once)] = ()
     external_data: bool = False
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
-        if self.values and "packed" not in self.formats:
-            raise ValueError(f"values = {self.values[0]!r} is for the packed format; add packed to the formats")
+        if self.values and not any(find_format(name).can_be_rounded for name in self.formats):
+            able = " or ".join(ROUNDED)
+            raise ValueError(f"values = {self.values[0]!r} is for {able} files; add {able} to the formats")
         return self
+
+    def covers(self, other: "ExportSettings") -> bool:
+        """Whether these files are all that the other settings ask for, or more.
+
+        Rounded ones must be the same: accuracy is that of the weakest file, which may be a rounded one.
+        """
+        return (
+            set(other.formats) <= set(self.formats)
+            and set(other.values) == set(self.values)
+            and other.external_data == self.external_data
+        )
 
 
 class BaselineSettings(Section):

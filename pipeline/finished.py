@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline import exporters, ranks, threads
-from ltp_pipeline.config import BaselineSettings, Settings, load_settings
+from ltp_pipeline import ranks, threads
+from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, load_settings
 from ltp_pipeline.errors import InputError, LtpError
+from ltp_pipeline.formats import EXACT, find_format
 from ltp_pipeline.gates import gate_settings, or_own
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
@@ -31,16 +32,12 @@ def export_again(
     folder: Path,
     formats: Sequence[str],
     progress: Reporter,
-    deploy: bool | None = None,
     values: Sequence[str] | None = None,
 ) -> Outcome:
     """Write and prove further files of a finished run from the weights it kept."""
     workspace = Workspace(folder, progress)
     model, settings = workspace.inputs()
-    known = [*settings.export.formats, *(f for f in formats if f not in settings.export.formats)]
-    if values is not None and set(values) != {"exact"}:
-        values = [*settings.export.values, *(v for v in values if v not in settings.export.values)]
-    asked = with_formats(settings, known, deploy, values)
+    asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
     if workspace.done("report") is None:
         how = "run" if workspace.entry is None else "pick"
         raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
@@ -54,16 +51,24 @@ def export_again(
         raise
 
 
-def with_formats(
-    settings: Settings, formats: Sequence[str], deploy: bool | None = None, values: Sequence[str] | None = None
-) -> Settings:
-    """The same settings with other files asked for."""
-    unknown = [f for f in formats if f not in exporters.FORMATS]
-    if unknown:
-        raise InputError(f"there is no format {unknown[0]!r}", f"formats: {', '.join(exporters.FORMATS)}")
-    given = {"formats": tuple(formats), "deploy": deploy, "values": values}
-    asked = settings.export.model_dump() | {key: value for key, value in given.items() if value is not None}
-    return settings.model_copy(update={"export": load_settings(None, options={"export": asked}).export})
+def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str] | None = None) -> ExportSettings:
+    """What `export` asks for: the files there are and these; `values` None leaves rounding as it was."""
+    if values is None:
+        values = had.values
+    elif set(values) != {EXACT}:
+        values = [*had.values, *values]
+    return _export(had, formats=[*had.formats, *formats], values=values)
+
+
+def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
+    """These files instead; rounded ones stay where there are packed ones."""
+    asked = _export(had, formats=formats, values=())
+    return _export(asked, values=had.values if any(find_format(name).can_be_rounded for name in asked.formats) else ())
+
+
+def _export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:
+    """Changed settings, checked as those of ltp.toml are."""
+    return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
 
 
 def pick(
@@ -86,7 +91,7 @@ def pick(
     parent = given.run_of()
     model, settings = parent.inputs()
     if formats:
-        settings = with_formats(settings, formats, values=None if "packed" in formats else ())
+        settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
     own = {"settings": {"gates": settings.gates.model_dump()}}
     settings = settings.model_copy(update={"gates": or_own(own, gate_settings(limits or {}))})
     if baseline is None and (limits or {}).get("beat_baseline"):

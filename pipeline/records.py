@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ltp_pipeline.formats import EXACT, Format
+
 if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
@@ -107,12 +109,18 @@ class ExportedFile:
 
     path: Path
     name: str
-    format: str
+    graph: str
+    encoding: str
     sha256: str
     bytes: int
     data_sha256: str | None = None  # of the data beside it
-    values: str = "exact"  # or "fp16", "int8": rounded, as was asked for
+    values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> str:
+        """Graph and encoding in one name, as settings have it: `packed`, `deploy-packed`."""
+        return Format(self.graph, self.encoding).name
 
 
 @dataclass(frozen=True)

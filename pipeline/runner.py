@@ -245,8 +245,7 @@ def conclude(content: dict[str, Any], job: Job) -> Outcome:
 def write_verdicts(content: dict[str, Any], job: Job) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
     gates, asked = job.settings.gates, job.settings.export
-    names = {*asked.formats, *(f"deploy-{name}" for name in asked.formats if asked.deploy)}
-    files = [file for file in content["pruned"]["files"] if file["format"] in names]
+    files = [file for file in content["pruned"]["files"] if file["format"] in asked.formats]
     verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
     content["gates"] = [asdict(v) for v in verdicts]
     content["verdict"] = verdict_of(verdicts)
@@ -278,14 +277,8 @@ def _asked(settings: Settings) -> dict[str, Any]:
 
 def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a proof has all that is asked for; it may have more."""
-    had, asked = done["export"], settings.export
-    return (
-        set(asked.formats) <= set(had["formats"])
-        and asked.deploy <= had["deploy"]
-        and set(asked.values) == set(had["values"])  # accuracy is that of the weakest file, which may be a rounded one
-        and asked.external_data == had.get("external_data")
-        and settings.baseline.enabled <= done["baseline"]
-    )
+    had = ExportSettings.model_validate(done["export"])
+    return had.covers(settings.export) and settings.baseline.enabled <= done["baseline"]
 
 
 @contextmanager

@@ -91,9 +91,7 @@ def number(
     """Threads for a run: as asked, as it began with, as OMP_NUM_THREADS says (torch's `default` then), or by cores."""
     if asked or kept:
         return asked or kept or default
-    by_torchrun = (
-        ranks.is_distributed() and environ.get("OMP_NUM_THREADS") == "1"
-    )  # which it sets where nobody did
+    by_torchrun = ranks.is_distributed() and environ.get("OMP_NUM_THREADS") == "1"  # which it sets where nobody did
     if environ.get("OMP_NUM_THREADS") and not by_torchrun:
         return default
     share = max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1) if ranks.is_distributed() else cores

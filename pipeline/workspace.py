@@ -6,6 +6,7 @@ This is the only place that knows the names of files in a run directory.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,17 +16,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from filelock import FileLock, Timeout
+
 from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.events import Events
 from ltp_pipeline.files import DATA, write_bytes, write_json
+from ltp_pipeline.formats import FILE_PATTERNS
 from ltp_pipeline.progress import Reporter, SilentReporter
-
-try:
-    import fcntl
-except ImportError:  # a system without file locks of this kind
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,11 +38,8 @@ _STATE, _WEIGHTS = "state", "weights"
 _TRAIL = "trail"
 _META = "ltp"
 _LOCK = ".lock"
-_MODELS = tuple(
-    f"model.{n}.onnx{data}"
-    for n in ("sparse", "packed", "packed.rounded-*", "dense", "deploy.*")
-    for data in ("", DATA)
-)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
+_MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
 # Every name that a run writes into its directory
 _OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
@@ -75,24 +71,21 @@ class Workspace:
             yield
             return
         self._refuse_foreign()
+        lock = FileLock(self.root / _LOCK)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / _LOCK).open("a")
+            lock.acquire(blocking=False)
+        except Timeout:
+            what = f"another process is at work in {self.root}"
+            raise InputError(what, "wait for it, or give another --out") from None
         except OSError as error:
-            raise InputError(
-                f"cannot write {self.root}: {error.strerror}", "give a writable folder with --out"
-            ) from None
-        with lock:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InputError(
-                        f"another process is at work in {self.root}", "wait for it, or give another --out"
-                    ) from None
-                except OSError:
-                    pass  # a file system without locks, as some on a network
+            if error.errno not in _NO_LOCKS:
+                what = f"cannot write {self.root}: {error.strerror}"
+                raise InputError(what, "give a writable folder with --out") from None
+        try:
             yield
+        finally:
+            lock.release()
 
     def holds(self, identity: Mapping[str, Any]) -> bool:
         """Whether a run of this identity is there, to go on with; an error where it is another."""

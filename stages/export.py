@@ -1,204 +1,173 @@
-"""Put the trained tensors back into the original graph, write it in the formats asked for, and prove the files."""
+"""Put the final weights into the original graph, write it in the formats asked for, and prove the files."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx import ModelProto
-
-from ltp_pipeline import __version__, closeness, exporters
+from ltp_pipeline import __version__, exporters
 from ltp_pipeline.config import ExportSettings
-from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.exporters import lossy, packed_reader, running
+from ltp_pipeline.exporters import output_proof, rounding
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.graphs import GRAPHS, Made
 from ltp_pipeline.files import data_beside, sha256_of
-from ltp_pipeline.records import ExportedFile, Kernel, ModelFile, Sparsity, Weights
-from ltp_pipeline.stages import deploy
+from ltp_pipeline.formats import EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.records import ExportedFile, ModelFile, Sparsity, Weights
 from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
     from ltp_pipeline.records import Array
 
-Paths = Mapping[tuple[str, str], Path]  # by format and kind of values
-EXACT = "exact"
-DEPLOY = "deploy"
-DEPLOY_LIMIT = 1e-5  # of an output's largest value: what folding norms may change by rounding
-HALF_DEPLOY_LIMIT = 2e-2  # the same where every node rounds to half precision
+
+@dataclass(frozen=True)
+class _Target:
+    """A file to write."""
+
+    format: Format
+    values: str
+    path: Path
 
 
 @dataclass(frozen=True)
-class Source:
-    """A dense model on its way into files, and what its tensors hold."""
+class _Source:
+    """A graph on its way into files."""
 
-    file: ModelFile
-    model: ModelProto
-    tensors: Weights
-    kernels: exporters.Scan  # looked through once for all formats
-    graph: str = ""  # "deploy", or nothing for the original graph
-    notes: tuple[str, ...] = ()
-
-
-def _source(
-    file: ModelFile, kernels: Sequence[str], model: ModelProto, tensors: Weights, graph: str = "", *notes: str
-) -> Source:
-    return Source(file, model, tensors, exporters.Scan(model, kernels, tensors), graph, notes)
+    made: Made
+    kernels: exporters.Scan  # looked through once for all encodings
+    sha256: str  # of the model that was given
 
 
 def run(
     file: ModelFile,
     weights: Weights,
-    kernels: Sequence[str],
+    kernels: Collection[str],
     settings: ExportSettings,
     workspace: Workspace,
-    feeds: Mapping[str, Array],
+    feeds: Weights,
     folder: str = "",
 ) -> list[ExportedFile]:
-    """Write the weights, one file per graph and format, into a folder of the run directory."""
-    original = _source(file, kernels, exporters.with_tensors(file.proto, weights), weights)
-    sources = [original]
-    if settings.deploy:
-        sources.append(_deployable(original, feeds))
+    """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed."""
+    asked = [find_format(name) for name in settings.formats]
+    model = exporters.with_tensors(file.proto, weights)
+    made = {
+        name: graph.make(model, weights, kernels, feeds)
+        for name, graph in GRAPHS.items()
+        if any(wanted.graph == name for wanted in asked)
+    }
     files = []
-    for source in sources:
-        expected: dict[str, list[Array]] = {}  # outputs by the kind of values
-        paths: Paths = {
-            (name, values): workspace.path(folder) / _file_name(name, source.graph, values)
-            for name in settings.formats
-            for values in (EXACT, *(settings.values if name == "packed" else ()))
-        }
-        with _removed_unless_proven() as unproven:
-            saving, promised = _save(source, paths, unproven, settings.external_data)
-            for (name, values), said in promised.items():
-                path = paths[name, values]
-                saving[path].result()
-                exporters.verify(path, said, name)
-                if values not in expected:
-                    expected[values] = _dense_outputs(exporters.with_tensors(source.model, said), source.kernels, feeds)
-                running.check_running(path, feeds, expected[values])
-                unproven.remove(path)
-                files.append(
-                    ExportedFile(
-                        path,
-                        workspace.relative(path),
-                        format=f"{source.graph}-{name}" if source.graph else name,
-                        **hashes_of(path),
-                        bytes=sum(part.stat().st_size for part in _parts(path)),
-                        values=values,
-                        notes=source.notes,
-                    )
+    for name, graph in made.items():
+        source = _Source(graph, exporters.Scan(graph.model, kernels, graph.weights), file.sha256)
+        targets = [
+            _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
+            for wanted in asked
+            if wanted.graph == name
+            for values in (EXACT, *(settings.values if wanted.can_be_rounded else ()))
+        ]
+        for target in _proven(source, targets, feeds, settings.external_data):
+            files.append(
+                ExportedFile(
+                    target.path,
+                    workspace.relative(target.path),
+                    graph=name,
+                    encoding=target.format.encoding,
+                    **hashes_of(target.path),
+                    bytes=sum(part.stat().st_size for part in _parts(target.path)),
+                    values=target.values,
+                    notes=graph.notes,
                 )
+            )
     return files
 
 
-def _file_name(format_name: str, graph: str, values: str) -> str:
-    plain = exporters.FORMATS[format_name].file_name
-    if values != EXACT:
-        plain = plain.removesuffix(".onnx") + f".rounded-{values}.onnx"
-    return plain.replace("model.", f"model.{graph}.", 1) if graph else plain
-
-
-def write(file: ModelFile, weights: Weights, kernels: Sequence[str], format_name: str, path: Path) -> None:
-    """Write one file; it is read back and compared bit for bit, and removed when it does not say the same."""
-    source = _source(file, kernels, exporters.with_tensors(file.proto, weights), weights)
+def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path) -> None:
+    """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
+    model = exporters.with_tensors(file.proto, weights)
+    source = _Source(Made(model, weights), exporters.Scan(model, kernels, weights), file.sha256)
+    target = _Target(Format(ORIGINAL, encoding), EXACT, path)
     with _removed_unless_proven() as unproven:
-        saving, promised = _save(source, {(format_name, EXACT): path}, unproven)
+        saving, held = _save(source, [target], unproven)
         saving[path].result()
-        exporters.verify(path, promised[format_name, EXACT], format_name)
+        exporters.verify(path, held[target], encoding)
 
 
-def count(weights: Weights, kernels: Sequence[Kernel]) -> Sparsity:
+def count(weights: Weights, kernels: Collection[str]) -> Sparsity:
     """Sparsity over all kernels."""
-    nonzeros = sum(int((weights[k.name] != 0).sum()) for k in kernels)
-    return Sparsity(sum(k.elements for k in kernels), nonzeros)
+    return Sparsity.total(Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in kernels)
+
+
+def hashes_of(path: Path) -> dict[str, Any]:
+    """Hash of a file that was written, and of its data where they are beside it."""
+    hashes = [sha256_of(part) for part in _parts(path)]
+    return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
+
+
+def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: bool) -> list[_Target]:
+    """Write the files of one graph and prove them, one after the other; those that were left out are not returned."""
+    expected: dict[str, list[Array]] = {}  # outputs by the kind of values
+    with _removed_unless_proven() as unproven:
+        saving, held = _save(source, targets, unproven, external)
+        for target, weights in held.items():
+            saving[target.path].result()
+            exporters.verify(target.path, weights, target.format.encoding)
+            if target.values not in expected:
+                model = source.made.model
+                if target.values != EXACT:
+                    model = exporters.with_tensors(model, weights)
+                expected[target.values] = output_proof.dense_outputs(model, source.kernels, feeds)
+            output_proof.check_running(target.path, feeds, expected[target.values])
+            unproven.remove(target.path)
+        return list(held)
 
 
 def _save(
-    source: Source,
-    paths: Paths,
-    written: list[Path],
-    external: bool = False,
-) -> tuple[Mapping[Path, Future[None]], Mapping[tuple[str, str], Mapping[str, Array]]]:
-    """Write a file for each format and kind of values: how that went, and what its tensors must hold.
+    source: _Source, targets: list[_Target], written: list[Path], external: bool = False
+) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
+    """Write the files: how that went for each, and what each must hold.
 
     Where nothing could be packed, nothing can be rounded, and such a file is left out.
     """
-    promised: dict[tuple[str, str], Mapping[str, Array]] = {}
+    held: dict[_Target, Weights] = {}
 
     def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
-        for name, values in sorted(paths, key=lambda key: key[0] != "dense"):  # the largest file first
-            draft, said = _draft(source, name, values)
-            if values != EXACT and not packed_reader.encoded_names(draft.model):
-                continue
-            promised[name, values] = said
-            yield draft, paths[name, values]
+        for target in sorted(targets, key=lambda target: target.format.encoding != "dense"):  # the largest file first
+            draft, weights = _draft(source, target)
+            if draft is not None:
+                held[target] = weights
+                yield draft, target.path
 
-    for path in paths.values():
-        data_beside(path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
+    for target in targets:
+        data_beside(target.path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
     saving = exporters.save_all(drafts(), written, external)
-    return saving, {key: promised[key] for key in paths if key in promised}
+    return saving, {target: held[target] for target in targets if target in held}
 
 
-def _draft(source: Source, format_name: str, values: str) -> tuple[exporters.Draft, Mapping[str, Array]]:
-    how: dict[str, Any] = {} if values == EXACT else {"values": values}
-    draft = exporters.FORMATS[format_name].draft(source.model, source.kernels, **how)
-    model = draft.model
-    said = source.tensors if values == EXACT else _rounded(model, source, values)
-    kernels = [said[name] for name in source.kernels]
-    counted = Sparsity(sum(a.size for a in kernels), sum(int((a != 0).sum()) for a in kernels))
+def _draft(source: _Source, target: _Target) -> tuple[exporters.Draft | None, Weights]:
+    """An encoded model with its labels, and what it must hold; None where there is nothing to round."""
+    encoding, model, weights = ENCODINGS[target.format.encoding], source.made.model, source.made.weights
+    if target.values == EXACT:
+        draft = encoding.draft(model, source.kernels)
+    else:
+        draft = encoding.draft(model, source.kernels, values=target.values)
+        packed = encoding.encoded_names(draft.model)
+        if not packed:
+            return None, {}
+        weights = rounding.stored_as(weights, packed, model.graph, target.values)
+    counted = count(weights, source.kernels)
     exporters.stamp(
-        model,
-        format=format_name,
+        draft.model,
+        format=encoding.name,
         version=__version__,
         sparsity=f"{counted.sparsity:.6f}",
         nonzeros=counted.nonzeros,
-        source_sha256=source.file.sha256,
-        values=values,
-        **({"graph": source.graph} if source.graph else {}),
+        source_sha256=source.sha256,
+        values=target.values,
+        **({} if target.format.graph == ORIGINAL else {"graph": target.format.graph}),
     )
-    return draft, said
-
-
-def _rounded(model: ModelProto, source: Source, values: str) -> dict[str, Array]:
-    """What a file with rounded values must say: the packed kernels rounded, all others as they are."""
-    said = dict(source.tensors)
-    for name in packed_reader.encoded_names(model):
-        array = said[name]
-        kept = lossy.rounded(array, values, lossy.output_axis(source.model.graph, name) % array.ndim)
-        said[name] = lossy.restored(kept.stored, array.shape, array.dtype, kept.scale)
-    return said
-
-
-def _deployable(original: Source, feeds: Mapping[str, Array]) -> Source:
-    """The deploy graph of a model, proven to compute the same and to have kept its kernels."""
-    kernels = list(original.kernels)
-    made = deploy.run(original.model, kernels)
-    tensors = exporters.read_tensors(made.model, kernels)
-    if any(((tensors[name] != 0) != (original.tensors[name] != 0)).any() for name in kernels):
-        raise ExportFailed(
-            "the deploy graph has other zeros than the pruned network", "start it again without --deploy"
-        )
-    is_half = any(original.tensors[name].dtype.itemsize < 4 for name in kernels)
-    limit = HALF_DEPLOY_LIMIT if is_half else DEPLOY_LIMIT
-    for outputs in zip(*(_dense_outputs(model, kernels, feeds) for model in (made.model, original.model)), strict=True):
-        gap = closeness.gap(*outputs)
-        if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
-            raise ExportFailed(
-                f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
-                "start it again without --deploy, and please report this as a bug",
-            )
-    return _source(original.file, kernels, made.model, tensors, DEPLOY, made.note)
-
-
-def _dense_outputs(model: ModelProto, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
-    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
-        path = Path(folder, "dense.onnx")
-        exporters.save(exporters.FORMATS["dense"].encode(model, list(kernels)), path)
-        return running.outputs(path, feeds)
+    return draft, weights
 
 
 @contextmanager
@@ -211,12 +180,6 @@ def _removed_unless_proven() -> Iterator[list[Path]]:
         for part in (part for path in unproven for part in _parts(path)):
             part.unlink()
         raise
-
-
-def hashes_of(path: Path) -> dict[str, Any]:
-    """Hash of a file that was written, and of its data where they are beside it."""
-    hashes = [sha256_of(part) for part in _parts(path)]
-    return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
 def _parts(path: Path) -> list[Path]:

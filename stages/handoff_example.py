@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 from ltp_pipeline.data.recipe import Recipe
 from ltp_pipeline.data.samples import Array
-from ltp_pipeline.exporters import running
-from ltp_pipeline.exporters.packed_graph import PREFIX
+from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 
 SEED = 0
 SAMPLES = 4
@@ -58,7 +58,7 @@ def input_type(recipe: Recipe, model_input: Mapping[str, Any]) -> str:
 
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    found = enumerate(running.outputs(path, feeds))
+    found = enumerate(output_proof.outputs(path, feeds))
     return {f"{path.name}/{n}": y for n, y in found if isinstance(y, np.ndarray) and y.dtype.kind in "biuf"}
 
 

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ltp_pipeline.data import recipe
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.files import hashes
+from ltp_pipeline.formats import EXACT, FORMATS, Format
 from ltp_pipeline.stages.handoff_example import TOLERANCE
 from ltp_pipeline.stages.handoff_scripts import span
 from ltp_pipeline.stages.report import text
@@ -13,29 +16,8 @@ from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.stages.report.text import get
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
-ABOUT = {
-    "packed": "plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
-    "sparse": "the standard's `sparse_initializer`; for onnxruntime",
-    "dense": "zeros written out; every tool reads it",
-}
-# docs/formats.md has the versions and how it was measured.
-READERS: Sequence[tuple[str, Mapping[str, str]]] = (
-    ("onnxruntime", {"packed": "yes", "sparse": "yes", "dense": "yes"}),
-    ("OpenVINO", {"packed": "yes", "sparse": "no", "dense": "yes"}),
-    ("onnx: checker", {"packed": "yes", "sparse": "yes, not with `full_check`", "dense": "yes"}),
-    ("onnx: shape inference, version converter", {"packed": "yes", "sparse": "no", "dense": "yes"}),
-    ("onnx: ReferenceEvaluator", {"packed": "yes", "sparse": "no", "dense": "yes"}),
-    ("onnx: compose", {"packed": "yes", "sparse": "yes", "dense": "yes"}),
-    ("onnx-ir", {"packed": "yes", "sparse": "**no: drops the weights with a warning**", "dense": "yes"}),
-    (
-        "onnxscript's optimizer",
-        {"packed": "not tested", "sparse": "**no: drops the weights silently**", "dense": "yes"},
-    ),
-    ("onnxsim, onnxslim", {"packed": "yes, write dense", "sparse": "yes, leave it sparse", "dense": "yes"}),
-)
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
 MOST_CLASSES = 20  # that are named one by one
-LIKED = ("packed", "dense", "sparse")  # which file the example loads
 
 
 def render(report: Mapping[str, Any], tolerance: float = TOLERANCE, real: int = 0) -> str:
@@ -110,13 +92,15 @@ def _listed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(get(report, "pruned", "files") or [])
 
 
-def _encoding(file: Mapping[str, Any]) -> str:
-    return str(file.get("format")).removeprefix("deploy-")
+def _format(file: Mapping[str, Any]) -> Format | None:
+    """Graph and encoding of a file; None where the report names another."""
+    return FORMATS.get(str(file.get("format")))
 
 
 def _first_file(report: Mapping[str, Any]) -> str:
-    files = {f["format"]: f["path"] for f in _listed(report) if f.get("values", "exact") == "exact"}
-    return str(next((files[name] for name in LIKED if name in files), next(iter(files.values()), "model.onnx")))
+    """The file that is recommended."""
+    files = {f["format"]: f["path"] for f in _listed(report) if f.get("values", EXACT) == EXACT}
+    return str(next((files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx")))
 
 
 def _summary(report: Mapping[str, Any]) -> str:
@@ -174,10 +158,8 @@ def _files(report: Mapping[str, Any]) -> str:
     whole = text.number(get(report, "original", "bytes"))
     for file in _listed(report):
         size = text.number(file.get("bytes"))
-        about = ABOUT.get(_encoding(file), escape(_encoding(file)))
-        if str(file.get("format")).startswith("deploy-"):
-            about = f"as {escape(_encoding(file))}, norms folded into the layers before: outputs equal to 1e-5"
-        if file.get("values", "exact") != "exact":
+        about = _about(file)
+        if file.get("values", EXACT) != EXACT:
             about += f"; **values rounded to {escape(file['values'])}**"
         share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
         accuracy = file.get("accuracy")
@@ -192,6 +174,15 @@ def _files(report: Mapping[str, Any]) -> str:
     if any(len(hashes(file)) > 1 for file in _listed(report)):
         said += " A file listed *with* another keeps its large tensors there: both go into one folder, names unchanged."
     return "\n".join(rows) + f"\n\n{said}"
+
+
+def _about(file: Mapping[str, Any]) -> str:
+    """What a file is."""
+    known = _format(file)
+    if known is None:
+        return escape(str(file.get("format")))
+    graph, encoding = GRAPHS[known.graph], ENCODINGS[known.encoding]
+    return f"as {encoding.name}, {graph.about}" if graph.about else encoding.about
 
 
 def _tensors(report: Mapping[str, Any]) -> str:
@@ -280,9 +271,11 @@ def _accuracy(report: Mapping[str, Any]) -> str:
 
 
 def _readers(report: Mapping[str, Any]) -> str:
-    formats = [f for f in ABOUT if f in {_encoding(file) for file in _listed(report)}]
-    rows = [f"| | {' | '.join(formats)} |", "|---" * (len(formats) + 1) + "|"]
-    rows += [f"| {tool} | {' | '.join(known[f] for f in formats)} |" for tool, known in READERS]
+    used = {known.encoding for file in _listed(report) if (known := _format(file))}
+    encodings = [encoding for name, encoding in ENCODINGS.items() if name in used]
+    rows = [f"| | {' | '.join(e.name for e in encodings)} |", "|---" * (len(encodings) + 1) + "|"]
+    for tool in dict.fromkeys(tool for encoding in encodings for tool in encoding.readers):
+        rows.append(f"| {tool} | {' | '.join(e.readers.get(tool, 'not tested') for e in encodings)} |")
     unpack = "`ltp-pipeline unpack FILE --out dense.onnx` writes any of them dense."
     others = "Other runtimes (TensorRT, Core ML, browsers) were not tested; try packed, else dense."
     return "\n".join(rows) + f"\n\n{others} {unpack} Encode last: transform a dense file, not an encoded one."

@@ -17,24 +17,25 @@ from ltp_pipeline.stages.train import Job, evaluate
 from ltp_pipeline.stages.train.statistics import refreshed
 from ltp_pipeline.workspace import Workspace
 
-FORMAT = "packed"  # the smallest that every tool reads
+ENCODING = "packed"  # the smallest that every tool reads
 
 
 def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
     """Evaluate a hard-pruned network with fresh running statistics and write it."""
     network, workspace = job.network, job.workspace
+    kernels = [k.name for k in network.kernels]
     path = workspace.trail_path(epoch + 1)
     state = refreshed(job, state)
     accuracy = evaluate.accuracy(job, state, job.data.val)
     weights = lower(network, state)
     if ranks.is_leader():
-        export.write(network.file, weights, [k.name for k in network.kernels], FORMAT, path)
-    kernels = export.count(weights, network.kernels)
-    whole = Sparsity.total(counted for _, counted in float_weights(network.file.proto, weights))
+        export.write(network.file, weights, kernels, ENCODING, path)
+    counted = export.count(weights, kernels)
+    whole = Sparsity.total(found for _, found in float_weights(network.file.proto, weights))
     entry = TrailEntry(
         entry=epoch + 1,
         epoch=epoch + 1,
-        compression=kernels.elements / kernels.nonzeros,
+        compression=counted.elements / counted.nonzeros,
         accuracy=accuracy,
         file=workspace.relative(path),
         thresholds=dict(zip(method.live, method.tau.tolist(), strict=True)),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
-ENCODED = ("sparse", "packed")
 HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
@@ -206,7 +205,7 @@ def _unlikely_gain(pruned: Mapping[str, Any]) -> str | None:
 
 
 def _file_notes(m: Measured, original: int) -> list[str]:
-    large = [v.file.name for v in m.validations if v.file.format in ENCODED and v.file.bytes >= original]
+    large = [v.file.name for v in m.validations if v.file.encoding != "dense" and v.file.bytes >= original]
     said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
     return [*dict.fromkeys(note for v in m.validations for note in v.file.notes), *([said] if large else [])]
 
@@ -244,7 +243,7 @@ def _sizes(f: Findings) -> dict[str, int | None]:
     p = counted.nonzeros / counted.elements
     entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
     bound = (counted.elements * entropy + 32 * counted.nonzeros) / 8 + max(others, 0)
-    files = {label(asdict(v.file)): v.file.bytes for v in f.pruned.validations}
+    files = {label({"format": v.file.format, "values": v.file.values}): v.file.bytes for v in f.pruned.validations}
     return {"original": f.network.file.bytes, **files, "bound": math.ceil(bound)}
 
 

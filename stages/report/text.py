@@ -14,7 +14,6 @@ METRICS = {
     "agreement": "agreement with the original",
     "explained": "share of the original's variance explained",
 }
-FORMATS = {"dense": "dense", "sparse": "sparse initializers", "packed": "packed", "bound": "bound"}
 
 
 def metric(report: Mapping[str, Any]) -> str:

@@ -39,15 +39,13 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
 def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "model.sparse.onnx").read_bytes()
     wanted = {"sparse", "packed", "packed, fp16", "deploy-sparse", "deploy-packed", "deploy-packed, fp16"}
-    assert exported(capsys, finished, "--format", "packed", "--deploy", "--values", "fp16") == wanted
+    added = ("--format", "packed", "--format", "deploy-sparse", "--format", "deploy")
+    assert exported(capsys, finished, *added, "--values", "fp16") == wanted
     assert (finished / "handoff" / "model.deploy.packed.rounded-fp16.onnx").is_file()
-    with_dense = exported(capsys, finished, "--format", "dense")
-    assert with_dense == {*wanted, "dense", "deploy-dense"}
-    plain = exported(capsys, finished, "--format", "packed", "--no-deploy", "--values", "exact")
-    assert plain == {"sparse", "packed", "dense"}
-    assert sorted(f.name for f in finished.glob("model.*")) == [
-        f"model.{f}.onnx" for f in ("dense", "packed", "sparse")
-    ]
+    assert exported(capsys, finished, "--format", "dense") == {*wanted, "dense"}
+    exact = {"sparse", "packed", "dense", "deploy-sparse", "deploy-packed"}
+    assert exported(capsys, finished, "--values", "exact") == exact
+    assert {f.name for f in finished.glob("model.*")} == {f"model.{f.replace('-', '.')}.onnx" for f in exact}
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
@@ -129,8 +127,8 @@ def test_a_picked_entry_takes_them_too(
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
     picked = finished / "pick-001"
     wanted = {"packed", "packed, int8", "deploy-packed", "deploy-packed, int8"}
-    assert exported(capsys, picked, "--format", "packed", "--deploy", "--values", "int8") == wanted
-    wanted |= {"sparse", "deploy-sparse"}
+    assert exported(capsys, picked, "--format", "deploy", "--values", "int8") == wanted
+    wanted |= {"sparse"}
     monkeypatch.chdir(picked)
     assert exported(capsys, ".", "--format", "sparse") == wanted
 
@@ -139,7 +137,7 @@ def test_a_picked_entry_takes_them_too(
     ("options", "said"),
     [
         (("--format", "packed", "--values", "int4"), "export.values"),
-        (("--format", "zip", "--deploy"), "there is no format 'zip'"),
+        (("--format", "zip"), "there is no format 'zip'; choose among packed, dense, sparse, deploy, deploy-packed"),
     ],
 )
 def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFixture[str], options, said):
@@ -151,7 +149,8 @@ def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFi
 def test_what_could_not_be_written_is_not_asked_for_again(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from ltp_pipeline.stages import closeness, validate
+    from ltp_pipeline import closeness
+    from ltp_pipeline.stages import validate
 
     class Different:
         """Of the files alone: the import of the model is compared as ever."""
@@ -161,11 +160,11 @@ def test_what_could_not_be_written_is_not_asked_for_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(validate, "closeness", Different)
-        failed = invoke(capsys, "export", finished, "--format", "dense", "--deploy", "--quiet")
+        failed = invoke(capsys, "export", finished, "--format", "deploy-dense", "--quiet")
     assert failed.code == 6
-    assert not any(name.startswith("deploy") for name in exported(capsys, finished, "--format", "dense"))
+    assert "deploy-dense" not in exported(capsys, finished, "--format", "dense")
 
 
 def test_the_deploy_graph_can_be_added_to_the_formats_there_are(finished: Path, capsys: pytest.CaptureFixture[str]):
-    assert "deploy-sparse" in exported(capsys, finished, "--deploy")
-    exported(capsys, finished, "--no-deploy")
+    before = exported(capsys, finished)
+    assert exported(capsys, finished, "--format", "deploy-dense") == {*before, "deploy-dense"}

@@ -33,7 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_to(folder)
     options = {
         "train": {"epochs": 1, "finetune_epochs": 1},
-        "export": {"formats": ["sparse", "packed"], "deploy": True, "values": "int8"},
+        "export": {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "values": "int8"},
         "baseline": {"enabled": False},
         "gates": {"max_drop": 0.9, "min_compression": 2},
     }
@@ -166,8 +166,9 @@ def test_a_handoff_into_a_foreign_folder_is_refused(finished: Path, capsys: pyte
     assert "holds no handoff" in result.err
 
 
-def test_options_for_deploy_and_values_reach_the_settings(example: Path, capsys: pytest.CaptureFixture[str]):
-    result = invoke(capsys, "run", example / "model.onnx", "--deploy", "--export", "sparse", "--values", "fp16")
+def test_options_for_files_and_values_reach_the_settings(example: Path, capsys: pytest.CaptureFixture[str]):
+    sparse = ("--export", "deploy-sparse", "--export", "sparse")
+    result = invoke(capsys, "run", example / "model.onnx", *sparse, "--values", "fp16")
     assert result.code == 3
     assert "packed" in result.err
     result = invoke(capsys, "run", example / "model.onnx", "--values", "int4")

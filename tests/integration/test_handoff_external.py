@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
@@ -17,7 +16,7 @@ from ltp_pipeline.runner import Outcome, run
 from tests.support.bare import ONNX, bare
 from tests.support.cli import invoke
 
-FORMATS = ("sparse", "packed", "dense")
+FORMATS = ("sparse", "packed", "dense", "deploy-sparse", "deploy-packed", "deploy-dense")
 OPEN = """
 import sys, onnx
 for path in sys.argv[1:]:
@@ -38,10 +37,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def short_run(folder: Path, formats: tuple[str, ...] = FORMATS, deploy: bool = True, **export: object) -> Outcome:
+def short_run(folder: Path, formats: tuple[str, ...] = FORMATS, **export: object) -> Outcome:
     options = {
         "train": {"epochs": 2, "finetune_epochs": 1},
-        "export": {"formats": formats, "deploy": deploy, **export},
+        "export": {"formats": formats, **export},
         "baseline": {"enabled": False},
         "gates": {"max_drop": 0.9, "min_compression": 2},
     }
@@ -98,8 +97,8 @@ def test_no_file_of_a_run_has_a_second_name_in_a_folder_beside_it(finished: Path
 
 def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_path: Path):
     finished = shutil.copytree(finished, tmp_path / "copy", ignore=shutil.ignore_patterns("pick-*"))
-    few: dict[str, Any] = {"formats": ("packed", "dense"), "deploy": False}
-    report = short_run(finished, **few, external_data=True).report
+    few = ("packed", "dense")
+    report = short_run(finished, few, external_data=True).report
     for folder in (finished / "run", finished / "run" / "handoff"):
         for file in report["pruned"]["files"]:
             path = folder / file["path"]
@@ -118,7 +117,7 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
     assert done.returncode == 1
     assert "FAILED  model.packed.onnx.data is not the file" in done.stdout
     assert "FAILED  model.packed.onnx is not run" in done.stdout
-    again = short_run(finished, **few).report
+    again = short_run(finished, few).report
     assert not list((finished / "run").rglob("*.onnx.data"))
     assert [file["data_sha256"] for file in again["pruned"]["files"]] == [None, None]
     assert ".data" not in page(finished)

@@ -20,7 +20,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
-from ltp_pipeline.exporters import packed_codec, packed_reader
+from ltp_pipeline.exporters.encodings import packed_codec, packed_reader
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 BEGIN, END = "<!-- table by scripts/write_formats.py -->", "<!-- end of the table -->"
@@ -224,7 +224,7 @@ def version(package: str) -> str | None:
 def measure(tool: str, format_: str) -> str:
     """What comes of a tool and a format, in a few words."""
     model, kernels = network()
-    encoded = exporters.FORMATS[format_].encode(model, kernels)
+    encoded = exporters.ENCODINGS[format_].encode(model, kernels)
     try:
         found = TOOLS[tool][1](encoded)
         return found.removesuffix(", writes dense") if format_ == "dense" else found
@@ -243,11 +243,11 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def test_the_network_has_codes_of_several_kinds():
-    encoded = exporters.FORMATS["packed"].encode(*network())
+    encoded = exporters.ENCODINGS["packed"].encode(*network())
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
     assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
-    assert len(exporters.FORMATS["sparse"].encode(*network()).graph.sparse_initializer) == len(KERNELS) - 1
+    assert len(exporters.ENCODINGS["sparse"].encode(*network()).graph.sparse_initializer) == len(KERNELS) - 1
 
 
 def test_the_table_has_every_tool():

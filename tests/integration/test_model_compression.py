@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {
         "train": {"epochs": 1, "finetune_epochs": 1},
         "budget": {"target_compression": 5},
-        "export": {"formats": ["packed", "dense"], "deploy": True},
+        "export": {"formats": ["packed", "dense", "deploy", "deploy-dense"]},
         "baseline": {"enabled": False},
         "gates": {"max_drop": 0.9},
     }

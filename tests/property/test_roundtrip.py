@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from ltp_pipeline import exporters
-from ltp_pipeline.exporters import packed_codec, tensors
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.encodings import packed_codec
 
 FLOATS = {
     TensorProto.FLOAT: np.uint32,
@@ -78,14 +79,14 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     assume(kernels)
     model = build(kernels, opset, as_constant)
     before = model.SerializeToString()
-    dense = exporters.FORMATS["dense"].encode(model, kernels)
+    dense = exporters.ENCODINGS["dense"].encode(model, kernels)
     expected = exporters.read_tensors(dense, kernels)
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
         assert tensors.bits(expected[name]).tobytes() == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
     runs = outputs_of(dense, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
-        encoded = exporters.FORMATS[name].encode(model, list(kernels))
+        encoded = exporters.ENCODINGS[name].encode(model, list(kernels))
         exporters.verify(encoded, expected, name)
         assert encoded.ByteSize() <= dense.ByteSize()
         restored = exporters.to_dense(encoded)
@@ -137,11 +138,11 @@ def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
     assert dense.size == size
 
 
-@pytest.mark.parametrize("format_", list(exporters.FORMATS))
+@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
 def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
-    encoded = exporters.FORMATS[format_].encode(model, ["k"])
+    encoded = exporters.ENCODINGS[format_].encode(model, ["k"])
     encoded.doc_string = "about"
     exporters.stamp(encoded, format=format_)
     exporters.save(encoded, tmp_path / "m.onnx")

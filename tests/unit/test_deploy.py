@@ -1,6 +1,8 @@
 """The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +15,15 @@ from ltp_pipeline.closeness import gap
 from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import storage
-from ltp_pipeline.stages import deploy, export, import_model
+from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import Workspace
 from tests.support.models import Graph, conv_bn_classifier, random_inputs, run_onnxruntime
 
+ENCODINGS = ("sparse", "packed", "dense")
 KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 
@@ -63,7 +67,7 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     g.nodes[-1].output[0] = output
     model = prune(g.model(inputs, [output]), 0.5)
     kernels = weights_of(model)
-    made = deploy.run(model, kernels).model
+    made = deploy.rewrite(model, kernels).model
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
     before, after = (exporters.read_tensors(m, kernels) for m in (model, made))
@@ -85,7 +89,7 @@ def norm_view_and_shape() -> ModelProto:
 def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
     model = prune(norm_view_and_shape())
     before = model.SerializeToString()
-    made = deploy.run(model, ["conv.weight", "w"])
+    made = deploy.rewrite(model, ["conv.weight", "w"])
     assert model.SerializeToString() == before
     assert "1 of 1 BatchNormalization folded" in made.note
     assert "not folded" not in made.note
@@ -98,7 +102,7 @@ def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
 
 def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
     model = prune(conv_bn_classifier())
-    made = deploy.run(model, KERNELS)
+    made = deploy.rewrite(model, KERNELS)
     assert "constants not folded: onnxsim is away" in made.note
     assert "BatchNormalization" not in operators(made.model)
     check_same(model, made.model)
@@ -113,7 +117,7 @@ def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(simplify, "simplified", meddling)
     model = prune(conv_bn_classifier())
-    made = deploy.run(model, KERNELS)
+    made = deploy.rewrite(model, KERNELS)
     assert "onnxsim changed kernels" in made.note
     check_same(model, made.model)
 
@@ -142,7 +146,7 @@ def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias
     g.batch_norm(g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7)
     g.nodes[-1].output[0] = "y"
     model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
-    made = deploy.run(model, ["w"]).model
+    made = deploy.rewrite(model, ["w"]).model
     assert operators(made) == ["Gemm"]
     check_same(model, made)
 
@@ -184,7 +188,7 @@ def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: 
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
-    assert "BatchNormalization" in operators(deploy.run(model, ["conv.weight"]).model)
+    assert "BatchNormalization" in operators(deploy.rewrite(model, ["conv.weight"]).model)
 
 
 def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None):
@@ -193,7 +197,7 @@ def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None
     g.nodes[-1].output[0] = "y"
     given = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=given)
-    assert operators(deploy.run(model, ["conv.weight"]).model) == ["Conv", "BatchNormalization"]
+    assert operators(deploy.rewrite(model, ["conv.weight"]).model) == ["Conv", "BatchNormalization"]
 
 
 def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
@@ -205,7 +209,7 @@ def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
     g.add("Identity", h, outputs=("z",))
     g.add("Identity", "x", outputs=("same",))
     model = prune(g.model({"x": ("N", 1, 5, 5)}, ["y", "z", "same"]))
-    made = deploy.run(model, ["conv.weight"]).model
+    made = deploy.rewrite(model, ["conv.weight"]).model
     assert operators(made) == [
         "Conv",
         "Relu",
@@ -219,7 +223,7 @@ def test_a_dropout_whose_mask_is_read_stays(without_onnxsim: None):
     g = Graph()
     g.add("Dropout", g.add("Relu", "x"), outputs=("y", "mask"))
     model = g.model({"x": ("N", 4)}, ["y", "mask"], types={"mask": TensorProto.BOOL})
-    assert operators(deploy.run(model, []).model) == ["Relu", "Dropout"]
+    assert operators(deploy.rewrite(model, []).model) == ["Relu", "Dropout"]
 
 
 def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None):
@@ -231,7 +235,7 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
         branches[name] = helper.make_graph([helper.make_node(op, [h], [f"{name}_y"])], name, [], [output])
     g.add("If", "c", outputs=("y",), **branches)
     model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
-    made = deploy.run(model, []).model
+    made = deploy.rewrite(model, []).model
     assert operators(made) == ["Relu", "If"]
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(False)}
     np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
@@ -245,9 +249,10 @@ def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None 
 
 
 def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, without_onnxsim: None):
-    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense"), deploy=True))
+    files = exported(tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS))))
     assert [f.format for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
-    assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ("sparse", "packed", "dense")]
+    assert [(f.graph, f.encoding) for f in files[3:]] == [("deploy", encoding) for encoding in ENCODINGS]
+    assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
     counts = [count_in_file(f.path, KERNELS) for f in files]
     assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
     assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
@@ -258,7 +263,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, w
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path, without_onnxsim: None, values: str):
-    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed"), values=values, deploy=True))
+    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed", "deploy-sparse", "deploy"), values=values))
     assert [f.values for f in files] == 2 * ["exact", "exact", values]
     names = ("sparse", "packed", f"packed.rounded-{values}")
     assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
@@ -281,9 +286,8 @@ def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(tmp_path: Path, w
 
 
 def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from ltp_pipeline.exporters import packed_reader
-
-    monkeypatch.setattr(packed_reader, "encoded_names", lambda _: ())
+    packed = exporters.ENCODINGS["packed"]
+    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
     files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
     assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
@@ -291,14 +295,14 @@ def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, m
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None]) -> None:
     """Let the packed format do something that its weights do not show."""
-    encode = exporters.FORMATS["packed"].encode
+    packed = exporters.ENCODINGS["packed"]
 
-    def wrong(model: ModelProto, kernels: object) -> ModelProto:
-        made = encode(model, kernels)
+    def wrong(model: ModelProto, kernels: Collection[str]) -> exporters.Draft:
+        made = packed.encode(model, kernels)
         change(made)
-        return made
+        return exporters.Draft(made)
 
-    monkeypatch.setitem(exporters.FORMATS, "packed", exporters.Format("packed", "model.packed.onnx", wrong))
+    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, draft=wrong))
 
 
 def another_activation(model: ModelProto) -> None:
@@ -331,7 +335,7 @@ def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ltp_pipeline.exporters.running.check_running", interrupted)
+    monkeypatch.setattr("ltp_pipeline.exporters.output_proof.check_running", interrupted)
     with pytest.raises(KeyboardInterrupt):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert list(tmp_path.iterdir()) == []
@@ -359,16 +363,62 @@ def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, m
 
 
 def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def wrong(model: ModelProto, kernels: object) -> deploy.Deployed:
+    def wrong(model: ModelProto, kernels: object) -> deploy.Rewritten:
         copy = ModelProto.FromString(model.SerializeToString())
         tensor = next(t for t in copy.graph.initializer if t.name == "fc.bias")
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e-3), tensor.name))
-        return deploy.Deployed(copy, "")
+        return deploy.Rewritten(copy, "")
 
-    monkeypatch.setattr(deploy, "run", wrong)
+    monkeypatch.setattr(deploy, "rewrite", wrong)
     with pytest.raises(ExportFailed, match="something else"):
-        exported(tmp_path, ExportSettings(formats=("dense",), deploy=True))
+        exported(tmp_path, ExportSettings(formats=("dense", "deploy-dense")))
     assert [p.name for p in tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "same"),
+    [(np.float32, 1e-3, False), (np.float16, 1e-3, True), (np.float16, 1.0, False)],
+)
+def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: type, change: float, same: bool):
+    g = Graph()
+    g.gemm("x", "fc", 8, 4)
+    g.nodes[-1].output[0] = "y"
+    for tensor in g.tensors:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind})
+    weights = exporters.read_tensors(model, ["fc.weight"])
+
+    def shifted(model: ModelProto, kernels: object) -> deploy.Rewritten:
+        bias = exporters.read_tensors(model, ["fc.bias"])["fc.bias"] + np.dtype(dtype).type(change)
+        return deploy.Rewritten(exporters.with_tensors(model, {"fc.bias": bias}), "")
+
+    monkeypatch.setattr(deploy, "rewrite", shifted)
+    told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
+    with told:
+        deploy.make(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
+
+
+def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
+    model = prune(conv_bn_classifier())
+    weights = exporters.read_tensors(model, KERNELS)
+    other = exporters.with_tensors(model, {"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
+    monkeypatch.setattr(deploy, "rewrite", lambda *_: deploy.Rewritten(other, ""))
+    with pytest.raises(ExportFailed, match="other zeros"):
+        deploy.make(model, weights, KERNELS, random_inputs(model))
+
+
+def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_onnxsim: None):
+    (file,) = exported(tmp_path, ExportSettings(formats=("deploy",)))
+    assert (file.graph, file.encoding, file.format, file.name) == (
+        "deploy",
+        "packed",
+        "deploy-packed",
+        "model.deploy.packed.onnx",
+    )
+    labels = exporters.labels(exporters.load(file.path))
+    assert (labels["format"], labels["graph"]) == ("packed", "deploy")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
 
 def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():

@@ -42,16 +42,16 @@ def arrays_of_all_sorts():
     return arrays
 
 
-@pytest.mark.parametrize("format_", exporters.FORMATS)
+@pytest.mark.parametrize("format_", exporters.ENCODINGS)
 @pytest.mark.parametrize("given", [False, True])
 def test_a_draft_is_saved_as_the_same_bytes(tmp_path, format_, given):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays, constant="held")
     before = model.SerializeToString()
-    expected = exporters.FORMATS[format_].encode(model, list(arrays))
+    expected = exporters.ENCODINGS[format_].encode(model, list(arrays))
     scan = exporters.Scan(model, arrays, arrays if given else {})
-    for name in (*exporters.FORMATS, format_):  # every format fills the scan differently
-        draft = exporters.FORMATS[name].draft(model, scan)
+    for name in (*exporters.ENCODINGS, format_):  # every format fills the scan differently
+        draft = exporters.ENCODINGS[name].draft(model, scan)
     exporters.stamp(draft.model, format=format_)
     exporters.stamp(expected, format=format_)
     exporters.save(draft, tmp_path / "draft.onnx")
@@ -65,17 +65,17 @@ def test_a_draft_is_saved_as_the_same_bytes(tmp_path, format_, given):
 def test_a_draft_with_rounded_values(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
-    expected = exporters.FORMATS["packed"].encode(model, list(arrays), values=values)
-    draft = exporters.FORMATS["packed"].draft(model, exporters.Scan(model, arrays, arrays), values=values)
+    expected = exporters.ENCODINGS["packed"].encode(model, list(arrays), values=values)
+    draft = exporters.ENCODINGS["packed"].draft(model, exporters.Scan(model, arrays, arrays), values=values)
     exporters.save(draft, tmp_path / "draft.onnx")
     assert (tmp_path / "draft.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
 
 
-@pytest.mark.parametrize("format_", exporters.FORMATS)
+@pytest.mark.parametrize("format_", exporters.ENCODINGS)
 def test_a_draft_of_a_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
-    exporters.save(exporters.FORMATS[format_].draft(model, list(arrays)), tmp_path / "m.onnx", external=True)
+    exporters.save(exporters.ENCODINGS[format_].draft(model, list(arrays)), tmp_path / "m.onnx", external=True)
     exporters.verify(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 
@@ -84,15 +84,15 @@ def test_arrays_of_another_type_than_the_tensors_are_not_taken():
     arrays = {"half": sparse_array((64, 64), 0.1, 1, np.float16)}
     model = model_of(arrays)
     wide = {"half": arrays["half"].astype(np.float32)}
-    encoded = exporters.FORMATS["sparse"].encode(model, exporters.Scan(model, wide, wide))
+    encoded = exporters.ENCODINGS["sparse"].encode(model, exporters.Scan(model, wide, wide))
     exporters.verify(encoded, arrays, "sparse")
 
 
 def test_the_scan_of_another_model_is_not_taken():
     first, second = ({"w": sparse_array((64, 64), 0.1, seed)} for seed in (1, 2))
     scan = exporters.Scan(model_of(first), first)
-    exporters.FORMATS["sparse"].encode(scan.model, scan)
-    for format_ in exporters.FORMATS.values():
+    exporters.ENCODINGS["sparse"].encode(scan.model, scan)
+    for format_ in exporters.ENCODINGS.values():
         exporters.verify(format_.encode(model_of(second), scan), second, format_.name)
     assert list(scan) == ["w"]
     assert len(scan) == 1

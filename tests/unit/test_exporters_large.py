@@ -46,8 +46,8 @@ def test_over_two_gigabytes(tmp_path):
     model = large_model()
     paths = {}
     scan = exporters.Scan(model, NAMES)
-    for format_ in exporters.FORMATS.values():
-        paths[format_.name] = tmp_path / format_.file_name
+    for format_ in exporters.ENCODINGS.values():
+        paths[format_.name] = tmp_path / f"model.{format_.name}.onnx"
         exporters.save(format_.draft(model, scan), paths[format_.name])
     del model, scan
     assert (tmp_path / "model.dense.onnx.data").stat().st_size > 2**31

@@ -9,7 +9,8 @@ from onnx.reference import ReferenceEvaluator
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError, UsageError
-from ltp_pipeline.exporters import packed, packed_codec, running
+from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.encodings import packed, packed_codec
 
 LEVELS = [
     ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -78,7 +79,7 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
     monkeypatch.setattr(packed, "SMALL", small)
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
     exporters.verify(encoded, kernels, "packed")
     for level in LEVELS:
@@ -93,7 +94,7 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
 def test_half_precision(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1, dtype=np.float16)
     force(monkeypatch, kind)
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     exporters.verify(encoded, kernels, "packed")
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
@@ -104,14 +105,14 @@ def test_the_reference_evaluator_reads_it(monkeypatch, kind):
     force(monkeypatch, kind)
     x = np.random.default_rng(0).standard_normal((1, 17, 8, 8)).astype(np.float32)
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    assert (ReferenceEvaluator(packed.encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
+    assert (ReferenceEvaluator(packed.ENCODING.encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
 
 
 def test_the_kinds_each_win_somewhere():
     chosen = {}
     for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
         model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
-        encoded = packed.encode(model, {"a.weight": 0})
+        encoded = packed.ENCODING.encode(model, {"a.weight": 0})
         codes = [t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")]
         chosen[density] = next(kind for kind in codes if kind in packed_codec.KINDS)
         exporters.verify(encoded, kernels, "packed")
@@ -124,17 +125,17 @@ def test_long_gaps_between_dense_parts_choose_free_codes():
     array = np.zeros((512, 512), np.float32)
     array[::16] = sparse_array((32, 512), 0.25)
     model = two_convs(array.reshape(512, 512, 1, 1), sparse_array((4, 512, 1, 1), 1.0))
-    encoded = packed.encode(model, ["a.weight"])
+    encoded = packed.ENCODING.encode(model, ["a.weight"])
     exporters.verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)}, "packed")
     assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
 
 
 def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     model, kernels = model_and_kernels()
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 1
     model.graph.initializer[1].doc_string = "about b"
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 2
     said = {t.name: t.doc_string for t in exporters.to_dense(encoded).graph.initializer}
     assert said == {"a.weight": "", "b.weight": "about b"}
@@ -154,7 +155,7 @@ def test_pairs_of_codes_fill_both_halves():
 
 def test_dense_weights_stay_as_they_are():
     model, kernels = model_and_kernels(1.0)
-    assert exporters.to_dense(packed.encode(model, kernels)).SerializeToString() == model.SerializeToString()
+    assert exporters.to_dense(packed.ENCODING.encode(model, kernels)).SerializeToString() == model.SerializeToString()
 
 
 def test_to_dense_leaves_a_plain_model_alone():
@@ -164,7 +165,7 @@ def test_to_dense_leaves_a_plain_model_alone():
 
 def test_nothing_of_packing_is_left_after_unpacking():
     model, kernels = model_and_kernels()
-    restored = exporters.to_dense(packed.encode(model, kernels))
+    restored = exporters.to_dense(packed.ENCODING.encode(model, kernels))
     assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
     assert {t.name for t in restored.graph.initializer} == set(kernels)
 
@@ -172,13 +173,13 @@ def test_nothing_of_packing_is_left_after_unpacking():
 @pytest.mark.parametrize("opset", [7, 9, 10])
 def test_old_opsets_stay_dense(opset):
     model, kernels = model_and_kernels(opset=opset)
-    assert packed.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_a_name_with_the_reserved_prefix_keeps_a_model_dense():
     model, kernels = model_and_kernels()
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "ltp/0/p"
-    assert packed.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_inputs_of_old_ir_versions_go():
@@ -187,7 +188,7 @@ def test_inputs_of_old_ir_versions_go():
     for name, array in kernels.items():
         model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
     onnx.checker.check_model(model, full_check=True)
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == 4
     exporters.verify(encoded, kernels, "packed")
@@ -220,7 +221,7 @@ def test_shared_and_nested_kernels():
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(array, "w"), zero])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
-    for format_ in exporters.FORMATS.values():
+    for format_ in exporters.ENCODINGS.values():
         encoded = format_.encode(model, ["w", "inner"])
         exporters.verify(encoded, {"w": array, "inner": array}, format_.name)
         inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
@@ -230,11 +231,11 @@ def test_shared_and_nested_kernels():
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 @pytest.mark.parametrize("density", [0.05, 0.6])
-def test_lossy_values_fold_and_say_so(tmp_path, values, density):
+def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
-    encoded = packed.encode(model, kernels, values=values)
+    encoded = packed.ENCODING.encode(model, kernels, values=values)
     assert exporters.labels(encoded)["values"] == values
-    assert encoded.ByteSize() < packed.encode(model, kernels).ByteSize()
+    assert encoded.ByteSize() < packed.ENCODING.encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
     restored = exporters.to_dense(encoded)
     assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
@@ -251,10 +252,10 @@ def test_lossy_values_fold_and_say_so(tmp_path, values, density):
         exporters.verify(encoded, kernels, "packed")
 
 
-def test_lossy_values_that_would_overflow_keep_their_own_type():
+def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = packed.encode(exporters.with_tensors(model, kernels), kernels, values="fp16")
+    encoded = packed.ENCODING.encode(exporters.with_tensors(model, kernels), kernels, values="fp16")
     found = exporters.read_tensors(encoded, kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
@@ -263,7 +264,7 @@ def test_lossy_values_that_would_overflow_keep_their_own_type():
 def test_unknown_values_are_refused():
     model, kernels = model_and_kernels()
     with pytest.raises(UsageError, match="int4"):
-        packed.encode(model, kernels, values="int4")
+        packed.ENCODING.encode(model, kernels, values="int4")
 
 
 def part(model, suffix):
@@ -319,7 +320,7 @@ def test_edits_are_found(monkeypatch, edit):
     force(monkeypatch, "8v")
     if edit in EDITS:
         monkeypatch.setattr(packed, "SMALL", 0)
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
     with pytest.raises(InputError, match=r"weight|ltp/0"):
         exporters.to_dense(encoded)
@@ -329,7 +330,7 @@ def test_edits_are_found(monkeypatch, edit):
 
 def test_neutral_changes_by_converters_are_taken():
     model, kernels = model_and_kernels()
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     for node in encoded.graph.node:
         node.name = f"renamed {node.output[0]}"
         if node.op_type == "Reshape":
@@ -345,9 +346,9 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
     path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
     onnx.save(model, plain)
-    encoded = packed.encode(model, kernels)
+    encoded = packed.ENCODING.encode(model, kernels)
     (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
     reader.input[1] = "ltp/flat"
     onnx.save(encoded, path)
     feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
-    running.check_running(path, feeds, running.outputs(plain, feeds))
+    output_proof.check_running(path, feeds, output_proof.outputs(plain, feeds))

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import sparse
+from ltp_pipeline.exporters.encodings import sparse
 
 
 def kernel(density=0.1, shape=(64, 32), dtype=np.float32):
@@ -41,7 +41,7 @@ def run(model):
 
 def test_the_file_is_what_the_standard_says():
     array = kernel()
-    encoded = sparse.encode(matmul(array), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(array), ["w"])
     (entry,) = encoded.graph.sparse_initializer
     where = numpy_helper.to_array(entry.indices)
     assert entry.values.name == "w"
@@ -58,22 +58,22 @@ def test_the_file_is_what_the_standard_says():
 def test_only_where_it_is_smaller(density, encoded):
     array = np.zeros((100, 100), np.float32)
     array.reshape(-1)[: int(density * array.size)] = 1
-    assert len(sparse.encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
+    assert len(sparse.ENCODING.encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
 
 
 def test_all_zero_kernels_run():
     array = np.zeros((64, 32), np.float32)
-    assert run(sparse.encode(matmul(array), ["w"])) == run(matmul(array))
+    assert run(sparse.ENCODING.encode(matmul(array), ["w"])) == run(matmul(array))
 
 
 def test_only_the_kernels_asked_for():
     model = matmul(kernel())
-    assert sparse.encode(model, []).SerializeToString() == model.SerializeToString()
+    assert sparse.ENCODING.encode(model, []).SerializeToString() == model.SerializeToString()
 
 
 def test_a_constant_node_becomes_an_initializer():
     array = kernel()
-    encoded = sparse.encode(matmul(array, as_constant=True), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(array, as_constant=True), ["w"])
     assert [node.op_type for node in encoded.graph.node] == ["MatMul"]
     exporters.verify(encoded, {"w": array}, "sparse")
     assert run(encoded) == run(matmul(array))
@@ -82,7 +82,7 @@ def test_a_constant_node_becomes_an_initializer():
 @pytest.mark.parametrize(("ir_version", "opset"), [(3, 8), (4, 9), (8, 13)])
 def test_a_kernel_that_is_a_graph_input_loses_the_input(ir_version, opset):
     array = kernel()
-    encoded = sparse.encode(matmul(array, ir_version, opset, as_input=True), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(array, ir_version, opset, as_input=True), ["w"])
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == max(6, ir_version)
     exporters.verify(encoded, {"w": array}, "sparse")
@@ -97,13 +97,13 @@ def test_other_inputs_of_old_files_stay_constants():
     model.graph.node[0].output[0] = "h"
     model.graph.node.append(helper.make_node("Add", ["h", "bias"], ["y"]))
     onnx.checker.check_model(model)
-    assert [value.name for value in sparse.encode(model, ["w"]).graph.input] == ["x"]
+    assert [value.name for value in sparse.ENCODING.encode(model, ["w"]).graph.input] == ["x"]
 
 
 def test_a_kernel_that_is_a_graph_output_stays_dense():
     model = matmul(kernel())
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
-    for format_ in exporters.FORMATS.values():
+    for format_ in exporters.ENCODINGS.values():
         encoded = format_.encode(model, ["w"])
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
@@ -118,18 +118,18 @@ def test_scalars_and_empty_tensors_are_never_encoded():
             [numpy_helper.from_array(np.asarray(array), "w")],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        for format_ in exporters.FORMATS.values():
+        for format_ in exporters.ENCODINGS.values():
             assert format_.encode(model, ["w"]).SerializeToString() == model.SerializeToString()
 
 
 def test_doc_strings_survive():
-    restored = exporters.to_dense(sparse.encode(matmul(kernel()), ["w"]))
+    restored = exporters.to_dense(sparse.ENCODING.encode(matmul(kernel()), ["w"]))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
 def test_coordinates_are_read_too():
     array = kernel()
-    encoded = sparse.encode(matmul(array), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(array), ["w"])
     where = np.stack(np.nonzero(array), axis=1).astype(np.int64)
     encoded.graph.sparse_initializer[0].indices.CopyFrom(numpy_helper.from_array(where))
     onnx.checker.check_model(encoded)
@@ -169,7 +169,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found_and_the_tensor_named(damage):
-    encoded = sparse.encode(matmul(kernel()), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(kernel()), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
         exporters.to_dense(encoded)
@@ -177,7 +177,7 @@ def test_damage_is_found_and_the_tensor_named(damage):
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
 def test_verify_turns_damage_into_a_failed_export(damage):
-    encoded = sparse.encode(matmul(kernel()), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(kernel()), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(ExportFailed):
         exporters.verify(encoded, {"w": kernel()}, "sparse")
@@ -185,7 +185,7 @@ def test_verify_turns_damage_into_a_failed_export(damage):
 
 def test_verify_compares_bits():
     array = kernel()
-    encoded = sparse.encode(matmul(array), ["w"])
+    encoded = sparse.ENCODING.encode(matmul(array), ["w"])
     other = array.copy()
     other[other != 0] = np.nextafter(other[other != 0], np.float32(9))
     with pytest.raises(ExportFailed, match="'w' differs"):

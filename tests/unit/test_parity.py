@@ -179,7 +179,7 @@ def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
 def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[str, torch.Tensor] = {}) -> Measured:
     """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
     (network, state), data, reference = silent
-    formats = ExportSettings(formats=("dense",), deploy=True)
+    formats = ExportSettings(formats=("dense", "deploy-dense"))
     kernels = [k.name for k in network.kernels]
     feeds = data.test.first(2).inputs
     files = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)

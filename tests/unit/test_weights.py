@@ -36,10 +36,10 @@ def by_hand(model: ModelProto) -> Sparsity:
     return Sparsity(sum(a.size for a in arrays), sum(int((a != 0).sum()) for a in arrays))
 
 
-@pytest.mark.parametrize("name", exporters.FORMATS)
+@pytest.mark.parametrize("name", exporters.ENCODINGS)
 def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
-    exporters.save(exporters.FORMATS[name].encode(model, KERNELS), tmp_path / "model.onnx")
+    exporters.save(exporters.ENCODINGS[name].encode(model, KERNELS), tmp_path / "model.onnx")
     found = exporters.float_weights(exporters.load(tmp_path / "model.onnx"))
     assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
     assert Sparsity.total(counted for _, counted in found) == by_hand(model)

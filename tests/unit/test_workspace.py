@@ -1,5 +1,8 @@
 """The run directory: whose it is, what survives, who else is in it."""
 
+import errno
+import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,19 @@ def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
     ):
         pass
     with Workspace(tmp_path / "run").held():
+        pass
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.ENOLCK, None), (errno.EACCES, "cannot write")])
+def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str | None
+):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    told = nullcontext() if said is None else pytest.raises(InputError, match=said)
+    with told, Workspace(tmp_path / "run").held():
         pass
 
 

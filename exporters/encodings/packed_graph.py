@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters import packed_codec, tensors
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.encodings import packed_codec
+from ltp_pipeline.formats import EXACT
 
 PREFIX = "ltp/"  # reserved: every name that packing adds begins so
 OPSET = 11  # CumSum begins here
@@ -55,7 +57,7 @@ class Group:
     index: int
     kind: str  # of codes, see packed_codec
     data_type: int
-    values: str  # "own", or the lossy "fp16" and "int8"
+    values: str  # "exact", or rounded: "fp16", "int8"
     units: tuple[Unit, ...]
 
     @property
@@ -119,7 +121,7 @@ def decoder(group: Group, opset: int) -> Decoder:
             return group.name(part, nth)
 
         values = name("v")
-        if group.values != "own":
+        if group.values != EXACT:
             values = into.add("Cast", [name(group.values)], name("x"), to=group.data_type)
         if mask:
             flat = _pick(name, values, codes[nth], into)

@@ -8,6 +8,36 @@ far less time to decode. Free gaps and masks keep a zero before their values, fo
 Codes of 5 to 7 bits, and free ones of 4, are stored k + 1 in k bytes: k of them in the low bits, one spread over the
 high bits. Valued codes of 4 bits are the remainders of a byte divided by 15 and by 17, the first half of all codes the
 former and the second half the latter: a runtime gets both from a single Mod.
+
+An example: of twelve weights, four are not zero. Valued gaps say how far each is from the one before:
+
+    >>> weights = np.array([0, 0, 0.5, 0, 0, 0, 0, -1, 2, 0, 0, 0.25], np.float32)
+    >>> where = np.flatnonzero(weights)
+    >>> gaps = gaps_of(where)
+    >>> where.tolist(), gaps.tolist()
+    ([2, 7, 8, 11], [2, 5, 1, 3])
+    >>> [codes], [values] = encode("6v", [gaps], [weights[where]], [12])
+    >>> codes.tolist(), values.tolist()
+    ([2, 5, 1, 3], [0.5, -1.0, 2.0, 0.25])
+
+In 6 bits each, four codes take three bytes. The fourth code, 3, is 000011: its two low bits stand above the 2 in the
+first byte (64 · 3 + 2 = 194), the next two above the 5, the last two above the 1. In 4 bits they take two bytes:
+
+    >>> pack("6v", codes).tolist()
+    [[194], [5], [1]]
+    >>> pack("4v", codes).tolist()  # 137 % 15, 20 % 15 = 2, 5, and 137 % 17, 20 % 17 = 1, 3
+    [[137, 20]]
+
+So 3 bytes of codes and 16 of values stand for 48 bytes of weights. Back again:
+
+    >>> decode("6v", unpack("6v", pack("6v", codes)), values, 12).tolist() == weights.tolist()
+    True
+
+A gap of 300 is more than 8 bits hold. The largest code, 255, bridges most of it, and writes a zero there:
+
+    >>> [codes], [values] = encode("8v", [np.array([300])], [np.array([0.5], np.float32)], [301])
+    >>> codes.tolist(), values.tolist()
+    ([255, 45], [0.0, 0.5])
 """
 
 import bisect
@@ -84,7 +114,7 @@ def encode(
         return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [_after_zero(v) for v in values]
     if kind in QUICK:
         coded = _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
-        return [codes for codes, _ in coded], [_with(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
+        return [codes for codes, _ in coded], [_inserted(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
     steps = [g - 1 for g in gaps]
     for step in steps:
         step[:1] += 1
@@ -108,7 +138,7 @@ def _codes(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array
     bridges = _bridges(steps[long], kind, top)
     codes[long] = steps[long] - bridges * top
     bridged = np.repeat(long, bridges)
-    return _with(codes, bridged, top), bridged
+    return _inserted(codes, bridged, top), bridged
 
 
 def _paired(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
@@ -154,14 +184,14 @@ def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, 
     return codes, np.concatenate([bridged, np.full(bridges, at), others_bridged + at])
 
 
-def _with(entries: Array, before: Array, what: int) -> Array:
+def _inserted(entries: Array, before: Array, what: int) -> Array:
     """Entries with another put before some of them: np.insert without its care for unsorted places."""
     if not before.size:
         return entries
-    own = np.ones(entries.size + before.size, bool)
-    own[before + np.arange(before.size)] = False
-    longer = np.full(own.size, what, entries.dtype)
-    longer[own] = entries
+    kept = np.ones(entries.size + before.size, bool)
+    kept[before + np.arange(before.size)] = False
+    longer = np.full(kept.size, what, entries.dtype)
+    longer[kept] = entries
     return longer
 
 

@@ -1,4 +1,4 @@
-"""The sparse format: GraphProto.sparse_initializer, the standard's own way to leave zeros out.
+"""The sparse encoding: GraphProto.sparse_initializer, the standard's own way to leave zeros out.
 
 Valid means: int64 indices, linear, ascending, unique; dims at least 1-D and positive; IR version 6 or later; the name
 on `values` alone, and nowhere else in the graph as an input or a dense initializer. onnxruntime accepts more than that
@@ -12,8 +12,9 @@ from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
-from ltp_pipeline.exporters.dense import tidy
-from ltp_pipeline.exporters.draft import Draft, put
+from ltp_pipeline.exporters.draft import Draft, put_or_hold
+from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
+from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
 from ltp_pipeline.exporters.tensors import Array
 
@@ -22,13 +23,8 @@ HEADER = 32  # bytes that the indices take beside themselves
 AGAIN = "get the file again from where it came from, or export it again"
 
 
-def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
-    """Copy a model with its kernels sparse where that makes the file smaller."""
-    return draft(model, kernels).filled()
-
-
 def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
-    """The same, the large tensors beside the copy.
+    """Copy a model with its kernels sparse where that makes the file smaller, the large tensors beside the copy.
 
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
     also a graph input loses the input, because a sparse initializer may not be one.
@@ -38,13 +34,13 @@ def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
     stored = {n: t for n, t in tensors.stored(model.graph).items() if n in kernels and n not in outputs}
     encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(scan, name, tensor))}
     copy = tensors.copy_model(model, drop=encoded)
-    tidy(copy, scan)
+    clear_negative_zeros(copy, scan)
     values, indices = dict[str, Array](), dict[str, Array]()
     for name, found in encoded.items():
         entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
         entry.values.name, entry.values.doc_string = name, stored[name].doc_string
-        put(entry.values, stored[name].data_type, found.values, values, name)
-        put(entry.indices, TensorProto.INT64, found.where, indices, name)
+        put_or_hold(entry.values, stored[name].data_type, found.values, values, name)
+        put_or_hold(entry.indices, TensorProto.INT64, found.where, indices, name)
     if encoded:
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, encoded)
@@ -66,15 +62,15 @@ def encoded_names(model: ModelProto) -> list[str]:
     return [sparse.values.name for sparse in model.graph.sparse_initializer]
 
 
-def decode(model: ModelProto, names: Collection[str]) -> dict[str, TensorProto]:
-    """These sparse tensors, dense."""
+def decode(model: ModelProto, names: Collection[str]) -> Decoded:
+    """These sparse tensors, dense; nothing was added to the graph for them."""
     taken = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
     taken |= {output for node in model.graph.node for output in node.output}
     for name in encoded_names(model):
         if not name or name in taken:
             raise _corrupt(name, "has a name that something else in the graph has too")
         taken.add(name)
-    return {s.values.name: _dense(s) for s in model.graph.sparse_initializer if s.values.name in names}
+    return {s.values.name: _dense(s) for s in model.graph.sparse_initializer if s.values.name in names}, set()
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:
@@ -94,11 +90,11 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
             raise _corrupt(name, "has indices out of range")
         where = np.ravel_multi_index(tuple(where.T), dims)
     dense = np.zeros(elements, values.dtype)
-    scatter(name, dense, where, values)
+    _scatter(name, dense, where, values)
     return tensors.make(name, sparse.values.data_type, dense.reshape(dims), like=sparse.values)
 
 
-def scatter(name: str, dense: Array, where: Array, values: Array) -> None:
+def _scatter(name: str, dense: Array, where: Array, values: Array) -> None:
     """Write values into a flat array; positions out of range, unsorted or duplicated are bad input."""
     if where.size and (where.min() < 0 or where.max() >= dense.size):
         raise _corrupt(name, "has indices out of range")
@@ -109,3 +105,25 @@ def scatter(name: str, dense: Array, where: Array, values: Array) -> None:
 
 def _corrupt(name: str, what: str) -> InputError:
     return InputError(f"sparse tensor '{name}' {what}", AGAIN)
+
+
+ENCODING = Encoding(
+    name="sparse",
+    about="the standard's `sparse_initializer`; for onnxruntime",
+    readers={
+        "onnxruntime": "yes",
+        "OpenVINO": "no",
+        "onnx: checker": "yes, not with `full_check`",
+        "onnx: shape inference, version converter": "no",
+        "onnx: ReferenceEvaluator": "no",
+        "onnx: compose": "yes",
+        "onnx-ir": "**no: drops the weights with a warning**",
+        "onnxscript's optimizer": "**no: drops the weights silently**",
+        "onnxsim, onnxslim": "yes, leave it sparse",
+    },
+    draft=draft,
+    encoded_names=encoded_names,
+    decode=decode,
+    # Shape inference types a sparse initializer as sparse, so full_check fails on every valid file with one.
+    full_check=False,
+)

@@ -1,4 +1,4 @@
-"""Proof that a file says what the weights say."""
+"""Read a file back: proof that it holds the weights, and that its labels are true."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from onnx import ModelProto
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.decoding import read_tensors
+from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.metadata import labels
 from ltp_pipeline.exporters.storage import load
 from ltp_pipeline.exporters.tensors import Array
@@ -17,7 +18,7 @@ from ltp_pipeline.exporters.tensors import Array
 AGAIN = "export again; if it happens twice, report it as a bug"
 
 
-def verify(file: Path | ModelProto, expected: Mapping[str, Array], format: str) -> None:  # noqa: A002 (the design's word)
+def verify(file: Path | ModelProto, expected: Mapping[str, Array], encoding: str) -> None:
     """Raise ExportFailed unless a file is valid ONNX and its decoded tensors equal the expected ones bit for bit.
 
     Expected values count as what the file's dtype makes of them, with -0.0 as 0.0.
@@ -28,7 +29,7 @@ def verify(file: Path | ModelProto, expected: Mapping[str, Array], format: str) 
     except InputError as error:
         raise ExportFailed(f"the exported file cannot be read back: {error.what}", AGAIN) from None
     try:
-        _check(model, file if isinstance(file, Path) else None, format)
+        _check(model, file if isinstance(file, Path) else None, ENCODINGS[encoding].full_check)
     except Exception as error:  # noqa: BLE001 (the checker's C++ errors share no narrower type)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExportFailed(f"the exported file is not valid ONNX: {reason}", AGAIN) from None
@@ -36,11 +37,10 @@ def verify(file: Path | ModelProto, expected: Mapping[str, Array], format: str) 
         _compare(name, np.asarray(array), decoded[name])
 
 
-def _check(model: ModelProto, path: Path | None, format: str) -> None:  # noqa: A002 (the design's word)
+def _check(model: ModelProto, path: Path | None, full_check: bool) -> None:
     values = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if v.type.HasField("tensor_type")]
     if all(v.HasField("shape") for v in values):
-        # Shape inference types a sparse initializer as sparse, so full_check fails on every valid file with one.
-        onnx.checker.check_model(str(path) if path else model, full_check=format != "sparse")
+        onnx.checker.check_model(str(path) if path else model, full_check=full_check)
         return
     # Runtimes forgive an output without a shape, the checker does not; the rest of such a file can still be checked.
     copy = ModelProto()
@@ -81,5 +81,7 @@ def check_labels(model: ModelProto, kernels: Collection[str]) -> None:
                 f"the file's label ltp.{key} says {said[key]}, its content says {value:g}",
                 "take the file as it was first written",
             )
-    if said.get("format") not in (None, "sparse") and model.graph.sparse_initializer:
-        raise InputError(f"the file's label ltp.format says {said['format']}, but it is sparse", "export it again")
+    for encoding in ENCODINGS.values():
+        if said.get("format") not in (None, encoding.name) and encoding.encoded_names(model):
+            what = f"the file's label ltp.format says {said['format']}, but it is {encoding.name}"
+            raise InputError(what, "export it again")

@@ -1,14 +1,17 @@
 """What onnxruntime computes from a file: proof that an encoding changes no output and is gone after loading."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from onnx import ModelProto
 
 from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.exporters.packed_graph import PREFIX
-from ltp_pipeline.exporters.proof import AGAIN
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
+from ltp_pipeline.exporters.readback import AGAIN
+from ltp_pipeline.exporters.storage import save
 from ltp_pipeline.exporters.tensors import Array
 
 PROVIDER = "CPUExecutionProvider"
@@ -34,6 +37,14 @@ def outputs(path: Path, feeds: Mapping[str, Array], optimised: Path | None = Non
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise ExportFailed(f"onnxruntime cannot run {path.name}: {reason}", AGAIN) from None
     return found
+
+
+def dense_outputs(model: ModelProto, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
+    """What a dense model computes from its file: what files of any encoding must compute too."""
+    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
+        path = Path(folder, "dense.onnx")
+        save(ENCODINGS["dense"].draft(model, kernels), path)
+        return outputs(path, feeds)
 
 
 def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:

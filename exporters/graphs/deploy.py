@@ -1,4 +1,4 @@
-"""A graph for deployment: norms folded into the layers before them, nodes that do nothing taken out, constants folded.
+"""The deploy graph: norms folded into the layers before them, nodes that do nothing taken out, constants folded.
 
 Kernels keep their names and their zeros, so that the file can still be held against the others, weight by weight.
 """
@@ -10,27 +10,50 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline.errors import InputError
+from ltp_pipeline import closeness
+from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import read_tensors, tensors
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made, Weights
+from ltp_pipeline.exporters.output_proof import dense_outputs
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.import_model.graphs import constants, every_node, is_standard, outer_reads, small_value
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
 EPSILON = 1e-5  # BatchNormalization's own default
+LIMIT = 1e-5  # of an output's largest value: what folding norms may change by rounding
+HALF_LIMIT = 2e-2  # the same where every node rounds to half precision
 # Half precision would round the product, and outputs would differ by more than is promised.
 _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True)
-class Deployed:
+class Rewritten:
     """The graph, and what was done to it."""
 
     model: ModelProto
     note: str
 
 
-def run(model: ModelProto, kernels: Collection[str]) -> Deployed:
+def make(model: ModelProto, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+    """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
+    new = rewrite(model, kernels)
+    kept = read_tensors(new.model, kernels)
+    if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):
+        raise ExportFailed("the deploy graph has other zeros than the pruned network", "leave deploy out of --export")
+    limit = HALF_LIMIT if any(array.dtype.itemsize < 4 for array in kept.values()) else LIMIT
+    outputs = (dense_outputs(m, kernels, feeds) for m in (new.model, model))
+    for ours, theirs in zip(*outputs, strict=True):
+        gap = closeness.gap(ours, theirs)
+        if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+            raise ExportFailed(
+                f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
+                "leave deploy out of --export, and please report this as a bug",
+            )
+    return Made(new.model, kept, (new.note,))
+
+
+def rewrite(model: ModelProto, kernels: Collection[str]) -> Rewritten:
     """A smaller graph that computes the same; the model itself is not changed."""
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -45,7 +68,7 @@ def run(model: ModelProto, kernels: Collection[str]) -> Deployed:
         copy = _simplified(copy, kernels)
     except (simplify.SimplifyFailed, InputError) as error:
         done += f", constants not folded: {error}"
-    return Deployed(copy, f"deploy graph: {len(model.graph.node)} nodes became {len(copy.graph.node)}, {done}")
+    return Rewritten(copy, f"deploy graph: {len(model.graph.node)} nodes became {len(copy.graph.node)}, {done}")
 
 
 def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
@@ -220,3 +243,6 @@ def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
         copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
         del graph.node[:]
         graph.node.extend(copies)
+
+
+GRAPH = ExportGraph(name="deploy", about="norms folded into the layers before: outputs equal to 1e-5", make=make)

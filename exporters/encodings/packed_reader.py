@@ -9,9 +9,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import lossy, packed_codec, packed_graph, tensors
-from ltp_pipeline.exporters.packed_graph import PREFIX, Group, Member, Unit
+from ltp_pipeline.exporters import rounding, tensors
+from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
+from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.formats import EXACT
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
@@ -53,12 +55,12 @@ def _find(model: ModelProto) -> list[Group]:
 
 
 def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]) -> Group:
-    kind, shell = match[2], Group(int(match[1]), match[2], 0, "own", ())
-    values = next((v for v, part in lossy.PARTS.items() if shell.name(part, 0) in initializers), None)
+    kind, shell = match[2], Group(int(match[1]), match[2], 0, EXACT, ())
+    values = next((v for v, part in rounding.PARTS.items() if shell.name(part, 0) in initializers), None)
     if values is None:
         raise _edited(match[0])
     units = list[Unit]()
-    while (nth := len(units)) < len(initializers) and shell.name(lossy.PARTS[values], nth) in initializers:
+    while (nth := len(units)) < len(initializers) and shell.name(rounding.PARTS[values], nth) in initializers:
         whole = shell.name("g" if kind == packed_codec.MASK else "d", nth)
         split = users.get(whole, NodeProto())
         parts = list(split.output) if split.op_type == "Split" else [whole]
@@ -72,9 +74,9 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
             dims = tuple(int(n) for n in tensors.to_array(shape).reshape(-1))
             members.append(Member(str(last.output[0]), dims))
         units.append(Unit(tuple(members), 0))
-    first = shell.name(lossy.PARTS[values], 0)
+    first = shell.name(rounding.PARTS[values], 0)
     cast_to = next((int(a.i) for a in users.get(first, NodeProto()).attribute if a.name == "to"), 0)
-    data_type = initializers[first].data_type if values == "own" else cast_to
+    data_type = initializers[first].data_type if values == EXACT else cast_to
     split = next((users[n] for n in map(shell.name, ("c", "f", kind)) if n in users), NodeProto())
     sizes = _split_sizes(split, initializers)
     if not sizes:
@@ -120,15 +122,15 @@ def _check(
     for constant, tensor in wanted.constants.items():
         if constant not in initializers or not _equal(tensor, initializers[constant]):
             raise _edited(name)
-    own = [group.name(lossy.PARTS[group.values], nth) for nth in range(len(group.units))]
+    values = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
     scales = [group.name("scale", nth, i) for nth, unit in enumerate(group.units) for i in range(len(unit.members))]
     outputs = (node.output for node in wanted.nodes.values())
-    added.update([group.name(group.kind), *own, *scales], wanted.constants, *outputs)
+    added.update([group.name(group.kind), *values, *scales], wanted.constants, *outputs)
 
 
 def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[TensorProto]:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
-    stored_type = lossy.DATA_TYPES.get(group.values, group.data_type)
+    stored_type = rounding.DATA_TYPES.get(group.values, group.data_type)
     start, name = 0, group.members[0].weight
     try:
         codes = packed_codec.unpack(group.kind, tensors.to_array(initializers[group.name(group.kind)]))
@@ -137,15 +139,15 @@ def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[Te
             raise ValueError(f"has {codes.size} codes, where {used} are needed")
         for nth, unit in enumerate(group.units):
             name = unit.members[0].weight
-            stored = initializers[group.name(lossy.PARTS[group.values], nth)]
+            stored = initializers[group.name(rounding.PARTS[group.values], nth)]
             if stored.data_type != stored_type:
                 raise _edited(name)
-            own = codes[start : start + unit.codes]
+            unit_codes = codes[start : start + unit.codes]
             start += unit.codes
-            flat, at = packed_codec.decode(group.kind, own, tensors.to_array(stored), unit.size), 0
+            flat, at = packed_codec.decode(group.kind, unit_codes, tensors.to_array(stored), unit.size), 0
             for i, member in enumerate(unit.members):
                 scale = _scale(group, member, group.name("scale", nth, i), initializers)
-                dense = lossy.restored(flat[at : at + member.size], member.dims, dtype, scale)
+                dense = rounding.restored(flat[at : at + member.size], member.dims, dtype, scale)
                 at += member.size
                 yield tensors.make(member.weight, group.data_type, dense, like=stored)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The packed format: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
+"""The packed encoding: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
 
 Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
 """
@@ -11,12 +11,15 @@ from functools import cache
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.exporters import lossy, metadata, packed_codec, packed_graph, tensors
-from ltp_pipeline.exporters.dense import tidy
-from ltp_pipeline.exporters.draft import Draft, put
-from ltp_pipeline.exporters.packed_graph import PREFIX, Decoder, Group, Member, Unit
-from ltp_pipeline.exporters.scan import Scan, nonzeros
+from ltp_pipeline.exporters import metadata, rounding, tensors
+from ltp_pipeline.exporters.draft import Draft, put_or_hold
+from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
+from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
+from ltp_pipeline.exporters.encodings.encoding import Encoding
+from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
+from ltp_pipeline.exporters.scan import Scan, find_nonzeros
 from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.formats import EXACT
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
@@ -56,18 +59,13 @@ class _Kernel:
         return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
 
 
-def encode(model: ModelProto, kernels: Collection[str], values: str = "own") -> ModelProto:
-    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does."""
-    return draft(model, kernels, values).filled()
+def draft(model: ModelProto, kernels: Collection[str], values: str = EXACT) -> Draft:
+    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does.
 
-
-def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> Draft:
-    """The same, the large tensors beside the copy.
-
-    A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse format. `values` "fp16"
-    and "int8" round what is stored, and the label ltp.values says so.
+    The large tensors are beside the copy. A kernel in a Constant node or among the graph inputs comes out of there, as
+    in the sparse encoding. `values` "fp16" and "int8" round what is stored, and the label ltp.values says so.
     """
-    lossy.check(values)
+    rounding.check(values)
     opset = packed_graph.opset_of(model)
     scan = Scan.of(model, kernels)
     prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
@@ -79,12 +77,12 @@ def draft(model: ModelProto, kernels: Collection[str], values: str = "own") -> D
             decoder, parts = both, parts + stored
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
     copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
-    tidy(copy, scan)
+    clear_negative_zeros(copy, scan)
     if packed:
         copy.graph.initializer.extend([*decoder.constants.values(), *parts])
         tensors.raise_ir_version(copy, IR_VERSION)
         tensors.drop_inputs(copy.graph, packed)
-        if values != "own":
+        if values != EXACT:
             metadata.stamp(copy, values=values)
     return Draft(copy, dict(content))
 
@@ -103,13 +101,13 @@ def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[s
 
 
 def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel:
-    kept, scale = "own", None
-    if values == "own":
+    kept, scale = EXACT, None
+    if values == EXACT:
         found = scan.nonzeros(name, tensor)
     else:
-        axis = lossy.output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = lossy.rounded(scan.array(name, tensor), values, axis)
-        kept, scale, found = rounded.values, rounded.scale, nonzeros(rounded.stored)
+        axis = rounding.output_axis(scan.model.graph, name) % len(tensor.dims)
+        rounded = rounding.rounded(scan.array(name, tensor), values, axis)
+        kept, scale, found = rounded.values, rounded.scale, find_nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)
     sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
     once = 0 if scale is None else scale.nbytes
@@ -126,12 +124,12 @@ def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel
         alike = [kernel for kernel in kernels if kernel.group == key]
         chosen = _choose(np.array([kernel.costs for kernel in alike]))
         for column, kind in enumerate(KINDS):
-            own = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
+            coded = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
             if kind == packed_codec.MASK:
-                yield from ((kind, [[kernel]]) for kernel in own)
+                yield from ((kind, [[kernel]]) for kernel in coded)
                 continue
             together, codes = list[list[_Kernel]](), 0
-            for unit in _units(own):
+            for unit in _units(coded):
                 if together and codes > GROUP:
                     yield kind, together
                     together, codes = [], 0
@@ -180,7 +178,7 @@ def _overhead(kind: str) -> tuple[int, int, int]:
     """About the bytes that decoding takes: once for a group, again for each tensor in it, again for each small one."""
 
     def taken(*units: Unit) -> int:
-        group = Group(0, kind, TensorProto.FLOAT, "own", units)
+        group = Group(0, kind, TensorProto.FLOAT, EXACT, units)
         return packed_graph.decoder(group, packed_graph.SPLIT_INPUT_OPSET).bytes
 
     a, b, c = (Member(name, (8 + i,)) for i, name in enumerate("abc"))
@@ -205,18 +203,38 @@ def _store(
     data_type, values = units[0][0].group
     sizes = [[kernel.size for kernel in unit] for unit in units]
     gaps = [packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)]
-    own = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
-    codes, stored = packed_codec.encode(kind, gaps, own, [sum(n) for n in sizes])
+    nonzeros = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
+    codes, stored = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
     members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
     group = Group(index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes])))
     packed = packed_codec.pack(kind, np.concatenate(codes))
     parts = [TensorProto(name=group.name(kind))]
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
-    put(parts[0], code_type, packed, content, parts[0].name)
-    stored_type = lossy.DATA_TYPES.get(values, data_type)
+    put_or_hold(parts[0], code_type, packed, content, parts[0].name)
+    stored_type = rounding.DATA_TYPES.get(values, data_type)
     for nth, (unit, array) in enumerate(zip(units, stored, strict=True)):
-        parts.append(tensors.named(group.name(lossy.PARTS[values], nth), unit[0].tensor))
-        put(parts[-1], stored_type, array, content, parts[-1].name)
+        parts.append(tensors.named(group.name(rounding.PARTS[values], nth), unit[0].tensor))
+        put_or_hold(parts[-1], stored_type, array, content, parts[-1].name)
         scales = [(i, kernel.scale) for i, kernel in enumerate(unit) if kernel.scale is not None]
         parts += [tensors.make(group.name("scale", nth, i), data_type, scale) for i, scale in scales]
     return group, parts
+
+
+ENCODING = Encoding(
+    name="packed",
+    about="plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    readers={
+        "onnxruntime": "yes",
+        "OpenVINO": "yes",
+        "onnx: checker": "yes",
+        "onnx: shape inference, version converter": "yes",
+        "onnx: ReferenceEvaluator": "yes",
+        "onnx: compose": "yes",
+        "onnx-ir": "yes",
+        "onnxscript's optimizer": "not tested",
+        "onnxsim, onnxslim": "yes, write dense",
+    },
+    draft=draft,
+    encoded_names=packed_reader.encoded_names,
+    decode=packed_reader.decode,
+)

@@ -1,4 +1,4 @@
-"""The dense format: the original graph with every weight written out, for tools that know nothing of zeros."""
+"""The dense encoding: every weight written out, for tools that know nothing of zeros."""
 
 from collections.abc import Collection
 
@@ -6,19 +6,12 @@ from onnx import ModelProto
 
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.draft import LARGE, Draft
+from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.scan import Scan
 
 
-def encode(model: ModelProto, kernels: Collection[str]) -> ModelProto:
-    """Copy a model; the only change is that -0.0 in its kernels becomes 0.0."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    tidy(copy, Scan.of(model, kernels))
-    return copy
-
-
 def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
-    """The same, the large tensors still in the original."""
+    """Copy a model, its large tensors still in the original; the only change is that -0.0 in kernels becomes 0.0."""
     scan = Scan.of(model, kernels)
     outside = {
         tensor.name: tensor
@@ -26,11 +19,11 @@ def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
         if tensors.byte_size(tensor) >= LARGE and tensor.HasField("raw_data") and not scan.negative_zeros(tensor)
     }
     copy = tensors.copy_model(model, empty=outside)
-    tidy(copy, scan, outside)
+    clear_negative_zeros(copy, scan, outside)
     return Draft(copy, {name: scan.content(tensor) for name, tensor in outside.items()})
 
 
-def tidy(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
+def clear_negative_zeros(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
     """Turn -0.0 into 0.0 in the kernels that are stored plainly; those known to be `clean` are not looked at."""
     for nested, graph in enumerate(tensors.graphs(model.graph)):
         known = () if nested else {*clean, *kernels.clean()}
@@ -40,3 +33,35 @@ def tidy(model: ModelProto, kernels: Scan, clean: Collection[str] = ()) -> None:
                 cleaned = tensors.without_negative_zero(array)
                 if cleaned is not array:
                     tensors.fill(tensor, cleaned)
+
+
+def encoded_names(model: ModelProto) -> list[str]:
+    """Nothing is encoded."""
+    del model
+    return []
+
+
+def decode(model: ModelProto, names: Collection[str]) -> Decoded:
+    """Nothing has to be decoded."""
+    del model, names
+    return {}, set()
+
+
+ENCODING = Encoding(
+    name="dense",
+    about="zeros written out; every tool reads it",
+    readers={
+        "onnxruntime": "yes",
+        "OpenVINO": "yes",
+        "onnx: checker": "yes",
+        "onnx: shape inference, version converter": "yes",
+        "onnx: ReferenceEvaluator": "yes",
+        "onnx: compose": "yes",
+        "onnx-ir": "yes",
+        "onnxscript's optimizer": "yes",
+        "onnxsim, onnxslim": "yes",
+    },
+    draft=draft,
+    encoded_names=encoded_names,
+    decode=decode,
+)

@@ -1,5 +1,6 @@
 """Smaller values for packed files: fp16, or int8 with a scale per output channel. Off unless asked for."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,14 +8,15 @@ from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UsageError
 from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.formats import EXACT
 
-PARTS = {"own": "v", "fp16": "fp16", "int8": "int8"}  # under which name the values are stored
+PARTS = {EXACT: "v", "fp16": "fp16", "int8": "int8"}  # under which name a packed file stores the values
 DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """What is stored in place of a tensor's own values; `scale` broadcasts over the dense tensor."""
+    """What is stored in place of a tensor's exact values; `scale` broadcasts over the dense tensor."""
 
     values: str
     stored: Array
@@ -28,19 +30,19 @@ def check(values: str) -> None:
 
 
 def rounded(array: Array, values: str, axis: int) -> Rounded:
-    """Round a tensor; it keeps its own values where rounding would not shrink it or would overflow."""
-    own = Rounded("own", array)
-    if values == "own" or array.dtype.kind != "f" or array.dtype.itemsize < 4 or not np.isfinite(array).all():
-        return own
+    """Round a tensor; its values stay exact where rounding would not shrink it or would overflow."""
+    exact = Rounded(EXACT, array)
+    if values == EXACT or array.dtype.kind != "f" or array.dtype.itemsize < 4 or not np.isfinite(array).all():
+        return exact
     if values == "fp16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
-        return Rounded(values, half) if np.isfinite(half).all() else own
+        return Rounded(values, half) if np.isfinite(half).all() else exact
     others = tuple(i for i in range(array.ndim) if i != axis)
     scale = np.abs(array).max(axis=others, keepdims=True) / array.dtype.type(127)
     # A subnormal scale loses precision, and its inverse may overflow.
     if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
-        return own
+        return exact
     steps = np.rint(array / np.where(scale > 0, scale, 1))
     return Rounded(values, np.clip(steps, -127, 127).astype(np.int8), scale.astype(array.dtype))
 
@@ -49,6 +51,18 @@ def restored(flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], sc
     """The dense tensor in its own type, computed as the decoding nodes compute it."""
     dense = flat.astype(dtype).reshape(dims)
     return dense if scale is None else dense * scale
+
+
+def stored_as(
+    weights: Mapping[str, Array], packed: Collection[str], graph: GraphProto, values: str
+) -> dict[str, Array]:
+    """What a file with rounded values must hold: the packed tensors rounded, all others as they are."""
+    held = dict(weights)
+    for name in packed:
+        array = weights[name]
+        kept = rounded(array, values, output_axis(graph, name) % array.ndim)
+        held[name] = restored(kept.stored, array.shape, array.dtype, kept.scale)
+    return held
 
 
 def output_axis(graph: GraphProto, name: str) -> int:

@@ -1,0 +1,10 @@
+"""The graphs that files are written of, one module each; pipeline/formats.py lists their names."""
+
+from importlib import import_module
+
+from ltp_pipeline import formats
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+
+GRAPHS: dict[str, ExportGraph] = {name: import_module(f"{__name__}.{name}").GRAPH for name in formats.GRAPHS}
+
+__all__ = ["GRAPHS", "ExportGraph", "Made"]

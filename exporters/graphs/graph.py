@@ -1,0 +1,32 @@
+"""What an export graph is: the model's graph as a file has it, and how that is made and proven."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from ltp_pipeline.exporters.tensors import Array
+
+Weights = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph with its final dense weights, and what files of it must hold."""
+
+    model: ModelProto
+    weights: Weights
+    notes: tuple[str, ...] = ()  # what was done to the graph, for the report
+
+
+@dataclass(frozen=True)
+class ExportGraph:
+    """One graph that files are written of. Its name is its part of the file name; that of the original is left out.
+
+    `make` takes the original graph with its final dense weights, these weights, the names of the kernels, and inputs to
+    run it on. It raises ExportFailed unless the new graph computes what it should.
+    """
+
+    name: str
+    about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
+    make: Callable[[ModelProto, Weights, Collection[str], Weights], Made]

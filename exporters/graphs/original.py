@@ -1,0 +1,16 @@
+"""The original graph: names, order, opset and metadata are those of the model that was given."""
+
+from collections.abc import Collection
+
+from onnx import ModelProto
+
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made, Weights
+
+
+def make(model: ModelProto, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+    """The model as it is; its files must hold all weights."""
+    del kernels, feeds
+    return Made(model, weights)
+
+
+GRAPH = ExportGraph(name="original", about="", make=make)

@@ -1,0 +1,62 @@
+"""The names of the files that a run can write: a file is a graph in an encoding.
+
+This is the one table of names. A new encoding is one line in ENCODINGS and a module of that name in
+exporters/encodings; a new graph is one line in GRAPHS and a module of that name in exporters/graphs. Settings, help
+texts, file names and HANDOFF.md follow. Nothing heavy is imported here.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+EXACT = "exact"
+Rounding = Literal["fp16", "int8"]  # what `values` may be beside "exact"
+ROUNDINGS: tuple[str, ...] = get_args(Rounding)
+
+ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one that there is
+ROUNDED = ("packed",)  # the encodings that can store rounded values
+ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
+GRAPHS = {ORIGINAL: None, "deploy": "packed"}  # with the encoding that a graph's bare name means
+
+
+@dataclass(frozen=True)
+class Format:
+    """A graph in an encoding."""
+
+    graph: str
+    encoding: str
+
+    @property
+    def name(self) -> str:
+        """How settings and reports call it: `packed`, `deploy-packed`."""
+        return "-".join(self._parts)
+
+    @property
+    def can_be_rounded(self) -> bool:
+        """Whether there may be files with rounded values beside it."""
+        return self.encoding in ROUNDED
+
+    def file_name(self, values: str = EXACT) -> str:
+        """`model.packed.onnx`, `model.deploy.packed.onnx`, `model.packed.rounded-int8.onnx`."""
+        rounded = () if values == EXACT else (f"rounded-{values}",)
+        return ".".join(("model", *self._parts, *rounded, "onnx"))
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return (self.encoding,) if self.graph == ORIGINAL else (self.graph, self.encoding)
+
+
+FORMATS = {f.name: f for f in (Format(graph, encoding) for graph in GRAPHS for encoding in ENCODINGS)}
+_USUAL = {graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if encoding}
+CHOICES = tuple(dict.fromkeys((*ENCODINGS, *_USUAL, *FORMATS)))  # what may be asked for
+FILE_PATTERNS = tuple(
+    f.file_name(values) for f in FORMATS.values() for values in ((EXACT, "*") if f.can_be_rounded else (EXACT,))
+)  # shell-style, of every name that a file may have
+HELP = f"an encoding ({', '.join(ENCODINGS)}), a graph ({', '.join(_USUAL)}), or both ({next(iter(_USUAL))}-dense)"
+
+
+def find_format(name: str) -> Format:
+    """The format of this name; a graph alone is taken in its usual encoding."""
+    found = FORMATS.get(name) or _USUAL.get(name)
+    if found is None:
+        raise ValueError(f"there is no format {name!r}; choose among {', '.join(CHOICES)}")
+    return found

@@ -1,0 +1,121 @@
+"""One table of names: every encoding and every graph is in it, and all that names files follows from it."""
+
+import doctest
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline import formats
+from ltp_pipeline.config import ExportSettings, load_settings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters import ENCODINGS, encodings, graphs, rounding
+from ltp_pipeline.exporters.encodings import packed_codec
+from ltp_pipeline.exporters.graphs import GRAPHS
+from tests.support.cli import invoke
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def modules_with(package: object, name: str) -> set[str]:
+    """The modules of a package that define an object of this name."""
+    found = Path(package.__file__).parent.glob("*.py")
+    return {path.stem for path in found if re.search(rf"^{name} = ", path.read_text(), re.MULTILINE)}
+
+
+def test_every_encoding_is_one_module_and_one_object_of_its_name():
+    assert modules_with(encodings, "ENCODING") == set(formats.ENCODINGS)
+    assert {name: encoding.name for name, encoding in ENCODINGS.items()} == {n: n for n in formats.ENCODINGS}
+    tools = [set(encoding.readers) for encoding in ENCODINGS.values()]
+    assert all(named == tools[0] for named in tools)
+
+
+def test_every_graph_is_one_module_and_one_object_of_its_name():
+    assert modules_with(graphs, "GRAPH") == set(formats.GRAPHS)
+    assert {name: graph.name for name, graph in GRAPHS.items()} == {n: n for n in formats.GRAPHS}
+    assert [name for name, graph in GRAPHS.items() if not graph.about] == [formats.ORIGINAL]
+
+
+def test_kinds_of_values_are_those_that_packed_files_can_store():
+    assert set(rounding.PARTS) == {formats.EXACT, *formats.ROUNDINGS}
+    assert rounding.PARTS[formats.EXACT] == "v"  # a name inside every packed file
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "file"),
+    [
+        ("packed", "packed", "model.packed.onnx"),
+        ("sparse", "sparse", "model.sparse.onnx"),
+        ("deploy", "deploy-packed", "model.deploy.packed.onnx"),
+        ("deploy-packed", "deploy-packed", "model.deploy.packed.onnx"),
+        ("deploy-dense", "deploy-dense", "model.deploy.dense.onnx"),
+    ],
+)
+def test_a_name_is_an_encoding_a_graph_or_both(name: str, full: str, file: str):
+    found = formats.find_format(name)
+    assert (found.name, found.file_name()) == (full, file)
+    assert ExportSettings(formats=(name,)).formats == (full,)
+
+
+@pytest.mark.parametrize("name", ["zip", "original", "packed-deploy", "deploy-", "-packed", "deploy-deploy", ""])
+def test_another_name_is_refused_with_those_there_are(name: str):
+    with pytest.raises(InputError) as told:
+        load_settings(None, options={"export": {"formats": [name]}})
+    assert told.value.exit_code == 3
+    assert f"there is no format {name!r}; choose among {', '.join(formats.CHOICES)}" in told.value.what
+    assert {"packed", "deploy", "deploy-sparse"} < set(formats.CHOICES)
+
+
+def test_a_file_asked_for_twice_is_one_file():
+    settings = ExportSettings(formats=("deploy", "packed", "deploy-packed"), values=("int8", "int8"))
+    assert (settings.formats, settings.values) == (("deploy-packed", "packed"), ("int8",))
+
+
+def test_rounded_values_need_a_packed_file_of_any_graph():
+    assert ExportSettings(formats=("sparse", "deploy"), values="int8").values == ("int8",)
+    with pytest.raises(ValueError, match="add packed to the formats"):
+        ExportSettings(formats=("sparse", "deploy-dense"), values="int8")
+
+
+def test_settings_cover_what_they_have_and_less():
+    had = ExportSettings(formats=("packed", "deploy", "dense"), values="int8")
+    assert had.covers(ExportSettings(formats=("deploy-packed",), values="int8"))
+    assert not had.covers(ExportSettings(formats=("deploy-dense", "packed"), values="int8"))
+    assert not had.covers(ExportSettings(formats=("packed",)))
+    assert not had.covers(had.model_copy(update={"external_data": True}))
+
+
+def test_file_patterns_are_all_names_of_files_and_no_others():
+    for found in formats.FORMATS.values():
+        values = (formats.EXACT, *(formats.ROUNDINGS if found.can_be_rounded else ()))
+        names = [found.file_name(kind) for kind in values]
+        assert all(any(fnmatchcase(name, pattern) for pattern in formats.FILE_PATTERNS) for name in names)
+    others = ("model.onnx", "model.packed.onnx.bak", "model.mine.packed.onnx", "model.dense.rounded-int8.onnx")
+    assert not [name for name in others for pattern in formats.FILE_PATTERNS if fnmatchcase(name, pattern)]
+
+
+@pytest.mark.parametrize(("command", "option"), [("run", "--export"), ("pick", "--export"), ("export", "--format")])
+def test_help_lists_the_names(capsys: pytest.CaptureFixture[str], command: str, option: str):
+    shown = " ".join(invoke(capsys, command, "--help").out.split())
+    assert option in shown
+    assert formats.HELP in shown
+    assert "--deploy" not in shown
+
+
+def test_the_former_option_and_key_are_unknown(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    assert invoke(capsys, "run", tmp_path / "model.onnx", "--deploy").code == 2
+    with pytest.raises(InputError, match=r"unknown setting export\.deploy"):
+        load_settings(None, options={"export": {"deploy": True}})
+
+
+def test_the_docs_have_a_row_for_each():
+    page = (ROOT / "docs" / "formats.md").read_text()
+    for name in (*formats.ENCODINGS, *(graph for graph in formats.GRAPHS if graph != formats.ORIGINAL)):
+        assert f"| `{name}` |" in page
+
+
+def test_the_example_of_the_packed_codec_is_true():
+    found = doctest.testmod(packed_codec)
+    assert found.attempted > 5
+    assert found.failed == 0
