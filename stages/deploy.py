@@ -11,10 +11,10 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import read_tensors, tensors
+from ltp_pipeline.exporters import load, read_tensors, save, tensors
 from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.stages.import_model import simplify
-from ltp_pipeline.stages.import_model.graphs import constants, every_node, is_standard, outer_reads, small_value
+from ltp_pipeline.graph import constants, every_node, is_standard, outer_reads, small_value
+from ltp_pipeline.graph.rewrites import simplify
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
 EPSILON = 1e-5  # BatchNormalization's own default
@@ -197,7 +197,7 @@ def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
 
 def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
-    simple = simplify.simplified(model)
+    simple = simplify.simplified(model, save, load)
     before, after = read_tensors(model, list(kernels)), read_tensors(simple, list(kernels))
     if any(before[name].tobytes() != after[name].tobytes() for name in kernels):
         raise simplify.SimplifyFailed("onnxsim changed kernels")

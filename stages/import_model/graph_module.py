@@ -8,14 +8,15 @@ import torch
 from onnx import ModelProto, NodeProto, shape_inference
 from torch import Tensor, nn
 
-from ltp_pipeline.stages.import_model import ops, registry
+from ltp_pipeline.graph import label, reads, standard_opset
+from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.nodes import constant_value
 from ltp_pipeline.stages.import_model.nodes import is_tensor_constant as is_tensor_constant
-from ltp_pipeline.stages.import_model.program import Compiler, NodeError, guarded, label
-from ltp_pipeline.stages.import_model.roles import Role, assign_roles, reads
+from ltp_pipeline.stages.import_model.program import Compiler, NodeError, guarded
+from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
-__all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "observer", "ops", "read_tensors", "standard_opset"]
+__all__ = ["GraphModule", "attribute_name", "is_tensor_constant", "observer", "ops", "read_tensors"]
 
 
 class GraphModule(nn.Module):
@@ -87,11 +88,6 @@ def attribute_name(name: str) -> str:
     """Attribute under which a tensor is registered: torch allows every character but the dot."""
     escaped = name.replace("%", "%25").replace(".", "%2E") or "%"
     return f"{escaped}%" if escaped in _TAKEN else escaped
-
-
-def standard_opset(model: ModelProto) -> int:
-    """Version of the standard operator set that the model imports."""
-    return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
 
 
 def any_batch(model: ModelProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -15,10 +15,10 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
 
 from ltp_pipeline.data import Split, batches
+from ltp_pipeline.graph import every_node, identities, is_standard, outer_reads
+from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import ImportedModel, RestoredNorm, RestoredNorms
-from ltp_pipeline.stages.import_model.flatten import flatten
 from ltp_pipeline.stages.import_model.graph_module import GraphModule, observer
-from ltp_pipeline.stages.import_model.graphs import every_node, identities, is_standard, outer_reads
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
 

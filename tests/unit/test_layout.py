@@ -54,6 +54,7 @@ def layer(name: str) -> int:
         "outlook": 1,
         "progress": 1,
         "config": 1,
+        "graph": 1,
         "records": 1,
         "results": 2,
         "report_schema": 1,
