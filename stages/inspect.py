@@ -95,8 +95,8 @@ def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
 
 def _folded(graph: GraphProto) -> int:
     """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
-    users = View(graph).users
     convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
+    users = View(graph).users if convs else {}
     return sum(
         not any(is_standard(use.node, "BatchNormalization") and use.slot == 0 for use in users.get(conv.output[0], ()))
         for conv in convs

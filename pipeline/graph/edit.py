@@ -1,12 +1,13 @@
 """Changes of a graph: its nodes replaced or put in order, names that are free, copies of parts of a message."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.graph.nodes import every_graph, subgraphs
+from ltp_pipeline.graph.view import outer_reads
 
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
@@ -20,9 +21,9 @@ def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
 def put_in_order(graph: GraphProto) -> None:
     """Let each node come after those it reads from, as the standard wants; onnxruntime does so itself."""
     made = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{made[name] for name in _reads(node) if name in made} for node in graph.node]
-    if all(max(need, default=-1) < i for i, need in enumerate(needs)):
+    if all(made.get(name, -1) < i for i, node in enumerate(graph.node) for name in _reads(node)):
         return
+    needs = ({made[name] for name in _reads(node) if name in made} for node in graph.node)
     try:
         order = list(TopologicalSorter(dict(enumerate(needs))).static_order())
     except CycleError:
@@ -30,12 +31,9 @@ def put_in_order(graph: GraphProto) -> None:
     set_nodes(graph, [graph.node[i] for i in order])
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
-    yield from node.input
-    for nested in subgraphs(node):
-        for inner in nested.node:
-            yield from _reads(inner)
-        yield from (output.name for output in nested.output)
+def _reads(node: NodeProto) -> Sequence[str]:
+    nested = subgraphs(node)
+    return [*node.input, *(name for graph in nested for name in outer_reads(graph))] if nested else node.input
 
 
 def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:

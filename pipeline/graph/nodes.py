@@ -1,6 +1,6 @@
 """Single nodes: their operator, their attributes, the graphs nested in them, and what messages call them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, NodeProto, helper
@@ -31,12 +31,13 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     """The graphs that a node holds as attributes."""
-    for found in node.attribute:
-        if found.type == AttributeProto.GRAPH or found.HasField("g"):
-            yield found.g
-        yield from found.graphs
+    attributes = node.attribute
+    if not attributes:
+        return ()
+    single = [a.g for a in attributes if a.type == AttributeProto.GRAPH or a.HasField("g")]
+    return [*single, *(graph for a in attributes for graph in a.graphs)]
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from onnx import FunctionProto, ModelProto, defs
 
@@ -52,7 +53,7 @@ class Signature:
 @cache
 def signature(name: str, opset: int, domain: str = "") -> Signature | None:
     """The signature of an operator in this opset, or None where there is no such operator."""
-    schema = schema_of(name, opset, domain)
+    schema: Any = schema_of(name, opset, domain)  # whose stubs lack what is asked of it here
     if schema is None:
         return None
     known = schema.attributes

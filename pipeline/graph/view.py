@@ -66,7 +66,7 @@ def reads(
     """
     known = {} if known is None else known
     for node in graph.node:
-        passes = bool(node.output) and is_standard(node, *through)
+        passes = is_standard(node, *through) and bool(node.output)
         for slot, value in enumerate(node.input):
             name = known.get(value, value)
             if passes and slot == 0:

@@ -16,10 +16,10 @@ from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
 from ltp_pipeline.graph.rewrites.normalise import normalise
 from ltp_pipeline.records import ImportedModel, Kernel, ModelFile
+from ltp_pipeline.stages.import_model import untrainable
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
-from ltp_pipeline.stages.import_model.untrainable import untrainable
 
 __all__ = ["build", "import_model", "read", "require_prunable", "run"]
 
@@ -43,7 +43,7 @@ def run(
         try:
             return _checked(build(file, kernels), file, samples)
         except UnsupportedModel as error:
-            if when == "never" or untrainable(file.proto):
+            if when == "never" or untrainable.reasons(file.proto):
                 raise
             refused = error
     try:

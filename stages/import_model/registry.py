@@ -77,7 +77,7 @@ def find(name: str, opset: int, domain: str = "") -> Op | None:
     if known is None and domain == "":
         return None
     version = opset if known is None else known.since
-    return max((o for o in _OPS.get((domain, name), ()) if o.since <= version), key=lambda o: o.since, default=None)
+    return next((o for o in reversed(_OPS.get((domain, name), ())) if o.since <= version), None)
 
 
 def all_ops() -> Iterator[Op]:

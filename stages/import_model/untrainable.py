@@ -15,11 +15,11 @@ _NAMED = 4  # of many nodes that are quantised
 _SHAPE_ONLY = ("Shape", "Size", "SequenceLength", "OptionalHasElement")
 
 
-def untrainable(model: ModelProto) -> list[str]:
+def reasons(model: ModelProto) -> list[str]:
     """One line for each thing that rules the model out, whatever operators are implemented."""
     initial = {t.name for t in model.graph.initializer}
     given = [value for value in model.graph.input if value.name not in initial]
-    reasons = [
+    found = [
         f"input {value.name!r} holds strings; a network is trained on numbers"
         for value in given
         if value.type.tensor_type.elem_type == TensorProto.STRING
@@ -28,14 +28,14 @@ def untrainable(model: ModelProto) -> list[str]:
     quantised = [label(node) for node in nodes if is_quantised(node.op_type)]
     if quantised:
         more = f" and {len(quantised) - _NAMED} more" if len(quantised) > _NAMED else ""
-        reasons.append(
+        found.append(
             f"{', '.join(quantised[:_NAMED])}{more}: quantised weights and activations have no gradient; "
             "give the model from before quantisation"
         )
     if any(is_standard(node, "If", "Loop") for node in nodes):
         dependent = _dependent(model.graph, [value.name for value in given])
-        reasons += _control_flow(model.graph, dependent, {}, 1)
-    return reasons
+        found += _control_flow(model.graph, dependent, {}, 1)
+    return found
 
 
 def _dependent(graph: GraphProto, data: Iterable[str]) -> set[str]:
@@ -109,7 +109,7 @@ def _rounds(node: NodeProto, known: Constants, outer: int) -> tuple[int, str | N
 
 def _may_stop(node: NodeProto) -> bool:
     """Whether the body computes its condition; exporters write the largest integer for "while"."""
-    body = next(subgraphs(node), None)
+    body = next(iter(subgraphs(node)), None)
     if body is None or not body.output:
         return False
     passed = {body.input[1].name} if len(body.input) > 1 else set()

@@ -53,8 +53,8 @@ def _check_text(model: ModelProto) -> None:
     """Names that are no UTF-8 arrive as bytes, and would fail later in places that cannot say where."""
     functions = model.functions
     for node in (*every_node(model.graph), *(n for f in functions for n in f.node)):
-        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output)
-        _require_text(*(text for a in node.attribute for text in (a.name, a.ref_attr_name)))
+        attributes = (text for a in node.attribute for text in (a.name, a.ref_attr_name))
+        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output, *attributes)
     for graph in every_graph(model.graph):
         _require_text(graph.name, *(t.name for t in graph.initializer))
         _require_text(*(v.name for values in (graph.input, graph.output, graph.value_info) for v in values))
@@ -65,9 +65,9 @@ def _check_text(model: ModelProto) -> None:
 
 
 def _require_text(*names: object) -> None:
-    wrong = next((name for name in names if not isinstance(name, str)), None)
-    if wrong is not None:
-        raise InputError(f"the name {wrong!r} is not UTF-8 text", AGAIN)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"the name {name!r} is not UTF-8 text", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
