@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import load, read_tensors, save, tensors
 from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.graph import constants, every_node, is_standard, outer_reads, small_value
+from ltp_pipeline.graph import constants, every_node, is_standard, outer_reads, set_nodes, small_value
 from ltp_pipeline.graph.rewrites import simplify
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
@@ -217,6 +217,4 @@ def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
 
 def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
     if len(nodes) < len(graph.node):
-        copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, nodes)
