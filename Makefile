@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
-BENCHMARKS := import_model step_overhead export decoding quality restore_bn without_norms
+BENCHMARKS := import_model large_graph step_overhead export decoding quality restore_bn without_norms
 
 .PHONY: setup demo test test-all check format bench clean
 

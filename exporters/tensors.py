@@ -1,110 +1,30 @@
 """Tensors inside a ModelProto: where they live, what they hold, and copies of a model that do not copy what changes."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import numpy as np
-from google.protobuf.message import Message  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto
 
-from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.graph.edit import copy_fields as copy_fields
+from ltp_pipeline.graph.edit import drop_inputs as drop_inputs
+from ltp_pipeline.graph.nodes import every_graph
+from ltp_pipeline.graph.tensors import AGAIN as AGAIN
+from ltp_pipeline.graph.tensors import FLOAT_TYPES
+from ltp_pipeline.graph.tensors import LARGEST as LARGEST
+from ltp_pipeline.graph.tensors import Array as Array
+from ltp_pipeline.graph.tensors import byte_size as byte_size
+from ltp_pipeline.graph.tensors import constant_tensor as constant_tensor
+from ltp_pipeline.graph.tensors import dtype_of as dtype_of
+from ltp_pipeline.graph.tensors import every_tensor as every_tensor
+from ltp_pipeline.graph.tensors import is_constant as is_constant
+from ltp_pipeline.graph.tensors import stored as stored
+from ltp_pipeline.graph.tensors import to_array as to_array
 
-Array = np.ndarray[Any, Any]
-
-FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-AGAIN = "get the file again from where it came from"
-LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
+FLOATS, graphs = FLOAT_TYPES, every_graph  # the exporters' names for them
 _DATA = frozenset(
     ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
 )
-
-
-def graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and every graph nested in its nodes."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from graphs(attribute.g)
-            for nested in attribute.graphs:
-                yield from graphs(nested)
-
-
-def is_constant(node: NodeProto) -> bool:
-    """Whether a node holds a tensor as its attribute `value`."""
-    return (
-        node.op_type == "Constant"
-        and node.domain in ("", "ai.onnx")
-        and len(node.output) == 1
-        and any(a.name == "value" and a.HasField("t") for a in node.attribute)
-    )
-
-
-def constant_tensor(node: NodeProto) -> TensorProto:
-    """The tensor of a node for which `is_constant` holds."""
-    tensor: TensorProto = next(a.t for a in node.attribute if a.name == "value")
-    return tensor
-
-
-def stored(graph: GraphProto) -> dict[str, TensorProto]:
-    """The tensors stored plainly in one graph, by the name its nodes know them under."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    found.update((node.output[0], constant_tensor(node)) for node in graph.node if is_constant(node))
-    return found
-
-
-def every_tensor(model: ModelProto, sparse: bool = True) -> Iterator[TensorProto]:
-    """Every tensor of a model, wherever it is written: graphs, attributes, functions and (if asked) sparse parts."""
-    training = [g for info in model.training_info for g in (info.initialization, info.algorithm)]
-    for graph in (nested for top in (model.graph, *training) for nested in graphs(top)):
-        yield from graph.initializer
-        for part in graph.sparse_initializer if sparse else ():
-            yield from (part.values, part.indices)
-        yield from _attribute_tensors(graph.node)
-    for function in model.functions:
-        yield from _attribute_tensors(function.node)
-        for attribute in (a for node in function.node for a in node.attribute if a.HasField("g")):
-            for graph in graphs(attribute.g):
-                yield from graph.initializer
-                yield from _attribute_tensors(graph.node)
-
-
-def _attribute_tensors(nodes: Collection[NodeProto]) -> Iterator[TensorProto]:
-    for attribute in (a for node in nodes for a in node.attribute):
-        if attribute.HasField("t"):
-            yield attribute.t
-        if attribute.HasField("sparse_tensor"):
-            yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
-        yield from attribute.tensors
-
-
-def byte_size(tensor: TensorProto) -> int:
-    """The bytes that a tensor's values take by its dims and type, whatever it holds; impossible dims are refused."""
-    elements = 1
-    for n in tensor.dims:
-        elements *= n
-    try:
-        width = dtype_of(tensor).itemsize
-    except KeyError:
-        raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
-    size = (elements + 1) // 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else elements * width
-    if min(tensor.dims, default=1) < 0 or size > LARGEST:
-        raise InputError(f"tensor '{tensor.name}' has impossible dims {list(tensor.dims)}", AGAIN)
-    return int(size)
-
-
-def to_array(tensor: TensorProto, name: str = "") -> Array:
-    """The values of a tensor; content that does not fit its own dims or type is bad input."""
-    name = name or tensor.name
-    if tensor.data_location == TensorProto.EXTERNAL:
-        raise InputError(f"the values of tensor '{name}' are in another file", "load the model from its file")
-    try:
-        if tensor.HasField("raw_data") and tensor.data_type in FLOATS:
-            return np.frombuffer(tensor.raw_data, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
-        array: Array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError, MemoryError) as error:
-        raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
-    return array
 
 
 def fill(tensor: TensorProto, array: Array) -> None:
@@ -117,11 +37,6 @@ def fill(tensor: TensorProto, array: Array) -> None:
     for field in _DATA:
         tensor.ClearField(field)
     tensor.raw_data = little_endian(array.astype(dtype_of(tensor), copy=False)).tobytes()
-
-
-def dtype_of(tensor: TensorProto) -> np.dtype[Any]:
-    """The numpy type of a tensor's values."""
-    return np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
 
 
 def little_endian(array: Array) -> Array:
@@ -179,20 +94,6 @@ def has_negative_zero(array: Array) -> bool:
     return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 
 
-def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:
-    """Copy the fields of a message except some."""
-    # ListFields would also fetch, and so copy, what is to be skipped.
-    for name in (field.name for field in source.DESCRIPTOR.fields if field.name not in skip):
-        value = getattr(source, name)
-        if hasattr(value, "extend"):
-            getattr(target, name).extend(value)
-        elif source.HasField(name):
-            if isinstance(value, Message):
-                getattr(target, name).CopyFrom(value)
-            else:
-                setattr(target, name, value)
-
-
 def copy_model(
     model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = (), empty: Collection[str] = ()
 ) -> ModelProto:
@@ -244,14 +145,6 @@ def with_tensors(model: ModelProto, tensors: Mapping[str, Array]) -> ModelProto:
             f"the model has no plain tensor named '{min(missing)}'", "put tensors back into the model they came from"
         )
     return copy
-
-
-def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
-    """Take graph inputs away by name."""
-    kept: list[ValueInfoProto] = [value for value in graph.input if value.name not in names]
-    if len(kept) < len(graph.input):
-        del graph.input[:]
-        graph.input.extend(kept)
 
 
 def raise_ir_version(model: ModelProto, version: int) -> None:

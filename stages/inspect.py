@@ -13,13 +13,13 @@ from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.graph import View, every_node, is_standard, opsets, standard_domain
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.results import InspectedKernel, InspectedOperator, Inspection
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model import support
-from ltp_pipeline.stages.import_model.graphs import every_node, is_standard, label
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
-from ltp_pipeline.stages.import_model.refusals import refusals
+from ltp_pipeline.stages.import_model.node_problems import operator_problem
+from ltp_pipeline.stages.import_model.supported import problems
 from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
@@ -32,15 +32,9 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     labels = exporters.labels(file.proto)
     try:
         file, walked, notes = import_model.prepare(file)
-        reasons: list[str] = []
+        reasons = problems(walked)
     except UnsupportedModel as error:
-        walked, notes, reasons = file.proto, [], list(error.reasons)
-    broken = support.problems(walked)
-    versions = {o.domain: o.version for o in walked.opset_import}
-    reasons += refusals(walked)
-    reasons += [
-        f"{label(n)} (opset {versions.get(n.domain, 1)}, domain {n.domain or 'ai.onnx'}): {r}" for n, r in broken
-    ]
+        walked, notes, reasons = file.proto, [], list(error.reasons) or [error.what]
     found = find_kernels(walked.graph, kernels or KernelSettings())
     listed = _kernels(file.proto, found)
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
@@ -55,7 +49,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
         producer=f"{file.proto.producer_name} {file.proto.producer_version}".strip() or None,
         inputs=file.inputs,
         outputs=file.outputs,
-        operators=_operators(walked.graph, {(n.domain, n.op_type) for n, _ in broken}),
+        operators=_operators(walked),
         unsupported=tuple(reasons),
         batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
         folded_batch_norms=_folded(walked.graph),
@@ -88,19 +82,25 @@ def _kernels(model: ModelProto, found: list[Kernel]) -> tuple[InspectedKernel, .
     )
 
 
-def _operators(graph: GraphProto, broken: set[tuple[str, str]]) -> tuple[InspectedOperator, ...]:
-    counts = Counter((n.domain, n.op_type) for n in every_node(graph))
+def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
+    counts = Counter((standard_domain(n.domain), n.op_type) for n in every_node(model.graph))
+    versions = opsets(model)
     return tuple(
-        InspectedOperator(name, domain or "ai.onnx", count, supported=(domain, name) not in broken)
+        InspectedOperator(
+            name, domain or "ai.onnx", count, supported=operator_problem(name, versions.get(domain, 1), domain) is None
+        )
         for (domain, name), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0]))
     )
 
 
 def _folded(graph: GraphProto) -> int:
     """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
-    normalised = {n.input[0] for n in graph.node if is_standard(n, "BatchNormalization") and n.input}
     convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
-    return sum(not normalised.intersection(n.output) for n in convs)
+    users = View(graph).users if convs else {}
+    return sum(
+        not any(is_standard(use.node, "BatchNormalization") and use.slot == 0 for use in users.get(conv.output[0], ()))
+        for conv in convs
+    )
 
 
 def _plan(found: Inspection) -> list[str]:

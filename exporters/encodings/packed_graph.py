@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from ltp_pipeline import graph
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings import packed_codec
 from ltp_pipeline.formats import EXACT
@@ -239,4 +240,4 @@ def _bit_table(into: Decoder) -> str:
 
 def opset_of(model: ModelProto) -> int:
     """The version of the standard operators that a model uses."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    return graph.opset_of(model, "", 0)

@@ -14,6 +14,7 @@ from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.formats import EXACT
+from ltp_pipeline.graph import standard_domain
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
@@ -166,7 +167,7 @@ def _scale(group: Group, member: Member, name: str, initializers: Mapping[str, T
 
 
 def _same(wanted: NodeProto, found: NodeProto) -> bool:
-    parts = [(n.op_type, n.domain.replace("ai.onnx", ""), list(n.input), list(n.output)) for n in (wanted, found)]
+    parts = [(n.op_type, standard_domain(n.domain), list(n.input), list(n.output)) for n in (wanted, found)]
     ours, theirs = ({a.name: helper.get_attribute_value(a) for a in n.attribute} for n in (wanted, found))
     extra = [(key, value) for key, value in theirs.items() if key not in ours]
     same = all(key in theirs and theirs[key] == value for key, value in ours.items())

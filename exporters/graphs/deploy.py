@@ -12,12 +12,12 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline import closeness
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import read_tensors, tensors
+from ltp_pipeline.exporters import load, read_tensors, save, tensors
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made, Weights
 from ltp_pipeline.exporters.output_proof import dense_outputs
 from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.stages.import_model import simplify
-from ltp_pipeline.stages.import_model.graphs import constants, every_node, is_standard, outer_reads, small_value
+from ltp_pipeline.graph import constants, every_node, is_standard, outer_reads, set_nodes, small_value
+from ltp_pipeline.graph.rewrites import simplify
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
 EPSILON = 1e-5  # BatchNormalization's own default
@@ -220,7 +220,7 @@ def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
 
 def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
-    simple = simplify.simplified(model)
+    simple = simplify.simplified(model, save, load)
     before, after = read_tensors(model, list(kernels)), read_tensors(simple, list(kernels))
     if any(before[name].tobytes() != after[name].tobytes() for name in kernels):
         raise simplify.SimplifyFailed("onnxsim changed kernels")
@@ -240,9 +240,7 @@ def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
 
 def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
     if len(nodes) < len(graph.node):
-        copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, nodes)
 
 
 GRAPH = ExportGraph(name="deploy", about="norms folded into the layers before: outputs equal to 1e-5", make=make)

@@ -9,26 +9,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, defs
+from onnx import ModelProto
 
+from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.graph import Array
+from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
+from ltp_pipeline.graph.rewrites.normalise import normalise
 from ltp_pipeline.records import ModelFile, State
-from ltp_pipeline.stages.import_model import simplify
-from ltp_pipeline.stages.import_model.flatten import flatten, has_weights_in_functions
+from ltp_pipeline.stages.import_model import untrainable
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
-from ltp_pipeline.stages.import_model.normalise import normalise
 from ltp_pipeline.stages.import_model.reading import read
-from ltp_pipeline.stages.import_model.refusals import refusals
+from ltp_pipeline.stages.import_model.supported import opset_problem, problems
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
 __all__ = ["build", "import_model", "read", "require_prunable", "run"]
-
-OLDEST_OPSET = 7
 
 
 def import_model(
@@ -50,11 +50,11 @@ def run(
         try:
             return _checked(*build(file, kernels), file, samples)
         except UnsupportedModel as error:
-            if when == "never" or refusals(file.proto):
+            if when == "never" or untrainable.reasons(file.proto):
                 raise
             refused = error
     try:
-        simpler = replace(file, proto=simplify.simplified(file.proto))
+        simpler = replace(file, proto=simplify.simplified(file.proto, exporters.save, exporters.load))
         network, state = build(simpler, kernels)
         return _checked(_noted(network, simplify.NOTES[when]), state, file, samples)
     except (simplify.SimplifyFailed, InputError) as error:
@@ -71,10 +71,9 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
     """Compile the graph, without running it."""
     from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError
-    from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
 
     file, walked, notes = prepare(file)
-    reasons = [*refusals(walked), *unsupported_nodes(walked)]
+    reasons = problems(walked)
     if reasons:
         raise UnsupportedModel(
             f"the model cannot be handled: {len(reasons)} problem{'s' if len(reasons) > 1 else ''}",
@@ -100,9 +99,8 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
 
 def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
     """The file to write back to, the graph to walk, and what was done to get there; needs no torch."""
-    newest = defs.onnx_opset_version()
-    if not OLDEST_OPSET <= file.opset <= newest:
-        reason = f"the model uses opset {file.opset}; opsets {OLDEST_OPSET} to {newest} are supported"
+    reason = opset_problem(file.proto)
+    if reason is not None:
         raise UnsupportedModel(reason, "convert it with onnx.version_converter", [reason])
     notes = normalise(file.proto)
     walked, done = flatten(file.proto)

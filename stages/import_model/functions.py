@@ -7,17 +7,13 @@ import torch
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
 from torch import Tensor
 
+from ltp_pipeline.graph import opset_of
 from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.program import Program
 
 _ONNX_TYPES = {dtype: data_type for data_type, dtype in TORCH_TYPES.items()}
-
-
-def has_body(schema: Any) -> bool:
-    """Whether the standard defines an operator by a function."""
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 class BodyFunction:
@@ -55,8 +51,7 @@ class BodyFunction:
         for i in reversed(range(len(graph.output))):
             if i >= len(self.node.output) or not self.node.output[i]:
                 del graph.output[i]
-        version = next((o.version for o in function.opset_import if o.domain == ""), self.opset)
-        return self.builder(graph, version)
+        return self.builder(graph, opset_of(function, "", self.opset))
 
     def _body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
         version = max((v for v in self.schema.all_function_opset_versions if v <= self.opset), default=None)

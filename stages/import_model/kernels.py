@@ -9,9 +9,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.exporters.tensors import stored, to_array
+from ltp_pipeline.graph import FLOAT_TYPES, Use, elements, is_standard, label, reads, stored, subgraphs, to_array
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
-from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES, is_standard, label, subgraphs
 
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
 _FUSED_DOMAIN = "com.microsoft"  # onnxruntime writes optimised models with an activation fused into these
@@ -30,17 +29,15 @@ _NORMS = (
     "RMSNormalization",
 )
 
-Read = tuple[NodeProto, int]
-
 
 def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
     """Every kernel of a graph, in graph order, with the reason why it is not prunable; needs no torch."""
     tensors = {name: t for name, t in stored(graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
     kernels = []
-    for name, reads in _readers(graph, tensors).items():
-        operators = [node.op_type for node, slot in reads if _is_weight(node, slot)]
-        if operators and not _is_formula(tensors[name], reads):
-            reason = _other_use(reads) or _left_out(name, settings)
+    for name, uses in _readers(graph, tensors).items():
+        operators = [node.op_type for node, slot in uses if _is_weight(node, slot)]
+        if operators and not _is_formula(tensors[name], uses):
+            reason = _other_use(uses) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
 
@@ -54,8 +51,8 @@ def elsewhere(model: ModelProto, kernels: Collection[Kernel]) -> str | None:
         return None
     readers = _readers(model.graph, others)
     counts: Counter[str] = Counter()
-    for name, elements in others.items():
-        counts[readers[name][0][0].op_type if name in readers else "others"] += elements
+    for name, size in others.items():
+        counts[readers[name][0].node.op_type if name in readers else "others"] += size
     said = ", ".join(f"{count:,} of {op}" for op, count in counts.most_common(3))
     return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; not pruned are above all {said}"
 
@@ -85,8 +82,8 @@ def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
     users = _readers(graph, {k.name for k in kernels})
     return {
         name
-        for name, reads in users.items()
-        if all(node.output and only_norms.get(node.output[0], False) for node, _ in reads)
+        for name, uses in users.items()
+        if all(node.output and only_norms.get(node.output[0], False) for node, _ in uses)
     }
 
 
@@ -97,29 +94,13 @@ def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool
     return is_standard(node, "Add") and all(name == value or name in constants for name in node.input)
 
 
-def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Read]]:
+def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Use]]:
     """For each tensor the nodes that read it, looking through views and into subgraphs; ordered by first use."""
-    readers: dict[str, list[Read]] = defaultdict(list)
-    _collect(graph, {}, names, readers)
-    return readers
-
-
-def _collect(graph: GraphProto, source: dict[str, str], names: Collection[str], readers: dict[str, list[Read]]) -> None:
-    for node in graph.node:
-        for slot, value in enumerate(node.input):
-            name = source.get(value, value)
-            if name not in names:
-                continue
-            if is_standard(node, *_VIEWS) and slot == 0 and node.output:
-                source[node.output[0]] = name
-            else:
-                readers[name].append((node, slot))
-        for nested in subgraphs(node):
-            _collect(nested, source, names, readers)
-    for output in graph.output:
-        name = source.get(output.name, output.name)
+    readers: dict[str, list[Use]] = defaultdict(list)
+    for node, slot, name in reads(graph, through=_VIEWS, outputs=True):
         if name in names:
-            readers[name].append((NodeProto(op_type="output", name=output.name), 0))
+            readers[name].append(Use(node, slot))
+    return readers
 
 
 def _is_weight(node: NodeProto, slot: int) -> bool:
@@ -128,9 +109,9 @@ def _is_weight(node: NodeProto, slot: int) -> bool:
     return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
 
 
-def _is_formula(tensor: TensorProto, reads: list[Read]) -> bool:
+def _is_formula(tensor: TensorProto, uses: list[Use]) -> bool:
     """A lone number on the left of a product, or a tensor with infinities (a mask), is nothing that was learned."""
-    if np.prod(tensor.dims, dtype=np.int64) == 1 and all(slot == 0 for _, slot in reads):
+    if elements(tensor) == 1 and all(slot == 0 for _, slot in uses):
         return True
     # A sum is not finite when an element is not; only then is the long way worth taking.
     array = to_array(tensor)
@@ -138,8 +119,8 @@ def _is_formula(tensor: TensorProto, reads: list[Read]) -> bool:
         return not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all()
 
 
-def _other_use(reads: list[Read]) -> str | None:
-    others = dict.fromkeys(label(node) for node, slot in reads if not _is_weight(node, slot))
+def _other_use(uses: list[Use]) -> str | None:
+    others = dict.fromkeys(label(node) for node, slot in uses if not _is_weight(node, slot))
     return f"also read by {', '.join(others)}" if others else None
 
 

@@ -14,11 +14,12 @@ import torch
 from onnx import ModelProto, NodeProto, shape_inference
 from torch import Tensor
 
+from ltp_pipeline.graph import label, reads, standard_opset
 from ltp_pipeline.records import Kernel, ModelFile, State
-from ltp_pipeline.stages.import_model import ops, registry
+from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
-from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded, label
-from ltp_pipeline.stages.import_model.roles import Role, assign_roles, reads
+from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
+from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
 __all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
@@ -132,11 +133,6 @@ def observer(model: ModelProto, names: Sequence[str]) -> Forward:
     for name in names:
         copy.graph.output.add().name = name
     return compile_graph(copy)[0]
-
-
-def standard_opset(model: ModelProto) -> int:
-    """Version of the standard operator set that the model imports."""
-    return max((o.version for o in model.opset_import if o.domain in registry.STANDARD_DOMAINS), default=1)
 
 
 def any_batch(model: ModelProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

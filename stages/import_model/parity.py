@@ -20,11 +20,10 @@ from onnx import GraphProto, ModelProto, TensorProto
 from ltp_pipeline import closeness, exporters
 from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import Array, View, is_standard
+from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State, TensorInfo
-from ltp_pipeline.stages.import_model import parity_inputs, worker
-from ltp_pipeline.stages.import_model.flatten import flatten
-from ltp_pipeline.stages.import_model.graphs import is_standard
+from ltp_pipeline.stages.import_model import ort_subprocess, parity_inputs
 from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -57,9 +56,9 @@ def check_parity(
             if first is None:
                 return None, problem
             return _Comparison(path, model, network, state).of(first)
-        except worker.WorkerDied as error:
+        except ort_subprocess.WorkerDied as error:
             raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
-        except worker.LoadFailed as error:
+        except ort_subprocess.LoadFailed as error:
             if "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
@@ -86,15 +85,15 @@ def _first_run(
         wrong = None
         ours: Sequence[object] = ()
         try:
-            with worker.within_memory():
+            with ort_subprocess.within_memory():
                 ours = _run_torch(forward, state, feeds)
         except NodeError as error:
             if any(words in str(error) for words in _TOO_LARGE) or isinstance(error.__cause__, MemoryError):
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = worker.run(path, feeds.arrays)
-        except worker.RunFailed as error:
+            theirs = ort_subprocess.run(path, feeds.arrays)
+        except ort_subprocess.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             continue
         if wrong is not None:
@@ -142,9 +141,9 @@ class _Comparison:
         """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
         for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
             try:
-                theirs = worker.run(self.path, feeds.arrays)
+                theirs = ort_subprocess.run(self.path, feeds.arrays)
                 ours = _run_torch(self.network.forward, self.state, feeds)
-            except (worker.RunFailed, NodeError):
+            except (ort_subprocess.RunFailed, NodeError):
                 continue
             if all(np.isfinite(y).all() for y in theirs if isinstance(y, np.ndarray) and y.dtype.kind == "f"):
                 yield _Run(feeds, ours, theirs)
@@ -156,7 +155,7 @@ class _Comparison:
 
         @cache
         def plain() -> Sequence[object]:
-            return worker.run(path, run.feeds.arrays, optimised=False)
+            return ort_subprocess.run(path, run.feeds.arrays, optimised=False)
 
         def noise(i: int) -> float:
             return gap(plain()[i], run.theirs[i]).apart
@@ -192,9 +191,9 @@ class _Comparison:
         path = self.path.with_name("inner.onnx")
         exporters.save(inner, path)
         try:
-            theirs = worker.run(path, first.feeds.arrays)
+            theirs = ort_subprocess.run(path, first.feeds.arrays)
             ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
-        except (worker.LoadFailed, worker.RunFailed, NodeError):
+        except (ort_subprocess.LoadFailed, ort_subprocess.RunFailed, NodeError):
             return list(silent)
         floats = [n for n, y in zip(made, theirs, strict=True) if isinstance(y, np.ndarray) and y.dtype.kind == "f"]
         self._judge(path, _Run(first.feeds, ours, theirs), list(made), floats, made)
@@ -205,16 +204,15 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     """Values that depend on the graph's input and that an output is computed from, nearest first."""
     stored = {t.name for t in graph.initializer}
     live = {i.name for i in graph.input if i.name not in stored}
-    producers = {}
     for node in graph.node:
         if live.intersection(node.input) and not is_standard(node, "Shape", "Size"):
             live.update(node.output)
-            producers.update(dict.fromkeys(node.output, node))
+    producers = View(graph).producers
     found: list[str] = []
     front = [output]
     for _ in range(_STEPS_BACK):
         read = [name for made in front if made in producers for name in producers[made].input]
-        front = [name for name in dict.fromkeys(read) if name in producers and name not in (output, *found)]
+        front = [n for n in dict.fromkeys(read) if n in live and n in producers and n not in (output, *found)]
         found += front
     return found
 

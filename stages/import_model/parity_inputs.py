@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import Array
 from ltp_pipeline.records import TensorInfo
 
 BATCH = 2

@@ -12,11 +12,11 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from torch import Tensor
 
+from ltp_pipeline.graph import LARGEST_CONSTANT, TYPE_ATTRIBUTES, is_standard, label, schema_of
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.functions import BodyFunction
-from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value, is_standard, node_problem
-from ltp_pipeline.stages.import_model.nodes import label as label
-from ltp_pipeline.stages.import_model.tensors import LARGEST_CONSTANT as LARGEST_CONSTANT
+from ltp_pipeline.stages.import_model.node_problems import node_problem
+from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
 from ltp_pipeline.stages.import_model.tensors import to_torch, widened
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
@@ -25,7 +25,6 @@ _NEVER_FOLDED = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision")
 
 Values = list[Any]
 
@@ -207,7 +206,7 @@ class Compiler:
         keywords, branches = self._attributes(node, where)
         outputs = tuple(self.define(name) if name else ABSENT for name in node.output)
         if op is None:
-            schema = registry.schema_of(node.op_type, self.opset, registry.standard_domain(node.domain))
+            schema = schema_of(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
             return Step(body, inputs, outputs, {}, (), True, frozenset(), where)
         if "n_outputs" in op.context:
@@ -228,7 +227,7 @@ class Compiler:
                 continue
             value = guarded(attribute_value, attribute, where)
             if self.wide:
-                is_half = attribute.name in _TYPE_ATTRIBUTES and value in _HALF_TYPES
+                is_half = attribute.name in TYPE_ATTRIBUTES and value in _HALF_TYPES
                 value = TensorProto.FLOAT if is_half else widened(value)
             keywords[attribute.name] = value
         return keywords, tuple(branches)

@@ -3,14 +3,14 @@
 import hashlib
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath, sha256_together
+from ltp_pipeline.graph import put_in_order, standard_opset, type_name
 from ltp_pipeline.records import ModelFile, TensorInfo
-from ltp_pipeline.stages.import_model.checks import check
-from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset
+from ltp_pipeline.stages.import_model.validity import require_valid
 
 
 def read(source: AnyPath | ModelProto) -> ModelFile:
@@ -26,11 +26,11 @@ def read(source: AnyPath | ModelProto) -> ModelFile:
         digest, size = sha256_together([path, *beside]), sum(part.stat().st_size for part in (path, *beside))
         data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
     put_in_order(proto.graph)
-    check(proto, path)
+    require_valid(proto, path)
     dense = exporters.to_dense(proto)
     if dense is not proto:
         proto = dense
-        check(proto, path)
+        require_valid(proto, path)
     initial = {t.name for t in proto.graph.initializer}
     inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
     outputs = tuple(_info(o) for o in proto.graph.output)
@@ -55,9 +55,4 @@ def _info(value: ValueInfoProto) -> TensorInfo:
     dims = None
     if tensor.HasField("shape"):
         dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
-    return TensorInfo(value.name, _type_name(tensor.elem_type), dims)
-
-
-def _type_name(data_type: int) -> str:
-    known = TensorProto.DataType.values()
-    return str(TensorProto.DataType.Name(data_type)) if data_type in known else f"type {data_type}"
+    return TensorInfo(value.name, type_name(tensor.elem_type), dims)

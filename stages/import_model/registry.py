@@ -5,15 +5,13 @@ keyword arguments with the standard's defaults. Two keywords are filled in by th
 `training` (module mode) and `n_outputs` (how many outputs the node has).
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from onnx import defs
+from ltp_pipeline.graph import signature, standard_domain
 
-STANDARD_DOMAINS = ("", "ai.onnx")
 CONTEXT_KEYWORDS = frozenset({"training", "n_outputs"})
 
 OpFunction = Callable[..., Any]
@@ -72,34 +70,14 @@ def op(
     return register
 
 
-def standard_domain(domain: str) -> str:
-    """The domain with both spellings of the standard one made equal."""
-    return "" if domain in STANDARD_DOMAINS else domain
-
-
-@functools.cache
-def schema_of(name: str, opset: int, domain: str = "") -> defs.OpSchema | None:
-    """The schema that a model of this opset means by `name`, or None when there is no such operator."""
-    try:
-        return defs.get_schema(name, opset, domain)
-    except defs.SchemaError:
-        return None
-
-
-def schema_version(name: str, opset: int) -> int | None:
-    """Version of that schema."""
-    schema = schema_of(name, opset)
-    return None if schema is None else int(schema.since_version)
-
-
 def find(name: str, opset: int, domain: str = "") -> Op | None:
     """Newest implementation that is not newer than the model's schema of this operator."""
     domain = standard_domain(domain)
-    schema = schema_of(name, opset, domain)
-    if schema is None and domain == "":
+    known = signature(name, opset, domain)
+    if known is None and domain == "":
         return None
-    version = opset if schema is None else int(schema.since_version)
-    return max((o for o in _OPS.get((domain, name), ()) if o.since <= version), key=lambda o: o.since, default=None)
+    version = opset if known is None else known.since
+    return next((o for o in reversed(_OPS.get((domain, name), ())) if o.since <= version), None)
 
 
 def all_ops() -> Iterator[Op]:

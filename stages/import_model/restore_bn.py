@@ -17,9 +17,9 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 from torch import Tensor
 
 from ltp_pipeline.data import Split, batches
+from ltp_pipeline.graph import every_node, identities, is_standard, outer_reads
+from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State
-from ltp_pipeline.stages.import_model.flatten import flatten
-from ltp_pipeline.stages.import_model.graphs import every_node, identities, is_standard, outer_reads
 from ltp_pipeline.stages.import_model.network import Forward, Network, RestoredNorm, compile_graph, observer
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role

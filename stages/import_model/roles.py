@@ -1,14 +1,14 @@
 """What each float tensor of a graph is: a weight that is trained, a running statistic, or a fixed constant."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model import functions, registry
-from ltp_pipeline.stages.import_model.nodes import is_standard
+from ltp_pipeline.graph import reads, signature, subgraphs
+from ltp_pipeline.stages.import_model import registry
 
 
 class Role(Enum):
@@ -29,20 +29,6 @@ def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -
     return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
 
 
-def reads(graph: GraphProto, behind: Mapping[str, str] | None = None) -> Iterator[tuple[NodeProto, int, str]]:
-    """Yield each (node, input slot, tensor name) of a graph and its subgraphs, looking through Identity."""
-    known = dict(behind or {})
-    for node in graph.node:
-        if is_standard(node, "Identity") and node.input and node.output:
-            known[node.output[0]] = known.get(node.input[0], node.input[0])
-            continue
-        for slot, name in enumerate(node.input):
-            yield node, slot, known.get(name, name)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield from reads(attribute.g, known)
-
-
 def data_values(graph: GraphProto, opset: int) -> set[str]:
     """Names of the values that reach the outputs as data, not only as shapes, scales or pads of some operator."""
     found = {output.name for output in graph.output}
@@ -57,17 +43,16 @@ def _trace_back(graph: GraphProto, opset: int, found: set[str]) -> None:
         op = registry.find(node.op_type, opset, node.domain)
         settings = op.constants if op is not None else ()
         found.update(name for slot, name in enumerate(node.input) if name and slot not in settings)
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                found.update(output.name for output in attribute.g.output)
-                _trace_back(attribute.g, opset, found)
+        for nested in subgraphs(node):
+            found.update(output.name for output in nested.output)
+            _trace_back(nested, opset, found)
 
 
 def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
     op = registry.find(node.op_type, opset, node.domain)
     if op is None:
-        schema = registry.schema_of(node.op_type, opset, registry.standard_domain(node.domain))
-        return Role.WEIGHT if functions.has_body(schema) and tensor.numel() > 1 else Role.CONSTANT
+        known = signature(node.op_type, opset, node.domain)
+        return Role.WEIGHT if known is not None and known.has_body and tensor.numel() > 1 else Role.CONSTANT
     if slot in op.statistics:
         return Role.STATISTIC
     if slot in op.constants or slot in op.untrained:

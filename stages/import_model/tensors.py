@@ -7,6 +7,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
+from ltp_pipeline.graph import type_name
+
 TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
     TensorProto.DOUBLE: torch.float64,
@@ -25,17 +27,6 @@ TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.COMPLEX128: torch.complex128,
 }
 HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
-FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
-
-LARGEST_CONSTANT = 1 << 28  # elements; a larger tensor made out of a few numbers is an attack or a mistake
-
-
-def type_name(data_type: int) -> str:
-    """ONNX's own name of a data type, for messages."""
-    try:
-        return str(TensorProto.DataType.Name(data_type))
-    except ValueError:
-        return f"type {data_type}"
 
 
 def to_torch(tensor: TensorProto) -> Tensor:

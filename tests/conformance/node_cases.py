@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from ltp_pipeline.stages.import_model.registry import STANDARD_DOMAINS
+from ltp_pipeline.graph import STANDARD_DOMAINS
 from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES, array_to_torch
 from tests.support.imported import compiled
 

@@ -16,8 +16,8 @@ from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import storage
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.stages import export, import_model
-from ltp_pipeline.stages.import_model import simplify
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import Workspace
@@ -109,7 +109,7 @@ def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
 
 
 def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    def meddling(model: ModelProto) -> ModelProto:
+    def meddling(model: ModelProto, *_: object) -> ModelProto:
         copy = ModelProto.FromString(model.SerializeToString())
         tensor = next(t for t in copy.graph.initializer if t.name == "fc.weight")
         tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))

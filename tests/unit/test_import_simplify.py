@@ -6,8 +6,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.stages.import_model import simplify
-from ltp_pipeline.stages.import_model.simplify import SimplifyFailed, simplified
+from ltp_pipeline.exporters import load, save
+from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplified
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs
 from tests.support.round_trip import check_gradients, check_write_back
@@ -65,9 +66,9 @@ def test_always_keeps_norms_and_names() -> None:
 @pytest.mark.long
 def test_limits_of_time_and_memory() -> None:
     with pytest.raises(SimplifyFailed, match="longer than"):
-        simplified(mlp(), seconds=0.05)
+        simplified(mlp(), save, load, seconds=0.05)
     with pytest.raises(SimplifyFailed, match="onnxsim failed"):
-        simplified(mlp(), memory=50 << 20)
+        simplified(mlp(), save, load, memory=50 << 20)
 
 
 @pytest.mark.long
@@ -93,7 +94,7 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
 
 
 def test_write_back_after_simplifying(monkeypatch) -> None:
-    def same(model: ModelProto) -> ModelProto:
+    def same(model: ModelProto, *_: object) -> ModelProto:
         copy = ModelProto.FromString(model.SerializeToString())
         copy.graph.node[0].name = "renamed"
         return copy

@@ -8,10 +8,10 @@ import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 from ltp_pipeline.stages.import_model.network import compile_graph
+from ltp_pipeline.stages.import_model.node_problems import node_problems
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
-from ltp_pipeline.stages.import_model.unsupported import unsupported_nodes
 from tests.support.imported import Compiled, compiled
 
 
@@ -316,7 +316,7 @@ def test_every_unsupported_node_is_listed_at_once() -> None:
         text=text,
     )
     proto.graph.node[0].name = "spell"
-    assert unsupported_nodes(proto) == [
+    assert node_problems(proto) == [
         "Magic 'spell' (opset 1, domain com.example): operators of this domain are not supported",
         "Nonsense 'b' (opset 21, domain ai.onnx): there is no such operator",
         "Cast 'e' (opset 21, domain ai.onnx): type STRING is not supported",
@@ -325,10 +325,10 @@ def test_every_unsupported_node_is_listed_at_once() -> None:
     ]
 
 
-def test_a_supported_model_has_no_unsupported_nodes() -> None:
-    assert unsupported_nodes(model("(float[2] x) => (y) { y = Relu (x) }")) == []
+def test_a_supported_model_has_no_node_problems() -> None:
+    assert node_problems(model("(float[2] x) => (y) { y = Relu (x) }")) == []
 
 
 def test_an_input_of_strings_is_unsupported() -> None:
-    reasons = unsupported_nodes(model("(string[2] x) => (y) { y = Identity (x) }"))
+    reasons = node_problems(model("(string[2] x) => (y) { y = Identity (x) }"))
     assert reasons == ["Identity 'y' (opset 21, domain ai.onnx): input 'x' has type STRING, which is not supported"]

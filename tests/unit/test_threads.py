@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ltp_pipeline import threads
-from ltp_pipeline.stages.import_model import worker
+from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.stages.validate import Session
 from tests.support.models import mlp
 
@@ -125,7 +125,9 @@ def python(code: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, env=clean | environ, timeout=120, check=True)
 
 
-@pytest.mark.parametrize("entry", ["ltp_pipeline", "ltp_pipeline.cli", "ltp_pipeline.stages.import_model.worker"])
+@pytest.mark.parametrize(
+    "entry", ["ltp_pipeline", "ltp_pipeline.cli", "ltp_pipeline.stages.import_model.ort_subprocess"]
+)
 def test_every_entry_point_lets_waiting_threads_sleep(entry: str):
     code = f"import sys, {entry}, os; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     assert python(code).stdout.split() == ["PASSIVE", "False"]
@@ -166,7 +168,7 @@ def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path
     np.savez(tmp_path / "inputs.npz", input_0=np.ones((2, 6), np.float32))
     sessions: dict[tuple[str, bool], onnxruntime.InferenceSession] = {}
     request = {"model": str(tmp_path / "model.onnx"), "names": ["x"], "optimised": True, "threads": 3}
-    worker._answer(request, sessions)
+    ort_subprocess._answer(request, sessions)
     with threads.used(3, None, print):
         found = [*sessions.values(), Session(tmp_path / "model.onnx").session]
     for session in found:

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.tensors import LARGEST_CONSTANT, TORCH_TYPES, type_name
+from ltp_pipeline.graph import LARGEST_CONSTANT, type_name
+from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ltp_pipeline.graph import LARGEST_CONSTANT
 from ltp_pipeline.stages.import_model.ops.common import checked, number, torch_type
 from ltp_pipeline.stages.import_model.registry import op
-from ltp_pipeline.stages.import_model.tensors import LARGEST_CONSTANT
 
 
 @op("ConstantOfShape", since=9, constants=(0,))

@@ -17,7 +17,7 @@ import numpy as np
 
 from ltp_pipeline import threads
 
-MODULE = "ltp_pipeline.stages.import_model.worker"
+MODULE = "ltp_pipeline.stages.import_model.ort_subprocess"
 SECONDS = 300
 
 Array = np.ndarray[Any, Any]

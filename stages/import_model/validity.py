@@ -1,6 +1,5 @@
-"""Is a file sound? Everything that could crash, hang or flood what comes later is found here, by name."""
+"""Is a model valid ONNX? What could crash, hang or flood later steps is found here and refused by name."""
 
-import math
 from collections import Counter
 from pathlib import Path
 
@@ -8,18 +7,19 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, checker, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.tensors import (
-    FLOATS,
+from ltp_pipeline.graph import (
+    FLOAT_TYPES,
     byte_size,
     constant_tensor,
     copy_fields,
+    elements,
+    every_graph,
+    every_node,
     every_tensor,
-    graphs,
     is_constant,
     stored,
     to_array,
 )
-from ltp_pipeline.stages.import_model.graphs import every_node
 
 AGAIN = "export the model again, or get it again from where it came from"
 MOST_NODES = 1_000_000
@@ -27,7 +27,7 @@ _TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker by name and shape only
 
 
-def check(model: ModelProto, path: Path | None = None) -> None:
+def require_valid(model: ModelProto, path: Path | None = None) -> None:
     """Refuse a model that is not valid ONNX, with the name of what is wrong."""
     what = str(path or "the model")
     if not model.graph.node:
@@ -37,7 +37,7 @@ def check(model: ModelProto, path: Path | None = None) -> None:
     _check_text(model)
     for tensor in every_tensor(model):
         _check_tensor(tensor)
-    for graph in graphs(model.graph):
+    for graph in every_graph(model.graph):
         _check_names(graph)
     _check_functions(model)
     try:
@@ -53,9 +53,9 @@ def _check_text(model: ModelProto) -> None:
     """Names that are no UTF-8 arrive as bytes, and would fail later in places that cannot say where."""
     functions = model.functions
     for node in (*every_node(model.graph), *(n for f in functions for n in f.node)):
-        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output)
-        _require_text(*(text for a in node.attribute for text in (a.name, a.ref_attr_name)))
-    for graph in graphs(model.graph):
+        attributes = (text for a in node.attribute for text in (a.name, a.ref_attr_name))
+        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output, *attributes)
+    for graph in every_graph(model.graph):
         _require_text(graph.name, *(t.name for t in graph.initializer))
         _require_text(*(v.name for values in (graph.input, graph.output, graph.value_info) for v in values))
     _require_text(*(o.domain for part in (model, *functions) for o in part.opset_import))
@@ -65,9 +65,9 @@ def _check_text(model: ModelProto) -> None:
 
 
 def _require_text(*names: object) -> None:
-    wrong = next((name for name in names if not isinstance(name, str)), None)
-    if wrong is not None:
-        raise InputError(f"the name {wrong!r} is not UTF-8 text", AGAIN)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"the name {name!r} is not UTF-8 text", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
@@ -79,7 +79,7 @@ def _check_tensor(tensor: TensorProto) -> None:
     if tensor.HasField("raw_data"):
         fits = len(tensor.raw_data) == needed
     else:  # one field per kind of type; the small types share an element
-        fits = math.prod(tensor.dims) <= 2 * max(len(getattr(tensor, field)) for field in _TYPED)
+        fits = elements(tensor) <= 2 * max(len(getattr(tensor, field)) for field in _TYPED)
     if not fits:
         raise InputError(
             f"tensor '{tensor.name}' does not hold the values that its dims {list(tensor.dims)} say", AGAIN
@@ -135,7 +135,7 @@ def _outline(model: ModelProto) -> ModelProto:
             outline.graph.node.append(node)
         else:
             show(node.output[0], constant_tensor(node))
-    for graph in graphs(outline.graph):
+    for graph in every_graph(outline.graph):
         for value in (*graph.input, *graph.output):
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
@@ -146,7 +146,7 @@ def _outline(model: ModelProto) -> ModelProto:
 def _check_values(model: ModelProto) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
     for name, tensor in stored(model.graph).items():
-        if tensor.data_type not in FLOATS:
+        if tensor.data_type not in FLOAT_TYPES:
             continue
         array = to_array(tensor, name)
         if array.size < 2:

@@ -6,20 +6,14 @@ The file itself keeps its functions and branches; tensors have the same names in
 from collections import Counter
 from collections.abc import Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, helper, inliner
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.exporters.tensors import constant_tensor, copy_fields, graphs, is_constant, stored
-from ltp_pipeline.stages.import_model.graphs import (
-    FLOAT_TYPES,
-    Constants,
-    constants,
-    every_node,
-    is_standard,
-    small_value,
-    standard_opset,
-    subgraphs,
-)
+from ltp_pipeline.graph.constants import Constants, constant_of, constants, small_value
+from ltp_pipeline.graph.edit import Names, copy_fields
+from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
+from ltp_pipeline.graph.schemas import opset_of, standard_opset
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, stored
 
 
 def flatten(model: ModelProto) -> tuple[ModelProto, list[str]]:
@@ -29,8 +23,9 @@ def flatten(model: ModelProto) -> tuple[ModelProto, list[str]]:
         model = _inlined(model)
         notes.append("local functions are walked as if written out")
     if any(is_standard(n, "If") for n in model.graph.node):
-        model, count = _without_constant_ifs(model)
+        flat, count = _without_constant_ifs(model)
         if count:
+            model = flat
             notes.append(f"{count} If nodes with a constant condition are walked as their branch")
     return model, notes
 
@@ -49,7 +44,7 @@ def _inlined(model: ModelProto) -> ModelProto:
     skeleton.graph.SetInParent()
     copy_fields(model.graph, skeleton.graph, skip={"initializer"})
     opset = standard_opset(model)
-    mixed = any(o.version != opset for f in model.functions for o in f.opset_import if o.domain in ("", "ai.onnx"))
+    mixed = any(opset_of(function, "", opset) != opset for function in model.functions)
     try:
         flat: ModelProto = inliner.inline_local_functions(skeleton, convert_version=mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
@@ -60,54 +55,63 @@ def _inlined(model: ModelProto) -> ModelProto:
 
 
 def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
-    names = Counter(name for graph in graphs(model.graph) for name in stored(graph))
-    copy, count = model, 0
-    while True:
-        known = constants(copy.graph)
-        found = next((i for i, n in enumerate(copy.graph.node) if _branch(n, known, names) is not None), None)
-        if found is None:
-            return copy, count
-        if copy is model:
-            copy = ModelProto()
-            copy.CopyFrom(model)
+    """A copy in which the nodes of the branch stand where such an If was, and how many there were; one pass."""
+    shared = Counter(name for graph in every_graph(model.graph) for name in stored(graph))
+    known, names = constants(model.graph), Names(model.graph)
+    nodes: list[NodeProto] = []
+    weights: list[TensorProto] = []
+    count = 0
+    ahead = list(reversed(model.graph.node))
+    while ahead:
+        node = ahead.pop()
+        branch = _branch(node, known, shared) if is_standard(node, "If") else None
+        if branch is None:
+            nodes.append(node)
             continue
-        _replace(copy.graph, found, known, names)
+        written = _written_out(node, branch, names)
+        known |= {n.output[0]: value for n in written if (value := constant_of(n)) is not None}
+        known |= {t.name: t for t in branch.initializer}
+        weights.extend(branch.initializer)
+        ahead.extend(reversed(written))
         count += 1
+    if not count:
+        return model, 0
+    flat = ModelProto()
+    copy_fields(model, flat, skip={"graph"})
+    flat.graph.SetInParent()
+    copy_fields(model.graph, flat.graph, skip={"node"})
+    flat.graph.node.extend(nodes)
+    flat.graph.initializer.extend(weights)
+    return flat, count
 
 
-def _branch(node: NodeProto, known: Constants, names: Counter[str]) -> GraphProto | None:
+def _branch(node: NodeProto, known: Constants, shared: Counter[str]) -> GraphProto | None:
     """The branch that a constant condition takes, unless a tensor in it shares its name with another branch's."""
-    if not is_standard(node, "If") or not node.input:
-        return None
-    value = small_value(known, node.input[0])
+    value = small_value(known, node.input[0]) if node.input else None
     if value is None or value.size != 1:
         return None
     wanted = "then_branch" if bool(value.reshape(-1)[0]) else "else_branch"
     branch: GraphProto | None = next((a.g for a in node.attribute if a.name == wanted), None)
-    if branch is None or any(names[name] > 1 for name in stored(branch)):
+    if branch is None or any(shared[name] > 1 for name in stored(branch)):
         return None
     return branch
 
 
-def _replace(graph: GraphProto, index: int, known: Constants, names: Counter[str]) -> None:
-    """Put the nodes of the branch where the If was."""
-    node = NodeProto.FromString(graph.node[index].SerializeToString())
-    branch = _branch(node, known, names)
-    assert branch is not None  # noqa: S101 - the caller has just found it
+def _written_out(node: NodeProto, branch: GraphProto, names: Names) -> list[NodeProto]:
+    """The nodes of the branch, with what they make renamed after the If, and an Identity for each of its outputs."""
     kept = set(stored(branch))
-    taken = {o for n in every_node(graph) for o in n.output} | {t.name for t in graph.initializer}
     inside = {o for n in branch.node for o in n.output if o and o not in kept}
     prefix = f"{node.name or node.output[0]}/"
-    while any(prefix + name in taken for name in inside):
+    while any(prefix + name in names.taken for name in inside):
         prefix += "_"
     renamed = {name: prefix + name for name in inside}
-    _rename(branch.node, renamed)
+    names.taken.update(renamed.values())
+    copy = GraphProto()
+    copy.node.extend(branch.node)
+    _rename(copy.node, renamed)
     outputs = [renamed.get(o.name, o.name) for o in branch.output]
     joints = [helper.make_node("Identity", [o], [n]) for o, n in zip(outputs, node.output, strict=False) if n]
-    rest = [NodeProto.FromString(n.SerializeToString()) for n in graph.node[index + 1 :]]
-    del graph.node[index:]
-    graph.node.extend([*branch.node, *joints, *rest])
-    graph.initializer.extend(branch.initializer)
+    return [*copy.node, *joints]
 
 
 def _rename(nodes: Sequence[NodeProto], renamed: dict[str, str]) -> None:

@@ -6,23 +6,16 @@ tensor that exporters merged although it plays two roles (a BatchNormalization's
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline.exporters.tensors import to_array
-from ltp_pipeline.stages.import_model.graphs import (
-    FLOAT_TYPES,
-    LARGEST_CONSTANT,
-    constants,
-    every_node,
-    identities,
-    is_standard,
-    label,
-    outer_reads,
-    small_value,
-)
+from ltp_pipeline.graph.constants import constants, small_value
+from ltp_pipeline.graph.edit import Names, set_nodes
+from ltp_pipeline.graph.nodes import every_node, is_standard, label
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, to_array
+from ltp_pipeline.graph.view import identities, outer_reads, reads
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
 _LEARNED = {
@@ -93,9 +86,7 @@ def _fill_constant_shapes(model: ModelProto) -> int:
             _store(model, tensor)
     count = len(graph.node) - len(kept)
     if count:
-        nodes = [NodeProto.FromString(n.SerializeToString()) for n in kept]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        set_nodes(graph, kept)
     return count
 
 
@@ -130,34 +121,20 @@ def _separate_statistics(model: ModelProto) -> int:
         return 0
     tensors, behind = {t.name: t for t in graph.initializer}, identities(graph)
     tensors.update((n, t) for n, t in constants(graph).items() if isinstance(t, TensorProto))
-    uses = Counter(behind.get(name, name) for name in _reads_but_identity(graph))
-    count = 0
+    uses = Counter(name for _, _, name in reads(graph, outputs=True))
+    names, count = Names(graph), 0
     for node in norms:
         for slot in _STATISTICS:
             name = behind.get(node.input[slot], node.input[slot])
             if name in tensors and (uses[name] > 1 or node.input[slot] in behind):
                 private = TensorProto()
                 private.CopyFrom(tensors[name])
-                private.name = _fresh(f"{node.input[slot]}.{label(node)}.{slot}", model)
+                private.name = names.fresh(f"{node.input[slot]}.{label(node)}.{slot}")
                 _store(model, private)
                 uses[name] -= 1
                 node.input[slot] = private.name
                 count += 1
     return count
-
-
-def _reads_but_identity(graph: GraphProto) -> Iterator[str]:
-    for node in every_node(graph):
-        if not is_standard(node, "Identity"):
-            yield from node.input
-    yield from (o.name for o in graph.output)
-
-
-def _fresh(name: str, model: ModelProto) -> str:
-    taken = {t.name for t in model.graph.initializer} | {o for n in every_node(model.graph) for o in n.output}
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _store(model: ModelProto, tensor: TensorProto) -> None:

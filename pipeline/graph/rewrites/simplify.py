@@ -4,7 +4,6 @@ Run as a module it simplifies one file into another.
 """
 
 import inspect
-import math
 import subprocess
 import sys
 import tempfile
@@ -13,18 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, helper
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.tensors import drop_inputs
-from ltp_pipeline.stages.import_model.graphs import FLOAT_TYPES
+from ltp_pipeline.graph.edit import drop_inputs, set_nodes
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, every_tensor
 
 SECONDS = 120
 MEMORY = 4 << 30  # bytes, and ten times the model on top
+_MARGIN = 1 << 24  # bytes left for the graph in a file of the largest size
 # They merge or fuse tensors, after which a weight cannot be found again under the name it has in the file.
 SKIPPED = ("eliminate_duplicate_initializer", "eliminate_common_subexpression", "fuse_qkv")
-_MODULE = "ltp_pipeline.stages.import_model.simplify"
+_MODULE = "ltp_pipeline.graph.rewrites.simplify"
 NOTES = {
     "auto": "the graph was simplified by onnxsim, because it could not be walked as it is",
     "always": "the graph was simplified by onnxsim, as asked",
@@ -35,11 +34,17 @@ class SimplifyFailed(Exception):
     """onnxsim failed, crashed, took too long or too much memory."""
 
 
-def simplified(model: ModelProto, seconds: float = SECONDS, memory: int = MEMORY) -> ModelProto:
-    """A simpler model that computes the same."""
+def simplified(
+    model: ModelProto,
+    save: Callable[[ModelProto, Path], None],
+    load: Callable[[Path], ModelProto],
+    seconds: float = SECONDS,
+    memory: int = MEMORY,
+) -> ModelProto:
+    """A simpler model that computes the same; `save` and `load` are those of the exporters."""
     with tempfile.TemporaryDirectory(prefix="ltp-simplify-") as folder:
         source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
-        exporters.save(model, source)
+        save(model, source)
         size = sum(p.stat().st_size for p in Path(folder).iterdir())
         command = [sys.executable, "-P", "-m", _MODULE, str(source), str(target), str(memory + 10 * size)]
         try:
@@ -50,7 +55,7 @@ def simplified(model: ModelProto, seconds: float = SECONDS, memory: int = MEMORY
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise SimplifyFailed(f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}")
         try:
-            return exporters.load(target)
+            return load(target)
         except InputError as error:
             raise SimplifyFailed(f"onnxsim wrote a file that cannot be read: {error.what}") from None
 
@@ -82,22 +87,20 @@ def _child(source: str, target: str, memory: str) -> None:
     model = onnx.load(source)
     _lower_settings(model.graph)
     model, _ = onnxsim.simplify(model, **_options(onnxsim.simplify))
-    exporters.save(model, Path(target))
+    large = sum(map(byte_size, every_tensor(model))) > LARGEST - _MARGIN
+    onnx.save(model, target, save_as_external_data=large, location=f"{Path(target).name}.data")
 
 
 def _lower_settings(graph: GraphProto) -> None:
     """Turn initializers that are no weights into Constant nodes, the only ones that fold while weights do not."""
-    settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or math.prod(t.dims) == 1]
+    settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or elements(t) == 1]
     names = {t.name for t in settings}
-    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in settings]
-    nodes += [NodeProto.FromString(n.SerializeToString()) for n in graph.node]
-    kept = [t for t in graph.initializer if t.name not in names]
-    kept = [TensorProto.FromString(t.SerializeToString()) for t in kept]
+    set_nodes(graph, [*(helper.make_node("Constant", [], [t.name], value=t) for t in settings), *graph.node])
+    kept = GraphProto()
+    kept.initializer.extend(t for t in graph.initializer if t.name not in names)
+    graph.ClearField("initializer")
+    graph.initializer.MergeFrom(kept.initializer)
     drop_inputs(graph, names)
-    del graph.node[:]
-    del graph.initializer[:]
-    graph.node.extend(nodes)
-    graph.initializer.extend(kept)
 
 
 if __name__ == "__main__":

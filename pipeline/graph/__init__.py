@@ -1,0 +1,85 @@
+"""One view of an ONNX graph for all stages and exporters; nothing here needs torch.
+
+- nodes.py: operators, attributes, nested graphs
+- schemas.py: opsets, and what the standard says about an operator
+- tensors.py: the tensors that a model stores
+- constants.py: values known without running
+- view.py: who produces and who uses a value
+- edit.py: changes of a graph
+- rewrites/: whole rewrites, made of these
+"""
+
+from ltp_pipeline.graph.constants import Constants, constants, small_value
+from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, put_in_order, set_nodes
+from ltp_pipeline.graph.nodes import (
+    STANDARD_DOMAINS,
+    attribute,
+    every_graph,
+    every_node,
+    is_standard,
+    label,
+    standard_domain,
+    subgraphs,
+)
+from ltp_pipeline.graph.schemas import Signature, opset_of, opsets, schema_of, signature, standard_opset
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    LARGEST_CONSTANT,
+    NUMBER_TYPES,
+    TYPE_ATTRIBUTES,
+    Array,
+    byte_size,
+    constant_tensor,
+    dtype_of,
+    elements,
+    every_tensor,
+    is_constant,
+    stored,
+    to_array,
+    type_name,
+)
+from ltp_pipeline.graph.view import Use, View, identities, outer_reads, reads
+
+__all__ = [
+    "FLOAT_TYPES",
+    "LARGEST_CONSTANT",
+    "NUMBER_TYPES",
+    "STANDARD_DOMAINS",
+    "TYPE_ATTRIBUTES",
+    "Array",
+    "Constants",
+    "Names",
+    "Signature",
+    "Use",
+    "View",
+    "attribute",
+    "byte_size",
+    "constant_tensor",
+    "constants",
+    "copy_fields",
+    "drop_inputs",
+    "dtype_of",
+    "elements",
+    "every_graph",
+    "every_node",
+    "every_tensor",
+    "identities",
+    "is_constant",
+    "is_standard",
+    "label",
+    "opset_of",
+    "opsets",
+    "outer_reads",
+    "put_in_order",
+    "reads",
+    "schema_of",
+    "set_nodes",
+    "signature",
+    "small_value",
+    "standard_domain",
+    "standard_opset",
+    "stored",
+    "subgraphs",
+    "to_array",
+    "type_name",
+]

@@ -1,0 +1,42 @@
+"""Values that a graph knows without running."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
+
+from ltp_pipeline.graph.nodes import is_standard
+from ltp_pipeline.graph.tensors import Array, constant_tensor, is_constant, to_array
+
+Constants = Mapping[str, TensorProto | AttributeProto]
+_NUMBERS = ("value_int", "value_ints", "value_float", "value_floats")
+_SMALL = 1 << 12  # elements
+
+
+def constants(graph: GraphProto) -> dict[str, TensorProto | AttributeProto]:
+    """What a graph knows without running: initializers, and Constant nodes by their output."""
+    known: dict[str, TensorProto | AttributeProto] = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        value = constant_of(node)
+        if value is not None:
+            known[node.output[0]] = value
+    return known
+
+
+def constant_of(node: NodeProto) -> TensorProto | AttributeProto | None:
+    """What a Constant node holds; None for every other node."""
+    if not is_standard(node, "Constant"):
+        return None
+    if is_constant(node):
+        return constant_tensor(node)
+    return node.attribute[0] if len(node.attribute) == 1 and node.output else None
+
+
+def small_value(known: Constants, name: str) -> Array | None:
+    """The numbers of a constant, or None where there is none of that name or it is no small numeric tensor."""
+    found = known.get(name)
+    if isinstance(found, AttributeProto):
+        return np.asarray(helper.get_attribute_value(found)) if found.name in _NUMBERS else None
+    if found is None or found.data_type == TensorProto.STRING or len(found.dims) > 1 or sum(found.dims) > _SMALL:
+        return None
+    return to_array(found)

@@ -1,0 +1,56 @@
+"""Single nodes: their operator, their attributes, the graphs nested in them, and what messages call them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onnx import AttributeProto, GraphProto, NodeProto, helper
+
+STANDARD_DOMAINS = ("", "ai.onnx")  # two spellings of one domain
+
+
+def standard_domain(domain: str) -> str:
+    """The domain with both spellings of the standard one made equal."""
+    return "" if domain in STANDARD_DOMAINS else domain
+
+
+def is_standard(node: NodeProto, *operators: str) -> bool:
+    """Whether a node is one of these operators of the standard domain."""
+    return node.op_type in operators and node.domain in STANDARD_DOMAINS
+
+
+def label(node: NodeProto) -> str:
+    """How messages call a node: its operator and its name, or its first output where it has no name."""
+    return f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    """The value of a node's attribute as onnx gives it, or the default where the node has none of that name."""
+    for candidate in node.attribute:
+        if candidate.name == name:
+            return helper.get_attribute_value(candidate)
+    return default
+
+
+def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
+    """The graphs that a node holds as attributes."""
+    attributes = node.attribute
+    if not attributes:
+        return ()
+    single = [a.g for a in attributes if a.type == AttributeProto.GRAPH or a.HasField("g")]
+    return [*single, *(graph for a in attributes for graph in a.graphs)]
+
+
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph and every graph nested in its nodes."""
+    yield graph
+    for node in graph.node:
+        for nested in subgraphs(node):
+            yield from every_graph(nested)
+
+
+def every_node(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph and of everything nested in it."""
+    for node in graph.node:
+        yield node
+        for nested in subgraphs(node):
+            yield from every_node(nested)
