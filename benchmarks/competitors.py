@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
-from ltp_pipeline.stages.phase import Progress
+from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class GradualMagnitude:
@@ -32,10 +32,10 @@ class GradualMagnitude:
         """How many weights lie above the threshold."""
         return count_above(self.live, self.tau)
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Raise the threshold."""
-        if (progress.step + 1) % max(progress.steps // 200, 1) == 0:
-            self._solve(self.schedule((progress.step + 1) / progress.steps))
+        if (at.step + 1) % max(at.steps // 200, 1) == 0:
+            self._solve(self.schedule((at.step + 1) / at.steps))
 
     @torch.no_grad()
     def _solve(self, count: int) -> None:
@@ -56,7 +56,7 @@ class GradualMagnitude:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Not resumed."""
 
-    def log(self, progress: Progress) -> dict[str, float]:  # noqa: ARG002 - nothing to say
+    def log(self, at: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
         """There is no λ."""
         return {}
 
@@ -78,11 +78,11 @@ class SoftThreshold(GradualMagnitude):
         return {n: w.sign() * (w.abs() - a).relu() for (n, w), a in zip(self.live.items(), alphas, strict=True)}
 
     @torch.no_grad()
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Move every α against the loss, then all together to the schedule."""
-        self.log_alpha -= progress.lr * self.log_alpha.grad.clamp(-1, 1)
+        self.log_alpha -= at.lr * self.log_alpha.grad.clamp(-1, 1)
         self.log_alpha.grad = None
-        super().after_backward(progress)
+        super().after_backward(at)
 
     @torch.no_grad()
     def _solve(self, count: int) -> None:

@@ -35,7 +35,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, batches, images, open_data
 from ltp_pipeline.data.decoding import random_box
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.stages import allocation
+from ltp_pipeline.stages.train.memory import keep_freed_memory
 
 SIZE, BATCH, SEED = 224, 32, 0
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    allocation.keep_freed_memory()  # as training does
+    keep_freed_memory()  # as training does
     images.KEEP_BYTES = 0  # as for a folder that does not fit in memory
     with tempfile.TemporaryDirectory() as scratch:
         write(Path(scratch), 384)
@@ -149,7 +149,7 @@ def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
 
 def ours(data: Data, seed: int | None) -> int:
     """Go through the training split as training and evaluation do."""
-    return sum(len(x) for x, _ in batches(data.train, BATCH, augment_seed=seed))
+    return sum(len(batch) for batch in batches(data.train, BATCH, augment_seed=seed))
 
 
 def bound(pool: ProcessPoolExecutor, workers: int, files: list[Path], seed: int | None) -> int:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,24 +28,26 @@ from benchmarks.networks import ResNet50, as_onnx
 
 def measure_walk(network: ResNet50, model: ModelProto, rounds: int, batch: int, size: int) -> dict[str, float]:
     """Time of forward and backward over the graph divided by that of the native module, in turns."""
-    from ltp_pipeline.stages.import_model.graph_module import GraphModule
+    from ltp_pipeline.stages.import_model.network import compile_graph
 
-    walked = GraphModule(model).train()
+    forward, state = compile_graph(model)
+    weights = [state[name].requires_grad_() for name in forward.weights]
     network.train()
     x, labels = torch.randn(batch, 3, size, size), torch.arange(batch)
 
-    def step(forward: Callable[[Tensor], Tensor], module: nn.Module) -> float:
+    def step(scores: Callable[[Tensor], Tensor], trained: Iterable[Tensor]) -> float:
         begun = time.process_time()
-        nn.functional.cross_entropy(forward(x), labels).backward()
+        nn.functional.cross_entropy(scores(x), labels).backward()
         taken = time.process_time() - begun
-        module.zero_grad()
+        for tensor in trained:
+            tensor.grad = None
         return taken
 
     def graph() -> float:
-        return step(lambda x: walked(x)[0], walked)
+        return step(lambda x: forward({"image": x}, state, training=True)[0], weights)
 
     def native() -> float:
-        return step(network, network)
+        return step(network, network.parameters())
 
     graph(), native()
     ours, theirs = [], []
@@ -62,7 +64,7 @@ import torch, onnxruntime
 from pathlib import Path
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model import graph_module
+from ltp_pipeline.stages.import_model import network
 def memory(what):  # of this process alone; getrusage would count what its parent had before exec
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))

@@ -12,27 +12,32 @@ import json
 import platform
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.competitors import GradualMagnitude, SoftThreshold
+from benchmarks.jobs import final_numbers, learn, start, train_dense
 from benchmarks.small_networks import NETWORKS
 from ltp_pipeline import exporters, import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data
-from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.files import write_json
-from ltp_pipeline.records import ImportedModel, PrunedModel
-from ltp_pipeline.stages import baseline, choose, export, finetune
-from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.records import Pruned, State, TrailEntry
+from ltp_pipeline.stages import baseline, finetune
+from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
-from ltp_pipeline.stages.training import Training, pick_device
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.lower import file_names, lift
+from ltp_pipeline.stages.prune import masks_of
+from ltp_pipeline.stages.train import Job
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+COMPETITORS = {"gradual": GradualMagnitude, "str": SoftThreshold, "str-finetuned": SoftThreshold}
 METHODS = ("one-shot", "gradual", "str", "str-finetuned", "ltp-paper", "ltp-budget")
 COMPRESSIONS = (5, 10, 20, 30, 50)
 SEEDS = (0, 1, 2)
@@ -106,76 +111,54 @@ def fashion_mnist(folder: Path, cache: Path, samples: int, augment: bool = False
         np.savez(path, **arrays)
     given = {"path": path, "scale": 1 / 255, "mean": [0.286], "std": [0.353], "augment": augment}
     settings = Settings.model_validate({"data": given})
-    return open_data(settings.data, import_model(NETWORKS["resnet"]()).file.inputs[0], seed=0)
+    network, _ = import_model(NETWORKS["resnet"]())
+    return open_data(settings.data, network.file.inputs[0], seed=0)
 
 
 def dense(network: str, data: Data, cache: Path, samples: int) -> Path:
     """The trained network to start from; the same for all methods and seeds."""
     path = cache / f"{network}-{samples}.onnx"
     if not path.is_file():
-        imported = import_model(NETWORKS[network]())
-        settings = Settings.model_validate({"train": DENSE})
-        with tempfile.TemporaryDirectory() as scratch:
-            training = start(imported, data, settings, Path(scratch))
-            finetune.run(PrunedModel({}, {}, {}), training, DENSE["epochs"])
-        exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), path)
+        train_dense(*import_model(NETWORKS[network]()), data, Settings.model_validate({"train": DENSE}), path)
     return path
 
 
-def start(imported: ImportedModel, data: Data, settings: Settings, folder: Path) -> Training:
-    """A training in a scratch run directory."""
-    workspace = Workspace(folder / "run")
-    workspace.open({})
-    return Training(imported, data, settings.train, workspace, pick_device("cpu"))
-
-
 def measure(
-    network: str, method: str, compression: float, seed: int, data: Data, cache: Path, samples: int
+    name: str, method: str, compression: float, seed: int, data: Data, cache: Path, samples: int
 ) -> dict[str, Any]:
     """Prune one network once; accuracies after fine-tuning."""
-    imported = import_model(dense(network, data, cache, samples))
-    train = {"epochs": EPOCHS, "finetune_epochs": FINETUNE_EPOCHS, "seed": seed}
+    network, state = import_model(dense(name, data, cache, samples))
+    after = 0 if method == "str" else FINETUNE_EPOCHS  # as published, its thresholds move to the end
+    train = {"epochs": EPOCHS + FINETUNE_EPOCHS - after, "finetune_epochs": after, "seed": seed}
     settings = Settings.model_validate({"train": train, "budget": {"target_compression": compression}})
+    elements = sum(k.elements for k in network.kernels)
+    count = int(elements / compression)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        training = start(imported, data, settings, Path(scratch))
-        elements = sum(k.elements for k in imported.kernels)
-        count = int(elements / compression)
+        job = start(network, data, settings, Path(scratch))
+
+        def make(live: Mapping[str, Tensor]) -> Method:
+            if method in COMPETITORS:
+                return COMPETITORS[method]({k.name: live[k.name] for k in network.prunable}, count)
+            paper = paper_settings(settings, name, elements, compression)
+            return make_method(network, live, paper if method == "ltp-paper" else settings)
+
         if method == "one-shot":
-            baseline.run(count, EPOCHS + FINETUNE_EPOCHS, training)
+            state = baseline.run(job, state, count, EPOCHS + FINETUNE_EPOCHS).state
         else:
-            tensors = imported.module.tensors()
-            live = {k.name: tensors[k.name] for k in imported.prunable}
-            makers = {
-                "gradual": lambda: GradualMagnitude(live, count),
-                "str": lambda: SoftThreshold(live, count),
-                "str-finetuned": lambda: SoftThreshold(live, count),
-                "ltp-paper": lambda: make_method(imported, paper_settings(settings, network, elements, compression)),
-                "ltp-budget": lambda: make_method(imported, settings),
-            }
-            after = 0 if method == "str" else FINETUNE_EPOCHS  # as published, its thresholds move to the end
-            epochs = EPOCHS + FINETUNE_EPOCHS - after
-            training.run(Learning(training, makers[method](), epochs), epochs, after=after)
-            finish(training, epochs, after)
-        nonzeros = sum(int(imported.module.tensors()[k.name].count_nonzero()) for k in imported.kernels)
-        return {
-            "test": training.accuracy(data.test),
-            "val": training.accuracy(data.val),
-            "reached": elements / nonzeros,
-            "seconds": round(time.monotonic() - begun, 1),
-        }
+            state = finish(job, learn(job, state, lambda live: Learning(live, job, make(live))))
+        return {**final_numbers(job, state), "seconds": round(time.monotonic() - begun, 1)}
 
 
-def finish(training: Training, epochs: int, after: int) -> None:
-    """Prune to the last network of the trail and fine-tune it; methods without floors may have lost whole layers."""
-    entry = trail.read(training.workspace)[-1]
-    try:
-        choose.finish(entry, training, after)
-    except TrainingFailed:  # a product must not ship that; here it counts as the method's result
-        tensors = training.imported.module.tensors()
-        masks = {k.name: tensors[k.name].detach() != 0 for k in training.imported.prunable}
-        pruned = PrunedModel(masks, {}, {"prune": epochs, "finetune": 0})
-        finetune.run(pruned, training, after, key=finetune.key_of(entry), before=epochs)
+def finish(job: Job, entry: TrailEntry) -> State:
+    """Prune to a network of the trail and fine-tune it, even where a method without floors has lost a whole layer.
+
+    A product must not ship that, so `prune` refuses it; here it counts as the method's result.
+    """
+    model = exporters.load(job.workspace.trail_path(entry.entry))
+    state = lift(job, exporters.read_tensors(model, file_names(job.network)))
+    pruned = Pruned(state, masks_of(job.network, state), 0, {})
+    return finetune.run(job, pruned, job.finetune_epochs, key=finetune.key_of(entry), before=job.epochs).state
 
 
 def paper_settings(settings: Settings, network: str, elements: int, compression: float) -> Settings:

@@ -21,16 +21,18 @@ import torch
 from onnx import ModelProto, helper, numpy_helper
 
 from benchmarks import quality
+from benchmarks.jobs import final_numbers, learn, start
 from ltp_pipeline import exporters, import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.files import write_json
-from ltp_pipeline.stages import choose
+from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
-from ltp_pipeline.stages.training import pick_device
+from ltp_pipeline.stages.train import pick_device
+from ltp_pipeline.stages.train.evaluate import accuracy
 
 LEARNING_RATES = {"folded": (0.03, 0.01, 0.003), "restored": (0.03,), "never folded": (0.03,)}
 COMPRESSIONS = (10, 20)
@@ -85,26 +87,19 @@ def measure(dense: ModelProto, form: str, lr: float, compression: float, seed: i
     train = {"epochs": quality.EPOCHS, "finetune_epochs": quality.FINETUNE_EPOCHS, "seed": seed, "lr": lr}
     settings = Settings.model_validate({"train": train, "budget": {"target_compression": compression}})
     begun = time.monotonic()
-    imported = import_model(dense if form == "never folded" else folded(dense))
+    network, state = import_model(dense if form == "never folded" else folded(dense))
     if form == "restored":
-        imported = restore_bn.run(imported, data.train, settings.train.batch_size, pick_device("cpu"))
+        network, state = restore_bn.run(network, state, data.train, settings.train.batch_size, pick_device("cpu"))
     with tempfile.TemporaryDirectory() as scratch:
-        training = quality.start(imported, data, settings, Path(scratch))
-        original = training.accuracy(data.test)
-        learning = Learning(training, make_method(imported, settings), quality.EPOCHS)
+        job = start(network, data, settings, Path(scratch))
+        original = accuracy(job, state, data.test)
         try:
-            training.run(learning, quality.EPOCHS, after=quality.FINETUNE_EPOCHS)
-            choose.finish(trail.read(training.workspace)[-1], training, quality.FINETUNE_EPOCHS)
+            entry = learn(job, state, lambda live: Learning(live, job, make_method(network, live, settings)))
+            state = select_entry.finish(job, entry).state
         except TrainingFailed as error:
             return {"test": None, "original": original, "failed": str(error)}
-        nonzeros = sum(int(imported.module.tensors()[k.name].count_nonzero()) for k in imported.kernels)
-        return {
-            "test": training.accuracy(data.test),
-            "val": training.accuracy(data.val),
-            "original": original,
-            "reached": sum(k.elements for k in imported.kernels) / nonzeros,
-            "seconds": round(time.monotonic() - begun, 1),
-        }
+        found = final_numbers(job, state)
+    return {**found, "original": original, "seconds": round(time.monotonic() - begun, 1)}
 
 
 def folded(model: ModelProto) -> ModelProto:

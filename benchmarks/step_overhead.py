@@ -1,4 +1,4 @@
-"""What learning thresholds costs: one LTP step / one plain fine-tuning step of the same module on the same batch.
+"""What learning thresholds costs: one LTP step / one plain fine-tuning step of the same network on the same batch.
 
     python -m benchmarks.step_overhead [--quick] [--json] [--out FILE]
 
@@ -23,19 +23,23 @@ import numpy as np
 import onnx
 import torch
 
+from benchmarks.jobs import start
 from benchmarks.small_networks import resnet
 from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, Split
-from ltp_pipeline.data.samples import ArraySamples
+from ltp_pipeline.data.samples import ArraySamples, Input
 from ltp_pipeline.files import write_json
-from ltp_pipeline.stages import allocation
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
-from ltp_pipeline.stages.phase import Phase, Progress
-from ltp_pipeline.stages.training import Training
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.train import loop
+from ltp_pipeline.stages.train.batching import TensorBatch
+from ltp_pipeline.stages.train.distributed import wrap
+from ltp_pipeline.stages.train.job import to_device
+from ltp_pipeline.stages.train.memory import keep_freed_memory
+from ltp_pipeline.stages.train.phase import Phase, StepPosition
+from ltp_pipeline.task import LABEL
 
 STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ
 KINDS = ("plain", "ltp")
@@ -67,28 +71,31 @@ class Steps:
     """A network in the middle of learning, and both kinds of step on one batch."""
 
     def __init__(self, case: Case, scratch: Path) -> None:
-        imported = import_model(case.make())
+        network, state = import_model(case.make())
         settings = Settings.model_validate({"budget": {"target_compression": 10}})
         x = np.random.default_rng(0).normal(size=case.shape).astype(np.float32)
-        split = Split("train", ArraySamples(x), np.arange(len(x)) % 10, np.arange(len(x)), lambda a: a)
-        data = Data(split, split, split, 10, "")
-        self.training = Training(imported, data, settings.train, Workspace(scratch), torch.device("cpu"))
-        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in imported.prunable}
-        self.method = make_method(imported, settings)
+        inputs = {network.file.inputs[0].name: Input(ArraySamples(x), lambda a: a)}
+        split = Split("train", inputs, {LABEL: np.arange(len(x)) % 10}, np.arange(len(x)))
+        self.job = start(network, Data(split, split, split, 10, ""), settings, scratch)
+        live = loop._live(self.job, state)
+        parameters = {name: live[name] for name in network.forward.weights}
+        self.forward = wrap(network.forward, live, parameters)
+        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable}
+        self.method = make_method(network, live, settings)
         self.phases: dict[str, Phase] = {
-            "plain": Masked(self.training, masks, "plain", "plain"),
-            "ltp": Learning(self.training, self.method, 1),
+            "plain": Masked(live, self.job, masks, "plain", "plain"),
+            "ltp": Learning(live, self.job, self.method),
         }
         self.method.hard(0.5)  # thresholds as they stand half way
-        self.optimizer = torch.optim.SGD(imported.module.parameters(), lr=0.001, momentum=0.9, fused=True)
-        self.x, self.y = (self.training.tensor(a) for a in (x, split.labels))
+        self.optimizer = torch.optim.SGD(parameters.values(), lr=0.001, momentum=0.9, fused=True)
+        batch = split.first(len(x))
+        self.batch = TensorBatch(*(to_device(arrays, self.job.device) for arrays in (batch.inputs, batch.targets)))
 
     def take(self, kind: str, i: int) -> float:
         """Seconds of one step."""
         begun = time.perf_counter()
-        progress = Progress(0, STEPS // 2 + i, STEPS, lr=0.001)
-        module = self.training.imported.module
-        self.training._step(module, self.phases[kind], self.optimizer, progress, self.x, self.y)
+        at = StepPosition(0, STEPS // 2 + i, STEPS, lr=0.001)
+        loop._step(self.job, self.forward, self.phases[kind], self.optimizer, at, self.batch, [])
         return time.perf_counter() - begun
 
     def solve(self) -> float:
@@ -127,7 +134,7 @@ def _alone(kind: str, name: str) -> tuple[float, float]:
 def _print_alone(kind: str, name: str) -> None:
     """Peak memory in MB, and seconds of a step, of a process that takes no other."""
     if kind != GIVING_BACK:
-        allocation.keep_freed_memory()
+        keep_freed_memory()
     with tempfile.TemporaryDirectory() as scratch:
         steps = Steps(CASES[name], Path(scratch))
         taken = [steps.take("ltp" if kind == "ltp" else "plain", i) for i in range(CASES[name].rounds)]
@@ -151,7 +158,7 @@ def main() -> None:
     if options.alone:
         _print_alone(*options.alone)
         return
-    allocation.keep_freed_memory()
+    keep_freed_memory()
     results = {name: measure(name) for name in list(CASES)[: 1 if options.quick else None]}
     about = {
         "command": "python -m benchmarks.step_overhead --out benchmarks/results/step_overhead.json",

@@ -25,16 +25,12 @@ import torch
 
 import ltp_pipeline
 from benchmarks import small_networks as networks
+from benchmarks.jobs import train_dense
 from benchmarks.quality import FASHION_MNIST
-from ltp_pipeline import exporters
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import idx, open_data
 from ltp_pipeline.data.samples import Wanted
 from ltp_pipeline.files import write_json
-from ltp_pipeline.records import PrunedModel
-from ltp_pipeline.stages import export, finetune
-from ltp_pipeline.stages.training import Training, pick_device
-from ltp_pipeline.workspace import Workspace
 
 SEEDS = (0, 1, 2)
 # Two-sided 95 % quantiles of Student's t, by the number of seeds.
@@ -171,14 +167,8 @@ def dense(case: Case, name: str, seed: int, folder: Path | None, cache: Path) ->
         train = {"lr": 0.03, "weight_decay": 5e-4, "seed": seed, **case.dense}
         data = {**samples(case, case.trained_with, folder, cache), "augment": case.source == "cifar"}
         settings = Settings.model_validate({"data": data, "train": train})
-        imported = ltp_pipeline.import_model(case.build(seed=seed))
-        with tempfile.TemporaryDirectory() as scratch:
-            workspace = Workspace(Path(scratch) / "run")
-            workspace.open({})
-            opened = open_data(settings.data, imported.file.inputs[0], seed=0)
-            training = Training(imported, opened, settings.train, workspace, pick_device("cpu"))
-            finetune.run(PrunedModel({}, {}, {}), training, train["epochs"])
-        exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), path)
+        network, state = ltp_pipeline.import_model(case.build(seed=seed))
+        train_dense(network, state, open_data(settings.data, network.file.inputs[0], seed=0), settings, path)
     return path
 
 

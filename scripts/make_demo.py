@@ -6,26 +6,21 @@ writes model.onnx and digits.npz into pipeline/demo. Needs the `dev` extra (scik
 """
 
 import io
-import tempfile
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
 
+from benchmarks.jobs import train_dense
 from benchmarks.small_networks import resnet
-from ltp_pipeline import exporters, import_model
+from ltp_pipeline import import_model
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.files import write_bytes
-from ltp_pipeline.records import PrunedModel
-from ltp_pipeline.stages import export, finetune
-from ltp_pipeline.stages.training import Training, pick_device
-from ltp_pipeline.workspace import Workspace
 
 DEMO = Path(__file__).resolve().parent.parent / "pipeline" / "demo"
 SIZES = {"train": 1197, "val": 200, "test": 400}
-TRAIN = {"lr": 0.1, "weight_decay": 5e-4, "batch_size": 64}
-EPOCHS = 40
+TRAIN = {"epochs": 40, "lr": 0.1, "weight_decay": 5e-4, "batch_size": 64}
 
 
 def write_data(path: Path) -> None:
@@ -46,16 +41,11 @@ def write_data(path: Path) -> None:
 def main() -> None:
     """Write the data, train the model, write the model."""
     write_data(DEMO / "digits.npz")
-    imported = import_model(resnet(shape=(1, 8, 8), stem_stride=1))
+    network, state = import_model(resnet(shape=(1, 8, 8), stem_stride=1))
     settings = load_settings(None, DEMO / "ltp.toml", options={"train": TRAIN})
-    data = open_data(settings.data, imported.file.inputs[0], seed=0)
-    with tempfile.TemporaryDirectory() as scratch:
-        workspace = Workspace(Path(scratch) / "run")
-        workspace.open({})
-        training = Training(imported, data, settings.train, workspace, pick_device("cpu"))
-        finetune.run(PrunedModel({}, {}, {}), training, EPOCHS)
-        print(f"validation {training.accuracy(data.val):.4f}  test {training.accuracy(data.test):.4f}")
-    exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), DEMO / "model.onnx")
+    data = open_data(settings.data, network.file.inputs[0], seed=0)
+    found = train_dense(network, state, data, settings, DEMO / "model.onnx")
+    print(f"validation {found['val']:.4f}  test {found['test']:.4f}")
 
 
 if __name__ == "__main__":

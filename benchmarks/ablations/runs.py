@@ -3,6 +3,7 @@
 import copy
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,20 @@ import torch
 from torch import Tensor
 
 from benchmarks.ablations.plans import BATCH, LAYERS, Plan
+from benchmarks.jobs import final_numbers, learn, start, train_dense
 from benchmarks.networks import as_onnx, build
-from benchmarks.quality import DENSE, start
+from benchmarks.quality import DENSE
 from benchmarks.small_networks import resnet
-from ltp_pipeline import exporters, import_model
+from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, Split
-from ltp_pipeline.records import ImportedModel, PrunedModel
-from ltp_pipeline.stages import choose, export, finetune
-from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.stages import select_entry
+from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.phase import Progress
-from ltp_pipeline.stages.training import Training
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.phase import StepPosition
 
 Tensors = dict[str, Tensor]
 
@@ -43,7 +45,8 @@ def untrained(network: str) -> onnx.ModelProto:
 def first(split: Split, count: int) -> Split:
     """The first samples of a split."""
     part = copy.copy(split)
-    part.rows, part.labels = split.rows[:count], split.labels[:count]
+    part.rows = split.rows[:count]
+    part.targets = {name: values[:count] for name, values in split.targets.items()}
     return part
 
 
@@ -51,11 +54,8 @@ def dense(network: str, data: Data, cache: Path) -> Path:
     """The trained network to start from, the same for all runs."""
     path = cache / f"ablations-{network}-{len(data.train)}.onnx"
     if not path.is_file():
-        imported = import_model(untrained(network))
         settings = Settings.model_validate({"train": {**DENSE, "batch_size": BATCH[network]}})
-        with tempfile.TemporaryDirectory() as scratch:
-            finetune.run(PrunedModel({}, {}, {}), start(imported, data, settings, Path(scratch)), DENSE["epochs"])
-        exporters.save(exporters.with_tensors(imported.proto, export.live_arrays(imported)), path)
+        train_dense(*import_model(untrained(network)), data, settings, path)
     return path
 
 
@@ -73,28 +73,28 @@ def settings_of(plan: Plan, elements: int) -> Settings:
 class Watched(Learning):
     """Learning that keeps what the figures need of each epoch."""
 
-    def __init__(self, training: Training, method: Method, epochs: int, layer: str) -> None:
-        super().__init__(training, method, epochs)
+    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method, layer: str) -> None:
+        super().__init__(live, job, method)
         self.layer, self.losses = layer, []
         self.seen: list[dict[str, float]] = []
 
-    def after_backward(self, progress: Progress) -> None:
+    def after_backward(self, at: StepPosition) -> None:
         """Keep the loss."""
-        super().after_backward(progress)
-        self.losses.append(progress.loss)
+        super().after_backward(at)
+        self.losses.append(at.loss)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Keep what the network is like as it is trained, and hard-pruned."""
         found = super().end_epoch(epoch)
         with torch.no_grad():
-            soft = self.method.weights()
-        watched = first(self.training.data.train, WATCHED_SAMPLES)
+            soft = {**self.live, **self.method.weights()}
+        watched = first(self.job.data.train, WATCHED_SAMPLES)
         self.seen.append(
             {
                 "epoch": epoch + 1,
                 "kept": 1 / found["compression"],
                 "val": found["val_accuracy"],
-                "train": self.training.accuracy(watched, soft),
+                "train": accuracy(self.job, soft, watched),
                 "loss": float(np.mean(self.losses)),
                 "mean_square": float(self.method.live[self.layer].detach().square().mean()),
             }
@@ -105,22 +105,24 @@ class Watched(Learning):
 
 def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
     """Prune once, and say what was seen on the way."""
-    imported = import_model(model)
-    elements = sum(k.elements for k in imported.kernels)
-    settings, layer = settings_of(plan, elements), LAYERS[plan["network"]]
-    tensors = imported.module.tensors()
-    before = {k.name: tensors[k.name].detach().clone() for k in imported.kernels}
+    network, state = import_model(model)
+    settings, layer = settings_of(plan, sum(k.elements for k in network.kernels)), LAYERS[plan["network"]]
+    before = {k.name: state[k.name] for k in network.kernels}
+    phases: list[Watched] = []
+
+    def begin(live: Mapping[str, Tensor]) -> Watched:
+        phases.append(Watched(live, job, make_method(network, live, settings), layer))
+        return phases[-1]
+
     begun, used = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory() as scratch:
-        training = start(imported, data, settings, Path(scratch))
-        method = make_method(imported, settings)
-        epochs, after = plan["epochs"], plan["finetune_epochs"]
-        learning = Watched(training, method, epochs, layer)
-        training.run(learning, epochs, after=after)
-        taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
-        after_learning = {name: weights.detach().clone() for name, weights in method.live.items()}
-        choose.finish(trail.read(training.workspace)[-1], training, after)
-        results = judged(imported, training)
+        job = start(network, data, settings, Path(scratch))
+        entry = learn(job, state, begin)
+        results = final_numbers(job, select_entry.finish(job, entry).state)
+    (learning,) = phases
+    method = learning.method
+    taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
+    after_learning = {name: weights.detach() for name, weights in method.live.items()}
     return {
         **results,
         "seconds": round(time.monotonic() - begun, 1),
@@ -140,17 +142,6 @@ def looked_at(before: Tensors, after: Tensors, taus: dict[str, float], layer: st
     return {"layer": closely(before[layer], after[layer], taus[layer]), "kernels": kernels}
 
 
-def judged(imported: ImportedModel, training: Training) -> dict[str, float]:
-    """Accuracies and compression of the network as it stands."""
-    tensors = imported.module.tensors()
-    nonzeros = sum(int(tensors[k.name].count_nonzero()) for k in imported.kernels)
-    return {
-        "test": training.accuracy(training.data.test),
-        "val": training.accuracy(training.data.val),
-        "reached": sum(k.elements for k in imported.kernels) / nonzeros,
-    }
-
-
 def closely(before: Tensor, after: Tensor, tau: float) -> dict[str, Any]:
     """Weights before and after: some of them for a scatter plot, and where all lie about the threshold."""
     chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
@@ -164,19 +155,18 @@ def closely(before: Tensor, after: Tensor, tau: float) -> dict[str, Any]:
     }
 
 
-def judge_start(network: str, model: Path, data: Data) -> dict[str, Any]:
+def judge_start(name: str, model: Path, data: Data) -> dict[str, Any]:
     """What the dense network is worth."""
-    imported = import_model(model)
+    network, state = import_model(model)
     with tempfile.TemporaryDirectory() as scratch:
-        training = start(imported, data, Settings(), Path(scratch))
-        found = judged(imported, training)
+        found = final_numbers(start(network, data, Settings(), Path(scratch)), state)
     return {
-        "network": network,
+        "network": name,
         "test": found["test"],
         "val": found["val"],
-        "elements": sum(k.elements for k in imported.kernels),
+        "elements": sum(k.elements for k in network.kernels),
         "train_samples": len(data.train),
-        "batch": BATCH[network],
+        "batch": BATCH[name],
     }
 
 

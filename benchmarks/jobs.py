@@ -1,0 +1,53 @@
+"""What benchmarks share: a job on the CPU, the dense networks to start from, learning, and the final numbers."""
+
+import tempfile
+from pathlib import Path
+
+from ltp_pipeline import exporters
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import Data
+from ltp_pipeline.records import Pruned, State, TrailEntry
+from ltp_pipeline.stages import finetune
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train import Job, pick_device, train
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.phase import Begin
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
+from ltp_pipeline.workspace import Workspace
+
+
+def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job:
+    """A job in a scratch run directory; the network's first output scores the classes."""
+    workspace = Workspace(folder / "run")
+    workspace.begin({})
+    task = Classification(Output(0, network.file.outputs[0].name, "scores"), data.classes or 0)
+    return Job(network, task, data, settings, workspace, pick_device("cpu"))
+
+
+def train_dense(network: Network, state: State, data: Data, settings: Settings, path: Path) -> dict[str, float]:
+    """Train a network for `train.epochs` without pruning and write it; what it is worth."""
+    with tempfile.TemporaryDirectory() as scratch:
+        job = start(network, data, settings, Path(scratch))
+        state = finetune.run(job, Pruned(state, {}, 0, {}), job.epochs).state
+    exporters.save(exporters.with_tensors(network.file.proto, lower(network, state)), path)
+    return final_numbers(job, state)
+
+
+def learn(job: Job, state: State, begin: Begin) -> TrailEntry:
+    """Learn for `train.epochs`; the last network of the trail."""
+    train(job, state, begin, job.epochs, after=job.finetune_epochs)
+    return trail.read(job.workspace)[-1]
+
+
+def final_numbers(job: Job, state: State) -> dict[str, float]:
+    """Accuracies and compression."""
+    nonzeros = sum(count_nonzeros(job.network, state).values())
+    return {
+        "test": accuracy(job, state, job.data.test),
+        "val": accuracy(job, state, job.data.val),
+        "reached": sum(k.elements for k in job.network.kernels) / nonzeros,
+    }
