@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline import exporters, preparation, ranks, threads
+from ltp_pipeline import exporters, preparation, ranks, report_io, threads
 from ltp_pipeline.config import BaselineSettings, Settings, load_settings
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.gates import gate_settings, or_own, read_report
+from ltp_pipeline.gates import effective_limits, gate_settings
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import LearnedThresholds, Original
 from ltp_pipeline.runner import Outcome, concluded, finished_already, plan, prove, run
@@ -88,8 +88,8 @@ def pick(
     model, settings = parent.inputs()
     if formats:
         settings = with_formats(settings, formats, values=None if "packed" in formats else ())
-    own = {"settings": {"gates": settings.gates.model_dump()}}
-    settings = settings.model_copy(update={"gates": or_own(own, gate_settings(limits or {}))})
+    gates = effective_limits(gate_settings(limits or {}), settings.gates.model_dump())
+    settings = settings.model_copy(update={"gates": gates})
     if baseline is None and (limits or {}).get("beat_baseline"):
         baseline = True  # there is no other way to tell
     return _finish(parent, number, model, settings, baseline)
@@ -169,8 +169,10 @@ def _baseline_of(run: Workspace) -> Point | None:
     """The baseline that a finished run has trained."""
     if not run.has_state(magnitude.KEY) or not _has_baseline(run):
         return None
-    found = read_report(run.path(REPORT_JSON)).get("baseline") or {}
-    return Point(int(found.get("nonzeros") or 0), sum((found.get("epochs") or {}).values()))
+    found = report_io.read(run.path(REPORT_JSON)).baseline
+    if found is None or found.epochs is None or found.nonzeros is None:
+        return None
+    return Point(found.nonzeros, found.epochs.prune + found.epochs.finetune)
 
 
 def _has_baseline(workspace: Workspace) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +16,7 @@ from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ImportedModel, ModelFile, TensorInfo
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages import baseline, fit, import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
@@ -195,15 +196,14 @@ def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
 
 
-def stored_samples(folder: Path, report: Mapping[str, Any], count: int) -> Array:
+def stored_samples(folder: Path, report: Report, count: int) -> Array:
     """The first samples of a run's test split, as they are stored; its data must still be those of the run."""
     workspace = Workspace(folder)
     _, settings = workspace.inputs()
-    try:
-        wanted = report["model"]["inputs"][0]
-        model_input = TensorInfo(wanted["name"], wanted["type"], wanted["shape"] and tuple(wanted["shape"]))
-    except (KeyError, IndexError):
-        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again") from None
+    if not report.model.inputs:
+        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
+    wanted = report.model.inputs[0]
+    model_input = TensorInfo(wanted.name, wanted.type, None if wanted.shape is None else tuple(wanted.shape))
     data = open_data(settings.data, model_input, settings.train.seed)
     if data.fingerprint != workspace.data_fingerprint:
         raise InputError(

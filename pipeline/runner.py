@@ -9,20 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import exporters, preparation, ranks, threads
+from ltp_pipeline import exporters, preparation, ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import hashes, sha256_of
-from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
+from ltp_pipeline.gates import evaluate_gates, with_verdicts
+from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import LearnedThresholds, ModelFile, Original
+from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages import baseline, choose, export, handoff, import_model, learn_thresholds, report, validate
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.training import Training
@@ -44,7 +46,7 @@ class Outcome:
     """A finished run: its directory, its report and the verdicts of its gates."""
 
     folder: Path
-    report: dict[str, Any]
+    report: Report
     verdicts: list[Verdict]
 
 
@@ -67,8 +69,8 @@ def _run(model: Path, settings: Settings, workspace: Workspace, fresh: bool, exa
     if not ranks.leads():
         _help(training, settings, fresh)
         ranks.wait()
-        content = read_report(workspace.path(REPORT_JSON))
-        return Outcome(workspace.root, content, judge(content, settings.gates))
+        content = report_io.read(workspace.path(REPORT_JSON))
+        return Outcome(workspace.root, content, evaluate_gates(content, settings.gates))
     with workspace.held():
         outcome = _lead(model, file, settings, training, fresh, exactly)
     ranks.wait()
@@ -114,7 +116,7 @@ def finished_already(
     if not whole:
         return None
     workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
-    return judged(read_report(workspace.path(REPORT_JSON)), settings, workspace)
+    return write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
 
 
 def plan(training: Training, epochs: Mapping[str, int], search: bool = False) -> None:
@@ -143,31 +145,30 @@ def _least(settings: Settings, original: float, training: Training) -> float | N
     return None if budget is None else ranks.from_leader(original, training.device) - budget
 
 
-def concluded(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+def concluded(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
-    for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
-        for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
+    for folder in ("", BASELINE_FOLDER):
+        for name in workspace.keep_models(folder, [file.path for file in content.files]):
             workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = judged(content, settings, workspace)
+    outcome = write_verdicts(content, settings, workspace)
     workspace.mark_done("report", _asked(settings))
     return outcome
 
 
-def judged(content: dict[str, Any], settings: Settings, workspace: Workspace) -> Outcome:
+def write_verdicts(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
     gates, export = settings.gates, settings.export
     asked = {*export.formats, *(f"deploy-{name}" for name in export.formats if export.deploy)}
-    files = [file for file in content["pruned"]["files"] if file["format"] in asked]
-    verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
-    content["gates"] = [asdict(v) for v in verdicts]
-    content["verdict"] = verdict_of(verdicts)
-    content["settings"]["gates"] = gates.model_dump(mode="json")
+    pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
+    verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
+    limits = {**content.settings, "gates": gates.model_dump(mode="json")}
+    content = with_verdicts(content.model_copy(update={"settings": limits}), verdicts)
     report.write(content, workspace)
     handoff.run(content, workspace.root, workspace.root / handoff.FOLDER)
     return Outcome(workspace.root, content, verdicts)
 
 
-def _train_and_prove(training: Training, settings: Settings, accuracy: float) -> dict[str, Any]:
+def _train_and_prove(training: Training, settings: Settings, accuracy: float) -> Report:
     workspace = training.workspace
     with _timed(workspace, "learn"):
         learned = learn_thresholds.run(training.imported, training, settings, accuracy)
@@ -179,7 +180,7 @@ def _train_and_prove(training: Training, settings: Settings, accuracy: float) ->
     return prove(training, settings, learned, finished)
 
 
-def prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> dict[str, Any]:
+def prove(training: Training, settings: Settings, learned: LearnedThresholds, finished: Finish) -> Report:
     """Fine-tune, export and validate, then the same with the baseline; everything the report says."""
     imported, data, workspace = training.imported, training.data, training.workspace
     with _timed(workspace, "original"):
@@ -228,13 +229,12 @@ def _is_whole(workspace: Workspace) -> bool:
     """Whether the report and every file it names are there, unchanged."""
     report, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
-        content = read_report(report)
+        content = report_io.read(report)
     except InputError:
         return False
     if not sums.is_file() or sha256_of(report) not in sums.read_text(encoding="utf-8", errors="replace"):
         return False
-    files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
-    paths = [(workspace.path(name), digest) for f in files for name, digest in hashes(f).items()]
+    paths = [(workspace.path(name), digest) for file in content.files for name, digest in file.hashes.items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 

@@ -12,7 +12,6 @@ from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
 from ltp_pipeline.stages.prune import apply_masks, count_nonzeros, load_original
 from ltp_pipeline.stages.training import Training
 
-METHOD = "global-magnitude"
 KEY = "baseline"  # of its checkpoint and its log lines
 
 

@@ -19,7 +19,8 @@ from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters import lossy, packed_reader, running
 from ltp_pipeline.exporters.tensors import graphs
 from ltp_pipeline.exporters.tensors import stored as stored_tensors
-from ltp_pipeline.files import data_beside, sha256_of
+from ltp_pipeline.files import data_beside
+from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import ExportedFile, ImportedModel, Sparsity
 from ltp_pipeline.stages import closeness, deploy
 from ltp_pipeline.stages.import_model.restore_bn import fold

@@ -143,7 +143,7 @@ class Judge:
             met.append(_explained(found, wanted, spreads) if explained else classes)
         each, equal = np.concatenate(met), np.concatenate(same)
         share = float(equal.mean()) if explained and equal.size else None
-        return Accuracy(max(float(each.mean()), 0.0), None, len(each), split.name, share), each
+        return Accuracy(max(float(each.mean()), 0.0), None, None, len(each), split.name, share), each
 
     def of_the_original(self, run: Run, split: Split) -> tuple[Accuracy, Array]:
         """The original is the nearest to itself; that needs no measuring."""
@@ -152,7 +152,7 @@ class Judge:
         explained, outputs = self.metric.name == "explained", self.metric.outputs
         same = 1.0 if explained and any(o.has_argmax for o in outputs) else None
         whole = not explained and len(outputs) == 1
-        return Accuracy(1.0, None, len(split), split.name, same), np.ones(len(split), bool if whole else float)
+        return Accuracy(1.0, None, None, len(split), split.name, same), np.ones(len(split), bool if whole else float)
 
     def _spreads_of(self, split: Split) -> list[float]:
         """For every output, how far the original's rows lie from their mean, squared and averaged."""
@@ -176,7 +176,8 @@ def _top1(run: Run, split: Split, rows: Array | None) -> tuple[Accuracy, Array]:
         classes = scores.shape[1]
     correct = np.concatenate(right)
     top5 = float(np.concatenate(right5).mean()) if classes > 5 else None
-    return Accuracy(float(correct.mean()), top5, len(correct), split.name), correct
+    value = float(correct.mean())
+    return Accuracy(value, value, top5, len(correct), split.name), correct
 
 
 def _same_class(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]) -> Array:

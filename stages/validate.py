@@ -17,12 +17,12 @@ from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, check_labels, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.records import ExportedFile, ImportedModel, Measured, Original, Sparsity, Validation
+from ltp_pipeline.intervals import paired_interval
+from ltp_pipeline.records import ExportedFile, ImportedModel, Latency, Measured, Original, Sparsity, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import closeness, import_model, metric
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.metric import Judge, Metric
-from ltp_pipeline.stages.report.intervals import paired_interval
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -109,14 +109,14 @@ class Session:
         return found
 
 
-class Latency(NamedTuple):
+class Timing(NamedTuple):
     """Milliseconds of one batch: the median, and between which values the middle half of the rounds lay."""
 
     ms: float
     quartiles: tuple[float, float]
 
 
-def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[Latency]:
+def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS) -> list[Timing]:
     """Time one batch, in turns so that all sessions see the same machine."""
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
@@ -127,7 +127,7 @@ def latency(sessions: Sequence[Session], x: Array, rounds: int = LATENCY_ROUNDS)
             session.outputs(x)
             taken.append(1000 * (time.perf_counter() - begun))
     low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
-    return [Latency(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
+    return [Timing(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
 
 
 class Counts(NamedTuple):
@@ -163,7 +163,8 @@ def measure_original(training: Training) -> tuple[Original, Session, Judge]:
     same = data.val is data.test
     validation = accuracy if same else judge.of_the_original(session.outputs, data.val)[0]
     x = data.test.read(np.arange(min(LATENCY_BATCH, len(data.test))))
-    original = Original(accuracy, validation.top1, correct, session.load_ms, latency([session], x)[0].ms)
+    speed = Latency(len(x), session.threads, latency([session], x)[0].ms)
+    original = Original(accuracy, validation.value, correct, session.load_ms, speed)
     return original, session, judge
 
 
@@ -178,8 +179,8 @@ def run(
     """Prove the exported files of the live module, one by one."""
     elements = sum(counted.elements for _, counted in exporters.float_weights(imported.proto))
     results = [_prove(file, imported, elements, original, judge, split) for file in files]
-    weakest = min(results, key=lambda result: result[0].accuracy.top1)
-    return Measured([v for v, _ in results], weakest[1], epochs)
+    least_accurate = min(results, key=lambda result: result[0].accuracy.value)
+    return Measured([v for v, _ in results], least_accurate[1], epochs)
 
 
 def _prove(
@@ -201,7 +202,8 @@ def _prove(
             )
         parity = max(parity, gap.apart)
     counted = count_in_file(file.path, [k.name for k in imported.kernels])
-    pruned_ms, original_ms = (found.ms for found in latency([session, original], x[:LATENCY_BATCH]))
+    timed = x[:LATENCY_BATCH]
+    pruned_ms, original_ms = (found.ms for found in latency([session, original], timed))
     proven = Validation(
         file=file,
         accuracy=accuracy,
@@ -210,7 +212,7 @@ def _prove(
         nonzeros=counted.nonzeros,
         parity_max_abs=parity,
         load_ms=session.load_ms,
-        latency_ms=pruned_ms,
+        latency=Latency(len(timed), session.threads, pruned_ms),
         original_latency_ms=original_ms,
     )
     return proven, correct
@@ -278,16 +280,16 @@ def validate(
     if other is None or against is None:
         return result
     other_accuracy, other_correct = judge.of_the_original(other.outputs, opened.test)
-    agreed = accuracy.top1 if judge.metric.name == "agreement" else accuracy.equal_argmax
+    agreed = accuracy.value if judge.metric.name == "agreement" else accuracy.equal_argmax
     if judge.metric.name == "top-1":
         same = Judge(Metric("agreement", judge.metric.outputs), other.outputs)
-        agreed = same(session.outputs, opened.test)[0].top1
+        agreed = same(session.outputs, opened.test)[0].value
     return replace(
         result,
         against=Against(
             path=os.fspath(against),
             accuracy=other_accuracy,
-            drop=other_accuracy.top1 - accuracy.top1,
+            drop=other_accuracy.value - accuracy.value,
             drop_interval=paired_interval(other_correct, correct),
             agreement=agreed,
             latency_ms=theirs[0].ms,

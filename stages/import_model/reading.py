@@ -7,7 +7,8 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath, sha256_together
+from ltp_pipeline.files import AnyPath
+from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.checks import check
 from ltp_pipeline.stages.import_model.graphs import put_in_order, standard_opset

@@ -250,7 +250,7 @@ def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path
     assert report["settings"]["budget"]["accuracy_budget"] == 0.01
     assert any(note.startswith("tried ") for note in report["notes"])
     assert report["baseline"] is None
-    assert report["baseline_reason"]
+    assert report["reasons"]["baseline"]
 
 
 def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.CaptureFixture[str]):
