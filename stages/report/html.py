@@ -149,9 +149,10 @@ def _reasons(report: Report) -> list[str]:
     """Why something was not measured; what several parts lack for the same reason is told once."""
     lacking: dict[tuple[str, str], list[str]] = {}
     for name, part in (("original", report.original), *zip(NETWORKS, report.networks, strict=False)):
-        for key, why in part.reasons.items():
-            lacking.setdefault((key, why), []).append(name)
-    found = [f"{key} ({', '.join(names)}) not measured: {why}" for (key, why), names in lacking.items()]
+        for why in dict.fromkeys(part.reasons.values()):
+            keys = ", ".join(key for key, said in part.reasons.items() if said == why)
+            lacking.setdefault((keys, why), []).append(name)
+    found = [f"{keys} ({', '.join(names)}) not measured: {why}" for (keys, why), names in lacking.items()]
     if report.baseline is None:
         found.append(f"no baseline: {report.reasons.get('baseline', 'not run')}")
     return found

@@ -70,6 +70,13 @@ def test_the_target_compression_is_met_exactly(finished: Path):
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
 
 
+def test_what_the_baseline_lacks_has_its_reason(finished: Path):
+    baseline = report_of(finished)["baseline"]
+    for key in ("curve", "compression_at_equal_accuracy", "gain"):
+        assert baseline[key] is None
+        assert baseline["reasons"][key] == "one point of the baseline was measured"
+
+
 def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
     data = np.load(finished / "digits.npz")
     x = data["x_test"].astype(np.float32) * np.float32(0.0625)

@@ -165,10 +165,10 @@ def test_what_was_not_measured_has_its_reason() -> None:
     report = sample()[0] | NO_PICTURES
     for part in ("original", "pruned"):
         report[part]["reasons"] = {"accuracy.top5": "there are five classes or fewer"}
-    report["baseline"]["reasons"] = {"gain": "one point was measured"}
+    report["baseline"]["reasons"] = {"curve": "one point was measured", "gain": "one point was measured"}
     page = render(report, [])
     assert "accuracy.top5 (original, LTP) not measured: there are five classes or fewer" in page
-    assert "gain (global magnitude) not measured: one point was measured" in page
+    assert "curve, gain (global magnitude) not measured: one point was measured" in page
 
 
 def test_a_large_network_stays_small() -> None:
