@@ -38,6 +38,7 @@ _RUN = """
 import json, sys, time
 import torch, onnxruntime
 import ltp_pipeline
+from ltp_pipeline.report_io import plain
 path, data, out, compression, batch = sys.argv[1:]
 begun = time.monotonic()
 ltp_pipeline.import_model(path)
@@ -48,7 +49,7 @@ settings = {
     "train": {"epochs": 1, "finetune_epochs": 1, "batch_size": int(batch), "lr": 0.003, "trust_labels": True},
     "baseline": {"enabled": False},
 }
-report = ltp_pipeline.run(path, out=out, **settings).report
+report = plain(ltp_pipeline.run(path, out=out, **settings).report)
 print(json.dumps({"import": taken, "report": report}))
 """
 
@@ -115,8 +116,8 @@ def measure(name: str, size: int | None = None, train: int = 24, val: int = 8, b
         "compression": round(pruned["compression"], 4),
         "seconds": {"import": round(found["import"], 2), **_rounded(report["timings"]), "all": round(taken, 2)},
         "peak_memory_bytes": peak,
-        "bytes": {"original": report["original"]["bytes"], **{f["format"]: f["bytes"] for f in pruned["files"]}},
-        "parity_max_abs": {f["format"]: f["parity_max_abs"] for f in pruned["files"]},
+        "bytes": {"original": report["original"]["bytes"], **{f["encoding"]: f["bytes"] for f in pruned["files"]}},
+        "parity_max_abs": {f["encoding"]: f["parity_max_abs"] for f in pruned["files"]},
         "environment": report["environment"],
     }
 

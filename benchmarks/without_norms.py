@@ -151,11 +151,11 @@ def measure(case: Case, name: str, compression: float, seed: int, folder: Path |
             baseline={"enabled": case.baseline},
         ).report
     return {
-        "original": report["original"]["accuracy"]["top1"],
-        "ltp": report["pruned"]["accuracy"]["top1"],
-        "magnitude": report["baseline"]["accuracy"]["top1"] if case.baseline else None,
-        "reached": report["pruned"]["compression"],
-        "epochs": report["pruned"]["epochs"],
+        "original": report.original.value,
+        "ltp": report.pruned.value,
+        "magnitude": report.baseline.value if report.baseline else None,
+        "reached": report.pruned.compression,
+        "epochs": report.pruned.epochs and report.pruned.epochs.model_dump(),
         "seconds": round(time.monotonic() - begun, 1),
     }
 

@@ -1,7 +1,8 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `gate`; the settings they take
-and the types they return. Nothing heavy is imported before one of them is used.
+The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `trail`, `unpack`, `handoff`,
+`report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported before one of
+them is used.
 """
 
 from importlib import import_module
@@ -13,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BaselineSettings",
     "BudgetSettings",
+    "Comparison",
     "DataSettings",
     "ExportSettings",
     "GateSettings",
@@ -24,18 +26,26 @@ __all__ = [
     "ModelSettings",
     "Network",
     "Outcome",
+    "Report",
     "Settings",
+    "TrailRow",
     "TrainSettings",
     "Verdict",
+    "compare",
     "gate",
+    "handoff",
     "import_model",
     "inspect",
+    "report",
     "run",
+    "trail",
+    "unpack",
     "validate",
 ]
 
 if TYPE_CHECKING:
-    from ltp_pipeline.api import gate, inspect, run, validate
+    from ltp_pipeline.api import compare, gate, handoff, inspect, report, run, trail, unpack, validate
+    from ltp_pipeline.comparison import Comparison
     from ltp_pipeline.config import (
         BaselineSettings,
         BudgetSettings,
@@ -49,20 +59,25 @@ if TYPE_CHECKING:
         Settings,
         TrainSettings,
     )
-    from ltp_pipeline.gates import Verdict
-    from ltp_pipeline.results import Inspection, Measurement
+    from ltp_pipeline.report_parts import Verdict
+    from ltp_pipeline.report_schema import Report
+    from ltp_pipeline.results import Inspection, Measurement, TrailRow
     from ltp_pipeline.runner import Outcome
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
 
 threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
-_HOMES = {  # of what is neither a verb nor a class of settings
+_HOMES = {  # of what is neither in api.py nor a class of settings
+    "Comparison": "comparison",
     "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
     "Outcome": "runner",
-    "Verdict": "gates",
+    "Report": "report_schema",
+    "TrailRow": "results",
+    "Verdict": "report_parts",
+    "import_model": "stages.import_model",
 }
 
 

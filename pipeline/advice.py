@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from ltp_pipeline.lookup import get, listed, number
+from ltp_pipeline.report_parts import Layer
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import GateSettings
-    from ltp_pipeline.gates import Verdict
+    from ltp_pipeline.report_parts import Verdict, Weight
+    from ltp_pipeline.report_schema import Report
 
-Report = Mapping[str, Any]
 INSTEAD = ("target_sparsity", "accuracy_budget", "method.lambda")  # what a target compression would contradict
+
+
+class Candidate(NamedTuple):
+    """An entry of the trail that another network could be made of."""
+
+    entry: int
+    compression: float
+    accuracy: float
+
+    @property
+    def command(self) -> str:
+        """How to finish it."""
+        return (
+            f"`ltp-pipeline pick RUN {self.entry}` finishes entry {self.entry} of the trail ({self.compression:.4g}×)"
+        )
 
 
 def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
@@ -24,7 +39,7 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
         return "it was not measured: run the same command again with this version"
     limit = verdict.limit if isinstance(verdict.limit, int | float) else 0.0
     if gates.confidence is not None and _holds(verdict.name, verdict.value, limit):
-        samples = get(report, "pruned", "accuracy", "samples")
+        samples = _samples(report)
         return f"the value itself is within the limit: measure on more than {samples} test samples, or drop confidence"
     return ADVICE[verdict.name](report, limit, gates)
 
@@ -36,12 +51,12 @@ def _holds(name: str, value: float, limit: float) -> bool:
 
 
 def _max_drop(report: Report, limit: float, gates: GateSettings) -> str:
-    original = number(report, "original", "accuracy", "top1")
+    original = report.original.value
     return _more_accurate(report, None if original is None else original - limit, gates)
 
 
 def _min_accuracy(report: Report, limit: float, gates: GateSettings) -> str:
-    original = number(report, "original", "accuracy", "top1")
+    original = report.original.value
     if original is not None and original < limit:
         return f"the original itself has {original:.2%}: train it further, or lower the limit"
     return _more_accurate(report, limit, gates)
@@ -51,34 +66,30 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
     """A file without rounding, else a milder entry of the trail, else more training."""
     if least is None:
         return _train_longer(report)
-    files = listed(report, "pruned", "files")
-    rounded = [f for f in files if get(f, "values") not in (None, "exact")]
-    exact = [f for f in files if f not in rounded]
-    if rounded and exact and min(number(f, "accuracy", "top1") or 0.0 for f in exact) >= least:
-        weakest = min(rounded, key=lambda f: number(f, "accuracy", "top1") or 0.0)
-        return f"{weakest.get('path')} is below the bar because its values are rounded: set export.values = 'exact'"
-    now = number(report, "pruned", "compression") or math.inf
+    rounded = [f for f in report.pruned.files if f.values != "exact"]
+    exact = [f for f in report.pruned.files if f.values == "exact"]
+    if rounded and exact and min(f.value or 0.0 for f in exact) >= least:
+        worst = min(rounded, key=lambda f: f.value or 0.0)
+        return f"{worst.path} is below the bar because its values are rounded: set export.values = 'exact'"
+    now = report.pruned.compression or math.inf
     lowest = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
-    milder = [e for e in _trail(report) if lowest <= e["compression"] < now]
-    good = [e for e in milder if e["accuracy"] >= least]
+    milder = [c for c in _candidates(report) if lowest <= c.compression < now]
+    good = [c for c in milder if c.accuracy >= least]
     if good:
-        best = max(good, key=lambda e: e["compression"])
-        return f"{_pick(best)}, {best['accuracy']:.2%} on the validation split before fine-tuning"
+        best = max(good, key=lambda c: c.compression)
+        return f"{best.command}, {best.accuracy:.2%} on the validation split before fine-tuning"
     if milder:
-        best = max(milder, key=lambda e: e["accuracy"])
-        return f"{_train_longer(report)}, or a milder network: {_pick(best)}"
+        return f"{_train_longer(report)}, or a milder network: {max(milder, key=lambda c: c.accuracy).command}"
     return _train_longer(report)
 
 
 def _train_longer(report: Report) -> str:
-    epochs = get(report, "pruned", "epochs") or {}
-    longer = "train for more epochs"
+    epochs, longer = report.pruned.epochs, "train for more epochs"
     if epochs:
-        longer += f" (--epochs was {epochs.get('prune')}, --finetune-epochs {epochs.get('finetune')})"
-    labelled = report.get("metric", "top-1") == "top-1"  # without labels all is learned from the original already
-    return (
-        f"{longer} or train.distill = 0.5" if labelled and not get(report, "settings", "train", "distill") else longer
-    )
+        longer += f" (--epochs was {epochs.prune}, --finetune-epochs {epochs.finetune})"
+    # without labels all is learned from the original already
+    distills = report.settings.get("train", {}).get("distill") or not report.metric.counts_right_answers
+    return longer if distills else f"{longer} or train.distill = 0.5"
 
 
 def _min_sparsity(report: Report, limit: float, gates: GateSettings) -> str:
@@ -87,24 +98,22 @@ def _min_sparsity(report: Report, limit: float, gates: GateSettings) -> str:
 
 def _min_compression(report: Report, limit: float, _: GateSettings) -> str:
     """Excluded layers where they alone are too many, else an entry of the trail, else the budget."""
-    elements = number(report, "model", "kernel_elements")
-    unpruned = [layer for layer in listed(report, "layers") if layer.get("prunable") is False]
-    stay = sum(number(layer, "nonzeros") or 0 for layer in unpruned)
-    if elements and stay > elements / limit:
+    elements, unpruned = report.model.kernel_elements, _unpruned(report)
+    if elements and sum(layer.nonzeros or 0 for layer in unpruned) > elements / limit:
         return f"{_largest(unpruned, elements, 'kernel weights')}: no budget reaches {limit:.4g}× while it stays so"
     return _sparser(report, limit)
 
 
 def _min_model_compression(report: Report, limit: float, _: GateSettings) -> str:
     """Tensors that are not pruned where they alone are too many, else the budget that is left for the kernels."""
-    kernels, floats = (number(report, "model", key) for key in ("kernel_elements", "float_elements"))
-    nonzeros, ratio = (number(report, "pruned", key) for key in ("nonzeros", "model_compression"))
+    kernels, floats = report.model.kernel_elements, report.model.float_elements
+    nonzeros, ratio = report.pruned.nonzeros, report.pruned.model_compression
     if not (kernels and floats and ratio) or nonzeros is None:
         return _sparser(report, limit)
-    layers = [layer for layer in listed(report, "layers") if layer.get("prunable") is False]
-    fixed = floats / ratio - nonzeros + sum(number(layer, "nonzeros") or 0 for layer in layers)
+    layers = _unpruned(report)
+    fixed = floats / ratio - nonzeros + sum(layer.nonzeros or 0 for layer in layers)
     if fixed >= floats / limit:
-        worst = _largest([*layers, *listed(report, "model", "other_weights")], floats, "weights")
+        worst = _largest([*layers, *report.model.other_weights], floats, "weights")
         return f"{worst}: with all that is not pruned, no budget reaches more than {floats / max(fixed, 1):.3g}×"
     allowed = floats / limit - (floats / ratio - nonzeros)  # nonzeros that kernels may have
     return _sparser(report, kernels / allowed)
@@ -112,43 +121,40 @@ def _min_model_compression(report: Report, limit: float, _: GateSettings) -> str
 
 def _sparser(report: Report, compression: float) -> str:
     wanted = math.ceil(100 * compression) / 100
-    given = {**(get(report, "settings", "budget") or {}), "method.lambda": get(report, "settings", "method", "lambda")}
+    given = {**report.settings.get("budget", {}), "method.lambda": report.settings.get("method", {}).get("lambda")}
     instead = next((name for name in INSTEAD if given.get(name) is not None), None)
     budget = f"set budget.target_compression = {wanted:g}{f' in place of {instead}' if instead else ''}"
-    sparser = [e for e in _trail(report) if e["compression"] >= compression]
-    return f"{_pick(min(sparser, key=lambda e: e['compression']))}; or {budget}" if sparser else budget
+    sparser = [c for c in _candidates(report) if c.compression >= compression]
+    return f"{min(sparser, key=lambda c: c.compression).command}; or {budget}" if sparser else budget
 
 
-def _largest(tensors: Sequence[Mapping[str, Any]], whole: float, of: str) -> str:
+def _largest(tensors: Sequence[Weight], whole: int, of: str) -> str:
     if not tensors:
         return f"{of} that are not pruned are too many"
-    one = max(tensors, key=lambda t: number(t, "elements") or 0)
-    why = one.get("reason") or "it is no kernel"
-    return f"{one.get('name')} has {number(one, 'elements') or 0:,} of the {whole:,} {of} and is not pruned ({why})"
+    one = max(tensors, key=lambda t: t.elements)
+    why = (one.reason if isinstance(one, Layer) else None) or "it is no kernel"
+    return f"{one.name} has {one.elements:,} of the {whole:,} {of} and is not pruned ({why})"
 
 
 def _beat_baseline(report: Report, _: float, __: GateSettings) -> str:
-    interval = get(report, "difference", "interval")
-    if isinstance(interval, list) and len(interval) == 2 and interval[0] <= 0 <= interval[1]:
-        samples = get(report, "pruned", "accuracy", "samples")
+    interval = report.difference.interval if report.difference else None
+    if interval is not None and interval[0] <= 0 <= interval[1]:
+        samples = _samples(report)
         return f"the difference may be chance on {samples} test samples: give more; else {_train_longer(report)}"
     return _train_longer(report)
 
 
 def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
     """What is not pruned where that alone is too large, else the packed format, else rounded values, else fewer."""
-    files = listed(report, "pruned", "files")
-    floats, kernels = (number(report, "model", key) for key in ("float_elements", "kernel_elements"))
-    dense = 0.0 if not floats or not kernels else (number(report, "original", "bytes") or 0) * (1 - kernels / floats)
-    if floats and dense > limit:
-        return _largest(listed(report, "model", "other_weights"), floats, "weights")
-    if not any("packed" in str(f.get("format")) for f in files):
+    files, floats, kernels = report.pruned.files, report.model.float_elements, report.model.kernel_elements
+    if floats and kernels and (report.original.bytes or 0) * (1 - kernels / floats) > limit:
+        return _largest(report.model.other_weights, floats, "weights")
+    if not any(f.encoding == "packed" for f in files):
         return "add the packed format: `ltp-pipeline export RUN --format packed`"
-    if all(f.get("values") in (None, "exact") for f in files):
+    if all(f.values == "exact" for f in files):
         return "round the values of packed files: `ltp-pipeline export RUN --values fp16`, or int8"
-    now = number(report, "pruned", "compression")
-    smallest = min((size for f in files if (size := number(f, "bytes"))), default=limit)
-    return _sparser(report, (now or 1.0) * smallest / limit)
+    smallest = min((f.bytes for f in files if f.bytes), default=limit)
+    return _sparser(report, (report.pruned.compression or 1.0) * smallest / limit)
 
 
 def _max_latency_ratio(report: Report, limit: float, _: GateSettings) -> str:
@@ -157,14 +163,10 @@ def _max_latency_ratio(report: Report, limit: float, _: GateSettings) -> str:
 
 
 def _per_layer_floor(report: Report, limit: float, _: GateSettings) -> str:
-    shares = [
-        (nonzeros / elements, layer)
-        for layer in listed(report, "layers")
-        if (elements := number(layer, "elements")) and (nonzeros := number(layer, "nonzeros")) is not None
-    ]
-    layer = min(shares, key=lambda pair: pair[0], default=(0.0, {}))[1]
-    floor = get(report, "settings", "method", "floor")
-    return f"set method.floor = {limit:g} (it is {floor}), or exclude {layer.get('name')} from pruning"
+    shares = [(layer.kept, layer.name) for layer in report.layers if layer.kept is not None]
+    name = min(shares, key=lambda pair: pair[0])[1]
+    floor = report.settings.get("method", {}).get("floor")
+    return f"set method.floor = {limit:g} (it is {floor}), or exclude {name} from pruning"
 
 
 ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
@@ -180,12 +182,17 @@ ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
 }
 
 
-def _trail(report: Report) -> list[Mapping[str, Any]]:
-    """Entries that another network could be made of."""
-    entries = listed(report, "trail")
-    return [e for e in entries if not e.get("chosen") and None not in (number(e, "compression"), number(e, "accuracy"))]
+def _candidates(report: Report) -> list[Candidate]:
+    return [
+        Candidate(e.entry, e.compression, e.accuracy)
+        for e in report.trail
+        if not e.chosen and e.compression is not None and e.accuracy is not None
+    ]
 
 
-def _pick(entry: Mapping[str, Any]) -> str:
-    nth = entry.get("entry")
-    return f"`ltp-pipeline pick RUN {nth}` finishes entry {nth} of the trail ({entry['compression']:.4g}×)"
+def _unpruned(report: Report) -> list[Layer]:
+    return [layer for layer in report.layers if not layer.prunable]
+
+
+def _samples(report: Report) -> int | None:
+    return report.pruned.accuracy.samples if report.pruned.accuracy else None

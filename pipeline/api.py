@@ -1,25 +1,32 @@
-"""The public verbs; the command line is a thin coat over them."""
+"""The public verbs; the command line is a thin coat over them.
 
+What takes long to import is imported where it is used: a gate needs no torch.
+"""
+
+from __future__ import annotations
+
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline import comparison, report_io
 from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, completed, load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.gate_files import check_files
-from ltp_pipeline.gates import Verdict, gate_settings, judge, or_own, read_report
+from ltp_pipeline.gates import effective_limits, evaluate_gates
 from ltp_pipeline.progress import Reporter, SilentReporter
-from ltp_pipeline.results import Measurement
-from ltp_pipeline.runner import Outcome
-from ltp_pipeline.runner import run as run_stages
-from ltp_pipeline.stages.import_model import import_model
-from ltp_pipeline.stages.inspect import inspect
-from ltp_pipeline.stages.validate import PROVIDER
-from ltp_pipeline.stages.validate import validate as measure
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.report_schema import Report
+from ltp_pipeline.results import TrailRow
+from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
 
-__all__ = ["gate", "import_model", "inspect", "run", "validate"]
+if TYPE_CHECKING:
+    from ltp_pipeline.report_parts import Verdict
+    from ltp_pipeline.results import Inspection, Measurement
+    from ltp_pipeline.runner import Outcome
+
+__all__ = ["compare", "gate", "handoff", "inspect", "report", "run", "trail", "unpack", "validate"]
 
 
 def run(
@@ -37,8 +44,22 @@ def run(
     if settings is not None and options:
         raise InputError("both settings and options are given", "put the options into the settings")
     settings = load_settings(model, options=options) if settings is None else completed(settings)
+    from ltp_pipeline.runner import run as run_stages
+
     folder = Path(out) if out is not None else default_out(model)
     return run_stages(model, settings, folder, progress or SilentReporter(), fresh)
+
+
+def default_out(model: Path) -> Path:
+    """Run directory when none is given: `<model>-ltp` in the working directory."""
+    return Path(f"{model.stem}-ltp")
+
+
+def inspect(model: AnyPath) -> Inspection:
+    """Describe a model: what would be pruned, what not and why, what is unsupported."""
+    from ltp_pipeline.stages.inspect import inspect as look
+
+    return look(model)
 
 
 def validate(
@@ -48,13 +69,15 @@ def validate(
     config: AnyPath | None = None,
     against: AnyPath | None = None,
     seed: int | None = None,
-    provider: str = PROVIDER,
+    provider: str = "CPUExecutionProvider",
     imitate: Imitate | None = None,
 ) -> Measurement:
     """Measure a file in onnxruntime on the test split, and beside another one if given.
 
     What is not said comes from ltp.toml beside the model or at `config`; for a file in its run, from that run.
     """
+    from ltp_pipeline.stages.validate import validate as measure
+
     if isinstance(data, DataSettings):
         return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=imitate or "auto")
     settings = load_settings(model, config, options={"data": {"path": data}})
@@ -73,23 +96,98 @@ def validate(
     )
 
 
-def default_out(model: Path) -> Path:
-    """Run directory when none is given: `<model>-ltp` in the working directory."""
-    return Path(f"{model.stem}-ltp")
+def trail(run: AnyPath) -> tuple[TrailRow, ...]:
+    """List the networks a run met on its way; for a picked entry, those of its run."""
+    from ltp_pipeline.stages.learn_thresholds import recall
+    from ltp_pipeline.stages.select_entry import pareto
+
+    workspace = Workspace(Path(run))
+    workspace.inputs()
+    whole = workspace.run_of()
+    entries = recall(whole).trail
+    best = pareto(entries)
+    files = [workspace.relative(whole.path(e.file)) for e in entries]
+    return tuple(
+        TrailRow(
+            **{**vars(e), "file": file},
+            metric=whole.metric,
+            pareto=e.entry in best,
+            picked=e.entry == workspace.entry,
+        )
+        for e, file in zip(entries, files, strict=True)
+    )
 
 
-def gate(report: AnyPath | Mapping[str, Any], *, report_only: bool = False, **limits: Any) -> list[Verdict]:
+def unpack(model: AnyPath, out: AnyPath) -> Path:
+    """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
+    from ltp_pipeline import exporters
+
+    source, target = Path(model), Path(out)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise InputError(f"{os.fspath(out)} is the file to unpack", "give another file with --out")
+    dense = exporters.to_dense(exporters.load(source))
+    if exporters.labels(dense):
+        exporters.stamp(dense, format="dense")
+    exporters.save(dense, target)
+    return target
+
+
+def handoff(run: AnyPath, out: AnyPath | None = None, example_samples: int = 0) -> Path:
+    """Gather a finished run's files, report and hashes for those who deploy them, in RUN/handoff or `out`.
+
+    The example holds the first `example_samples` of the test split, or else generated ones.
+    """
+    from ltp_pipeline.stages import handoff as stage
+    from ltp_pipeline.stages.handoff_samples import stored_samples
+
+    folder = Path(run)
+    content = report_io.read(folder / REPORT_JSON)
+    samples = stored_samples(folder, content, example_samples) if example_samples else None
+    return stage.run(content, folder, Path(out) if out is not None else folder / stage.FOLDER, samples)
+
+
+def report(run: AnyPath) -> Report:
+    """Read the report of a finished run and render it again: report.md, report.html, and its handoff if it has one."""
+    from ltp_pipeline.stages import handoff as handoff_stage
+    from ltp_pipeline.stages import report as stage
+
+    workspace = Workspace(Path(run))
+    content = report_io.read(workspace.path(REPORT_JSON))
+    stage.render(content, workspace)
+    if workspace.path(SUMS).is_file():
+        stage.list_hashes(content, workspace)
+    if workspace.path(handoff_stage.FOLDER).is_dir():
+        handoff_stage.run(content, workspace.root, workspace.path(handoff_stage.FOLDER))
+    return content
+
+
+def gate(
+    report: AnyPath | Report, *, config: AnyPath | None = None, report_only: bool = False, **limits: Any
+) -> list[Verdict]:
     """Judge the report.json at a path and the files beside it, or with `report_only` the numbers of a report alone.
 
-    Without limits, those that the run itself was judged by hold.
+    Without limits here or in the ltp.toml at `config`, those that the run itself was judged by hold.
     """
-    gates = gate_settings(limits)
-    if isinstance(report, Mapping):
-        if not report_only:
-            what = "a report in memory has no files beside it to be judged with it"
-            raise InputError(what, "give the path of its report.json, or report_only=True")
-        return judge(report, or_own(report, gates))
-    path = Path(report)
-    content = read_report(path)
-    files = [] if report_only else check_files(content, path.parent)
-    return [*judge(content, or_own(content, gates)), *files]
+    gates = load_settings(None, config, options={"gates": limits}).gates
+    content = report if isinstance(report, Report) else report_io.read(report)
+    gates = effective_limits(gates, content.settings.get("gates", {}))
+    if report_only:
+        return evaluate_gates(content, gates)
+    if isinstance(report, Report):
+        what = "a report in memory has no files beside it to be judged with it"
+        raise InputError(what, "give the path of its report.json, or report_only=True")
+    return [*evaluate_gates(content, gates), *check_files(content, Path(report).parent)]
+
+
+def compare(
+    old: AnyPath | Report,
+    new: AnyPath | Report,
+    *,
+    max_drop: float | None = None,
+    max_compression_loss: float | None = None,
+    max_growth: float | None = None,
+    different_models: bool = False,
+) -> comparison.Comparison:
+    """Compare the reports of two runs of the same model, and judge the limits given."""
+    before, after = (r if isinstance(r, Report) else report_io.read(r) for r in (old, new))
+    return comparison.compare(before, after, max_drop, max_compression_loss, max_growth, different_models)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from ltp_pipeline.words import printable
+
 if TYPE_CHECKING:
-    from ltp_pipeline.gates import Verdict
+    from ltp_pipeline.report_parts import Verdict
 
 
 def junit(verdicts: Sequence[Verdict]) -> str:
@@ -46,11 +48,6 @@ def append_step_summary(markdown: str, environment: Mapping[str, str]) -> bool:
     except OSError:
         return False  # a missing summary must not fail a job whose model is fine
     return True
-
-
-def printable(text: str) -> str:
-    """Names may hold anything; control characters have no place in XML, nor in a line of a log."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _github(text: str, also: str = "") -> str:

@@ -32,8 +32,10 @@ def _root(
 
 
 @app.command()
+@opt.with_gates
 def run(
     model: opt.ModelArgument,
+    *,
     data: opt.DataOption = None,
     config: opt.ConfigOption = None,
     preset: Annotated[str | None, typer.Option(help="Settings of a network of the paper.")] = None,
@@ -64,17 +66,7 @@ def run(
     baseline: Annotated[
         bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
     ] = None,
-    min_accuracy: opt.MinAccuracy = None,
-    max_drop: opt.MaxDrop = None,
-    min_sparsity: opt.MinSparsity = None,
-    min_compression: opt.MinCompression = None,
-    min_model_compression: opt.MinModelCompression = None,
-    beat_baseline: opt.BeatBaseline = None,
-    by: opt.By = None,
-    max_bytes: opt.MaxBytes = None,
-    max_latency_ratio: opt.MaxLatencyRatio = None,
-    per_layer_floor: opt.PerLayerFloor = None,
-    confidence: opt.Confidence = None,
+    limits: opt.Limits,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml.")
     ] = None,
@@ -83,20 +75,34 @@ def run(
     quiet: opt.Quiet = False,
 ) -> None:
     """Prune MODEL.onnx, prove the exported files and report them beside global magnitude pruning."""
-    given = locals()
-    budget = {name: given[name] for name in ("target_compression", "target_sparsity", "accuracy_budget")}
+    budget = {
+        "target_compression": target_compression,
+        "target_sparsity": target_sparsity,
+        "accuracy_budget": accuracy_budget,
+    }
     asked = [f"--{name.replace('_', '-')}" for name, value in budget.items() if value is not None]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} contradict each other", "give one of them")
-    trained = ("epochs", "finetune_epochs", "batch_size", "lr", "distill", "seed", "device", "precision", "threads")
+    train = {
+        "epochs": epochs,
+        "finetune_epochs": finetune_epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "distill": distill,
+        "trust_labels": trust_labels,
+        "seed": seed,
+        "device": device,
+        "precision": precision,
+        "threads": threads,
+    }
     options: dict[str, dict[str, Any]] = {
         "data": {"path": data},
         "budget": budget,
-        "train": {name: given[name] for name in trained} | {"trust_labels": trust_labels},
+        "train": train,
         "kernels": {"include": include or None, "exclude": exclude or None},
         "export": {"formats": export or None, "values": values or None},
         "baseline": {"enabled": baseline},
-        "gates": opt.gates_of(given),
+        "gates": dict(limits),
     }
     for section, key, value in map(_assignment, settings or ()):
         options.setdefault(section, {})[key] = value

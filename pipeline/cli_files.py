@@ -15,7 +15,8 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import GateFailed
 
 if TYPE_CHECKING:
-    from ltp_pipeline.gates import Verdict
+    from ltp_pipeline.report_parts import Verdict
+    from ltp_pipeline.report_schema import Report
     from ltp_pipeline.runner import Outcome
 
 
@@ -27,9 +28,9 @@ def register(app: typer.Typer) -> None:
 
 def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """Show what would be pruned, what not and why, and what is unsupported."""
-    from ltp_pipeline.stages.inspect import inspect as look
+    from ltp_pipeline import api
 
-    found = look(model)
+    found = api.inspect(model)
     if as_json:
         print_json(asdict(found))
     elif not quiet:
@@ -64,49 +65,28 @@ def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent 
 
     For a picked entry it is the trail of its run, with > before that entry.
     """
-    from ltp_pipeline.progress import on_validation
-    from ltp_pipeline.stages.learn_thresholds import recall
-    from ltp_pipeline.stages.select_entry import pareto
-    from ltp_pipeline.workspace import Workspace
+    from ltp_pipeline import api
 
-    workspace = Workspace(folder)
-    workspace.inputs()
-    run = workspace.run_of()
-    entries = recall(run).trail
-    best = pareto(entries)
+    rows = api.trail(folder)
     if as_json:
-        rows = [{**asdict(e), "file": workspace.relative(run.path(e.file)), "metric": run.metric} for e in entries]
-        print_json([{**r, "pareto": r["entry"] in best, "picked": r["entry"] == workspace.entry} for r in rows])
-    if as_json or quiet:
-        return
-    shown, title = folder if run is workspace else Path(os.path.relpath(run.root)), on_validation(run.metric)
-    typer.echo(f"entry  compression  whole model  {title:>14}  file")
-    for e in entries:
-        picked, mark = ">" if e.entry == workspace.entry else " ", "*" if e.entry in best else " "
-        number, value = f"{picked}{e.entry:>3}", f"{e.accuracy:.2%}"
-        whole = f"{e.model_compression:>10.2f}×" if e.model_compression else f"{'?':>11}"
-        typer.echo(f"{number} {mark} {e.compression:>10.2f}×  {whole}  {value:>14}  {shown / e.file}")
+        print_json([asdict(row) for row in rows])
+    elif not quiet:
+        from ltp_pipeline.display import show_trail
+
+        show_trail(rows, folder)
 
 
+@opt.with_gates
 def pick(
     folder: opt.RunArgument,
     entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
+    *,
     export: opt.Exports = None,
     baseline: Annotated[
         bool | None,
         typer.Option("--baseline/--no-baseline", help="Train a baseline of this size; default: the run's, if it fits."),
     ] = None,
-    min_accuracy: opt.MinAccuracy = None,
-    max_drop: opt.MaxDrop = None,
-    min_sparsity: opt.MinSparsity = None,
-    min_compression: opt.MinCompression = None,
-    min_model_compression: opt.MinModelCompression = None,
-    beat_baseline: opt.BeatBaseline = None,
-    by: opt.By = None,
-    max_bytes: opt.MaxBytes = None,
-    max_latency_ratio: opt.MaxLatencyRatio = None,
-    per_layer_floor: opt.PerLayerFloor = None,
-    confidence: opt.Confidence = None,
+    limits: opt.Limits,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -114,7 +94,6 @@ def pick(
 
     It is judged by the gates given here, or else by those of the run.
     """
-    limits = opt.gates_of(locals())
     from ltp_pipeline.finished import pick as finish_entry
     from ltp_pipeline.progress import make_reporter
 
@@ -152,15 +131,9 @@ def handoff(
     quiet: opt.Silent = False,
 ) -> None:
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
-    from ltp_pipeline.gates import read_report
-    from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff_samples import stored_samples
-    from ltp_pipeline.workspace import REPORT_JSON
+    from ltp_pipeline import api
 
-    content = read_report(folder / REPORT_JSON)
-    samples = stored_samples(folder, content, example_samples) if example_samples else None
-    target = stage.run(content, folder, out or folder / stage.FOLDER, samples)
-    _print_path(target, as_json, quiet)
+    _print_path(api.handoff(folder, out, example_samples), as_json, quiet)
 
 
 def unpack(
@@ -170,48 +143,26 @@ def unpack(
     quiet: opt.Silent = False,
 ) -> None:
     """Write a sparse or packed model as a plain dense one, for tools that need it."""
-    from ltp_pipeline import exporters
-    from ltp_pipeline.errors import InputError
+    from ltp_pipeline import api
 
-    if out.exists() and model.exists() and out.samefile(model):
-        raise InputError(f"{out} is the file to unpack", "give another file with --out")
-    plain = exporters.to_dense(exporters.load(model))
-    if exporters.labels(plain):
-        exporters.stamp(plain, format="dense")
-    exporters.save(plain, out)
-    _print_path(out, as_json, quiet)
+    _print_path(api.unpack(model, out), as_json, quiet)
 
 
 def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
     """Render report.md and report.html of a finished run again."""
-    from ltp_pipeline.gates import read_report
-    from ltp_pipeline.stages import handoff
-    from ltp_pipeline.stages.report import list_hashes, render
-    from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS, Workspace
+    from ltp_pipeline import api
+    from ltp_pipeline.workspace import REPORT_HTML
 
-    content = read_report(folder / REPORT_JSON)
-    render(content, Workspace(folder))
-    if (folder / SUMS).is_file():
-        list_hashes(content, Workspace(folder))
-    if (folder / handoff.FOLDER).is_dir():
-        handoff.run(content, folder, folder / handoff.FOLDER)
+    api.report(folder)
     _print_path(folder / REPORT_HTML, as_json, quiet)
 
 
+@opt.with_gates
 def gate(
     path: opt.ReportArgument,
+    *,
     config: Annotated[Path | None, typer.Option(help="Take the gates of this ltp.toml.")] = None,
-    min_accuracy: opt.MinAccuracy = None,
-    max_drop: opt.MaxDrop = None,
-    min_sparsity: opt.MinSparsity = None,
-    min_compression: opt.MinCompression = None,
-    min_model_compression: opt.MinModelCompression = None,
-    beat_baseline: opt.BeatBaseline = None,
-    by: opt.By = None,
-    max_bytes: opt.MaxBytes = None,
-    max_latency_ratio: opt.MaxLatencyRatio = None,
-    per_layer_floor: opt.PerLayerFloor = None,
-    confidence: opt.Confidence = None,
+    limits: opt.Limits,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Judge the numbers alone; no file need lie beside the report.")
     ] = False,
@@ -220,26 +171,20 @@ def gate(
     quiet: opt.Silent = False,
 ) -> None:
     """Judge a report and its files, by the limits given or else those of its run; exit 7 when a gate fails."""
-    limits = opt.gates_of(locals())
+    from ltp_pipeline import api, report_io
     from ltp_pipeline.ci import junit as as_junit
-    from ltp_pipeline.config import load_settings
     from ltp_pipeline.files import write_text
-    from ltp_pipeline.gate_files import check_files
-    from ltp_pipeline.gates import judge, or_own, read_report, verdict_of
 
-    content = read_report(path)
-    gates = or_own(content, load_settings(None, config, options={"gates": limits}).gates)
-    judged = judge(content, gates)
-    verdicts = [*judged, *(() if report_only else check_files(content, path.parent))]
+    verdicts = api.gate(path, config=config, report_only=report_only, **limits)
     if report_only:
         typer.echo("note: only the numbers of the report are judged; no file was looked at", err=True)
-    if not judged:
+    if all(verdict.is_hash for verdict in verdicts):
         typer.echo(f"note: no gate was given; {'nothing is' if report_only else 'only files are'} checked", err=True)
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     _print_verdicts(verdicts, as_json, quiet)
-    now = {"gates": [asdict(v) for v in verdicts], "verdict": verdict_of(verdicts)}
-    _tell_github({**content, **now}, verdicts)
+    if _on_github():
+        _tell_github(report_io.read(path), verdicts)
     _stop_if_failed(verdicts)
 
 
@@ -256,11 +201,16 @@ def compare(
     quiet: opt.Silent = False,
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
-    from ltp_pipeline.compare import compare as look
-    from ltp_pipeline.gates import read_report
+    from ltp_pipeline import api
 
-    reports = read_report(old), read_report(new)
-    found = look(*reports, max_drop, max_compression_loss, max_growth, different_models=different_models)
+    found = api.compare(
+        old,
+        new,
+        max_drop=max_drop,
+        max_compression_loss=max_compression_loss,
+        max_growth=max_growth,
+        different_models=different_models,
+    )
     if as_json:
         print_json(asdict(found))
     elif not quiet:
@@ -275,7 +225,9 @@ def compare(
 def show(outcome: "Outcome", shown_in: Path, as_json: bool, judged: bool = False) -> None:
     """Print the result of a run."""
     if as_json:
-        print_json({"run": str(shown_in / outcome.folder), **outcome.report})
+        from ltp_pipeline.report_io import plain
+
+        print_json({"run": str(shown_in / outcome.folder), **plain(outcome.report)})
     else:
         from ltp_pipeline.display import show_outcome
 
@@ -291,10 +243,11 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
     if not ranks.is_leader():
         return
     show(outcome, shown_in, as_json, judged=True)
-    for key in ("budget_missed", "unlikely_gain"):
-        if outcome.report.get(key):
-            typer.echo(f"warning: {outcome.report[key]}", err=True)
-    _tell_github(outcome.report, outcome.verdicts)
+    for warning in (outcome.report.budget_missed, outcome.report.unlikely_gain):
+        if warning:
+            typer.echo(f"warning: {warning}", err=True)
+    if _on_github():
+        _tell_github(outcome.report, outcome.verdicts)
     _stop_if_failed(outcome.verdicts)
 
 
@@ -318,20 +271,23 @@ def _print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool, quiet: bool) -
         typer.echo(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
 
 
-def _tell_github(content: dict[str, Any], verdicts: "Sequence[Verdict]") -> None:
-    """On GitHub, put the summary on the job's page and mark failing gates."""
-    if not os.environ.get("GITHUB_STEP_SUMMARY"):
-        return
+def _on_github() -> bool:
+    return bool(os.environ.get("GITHUB_STEP_SUMMARY"))
+
+
+def _tell_github(report: "Report", verdicts: "Sequence[Verdict]") -> None:
+    """Put the summary with these verdicts on the job's page and mark failing gates."""
     from ltp_pipeline.ci import append_step_summary, github_lines
+    from ltp_pipeline.gates import with_verdicts
     from ltp_pipeline.stages.report import markdown
 
-    append_step_summary(markdown.render(content, ()), os.environ)
+    append_step_summary(markdown.render(with_verdicts(report, verdicts)), os.environ)
     for line in github_lines(verdicts):
         typer.echo(line, err=True)
 
 
 def _stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
-    from ltp_pipeline.ci import printable
+    from ltp_pipeline.words import printable
 
     failed = [v for v in verdicts if not v.passed]
     if failed:

@@ -1,5 +1,8 @@
 """Options that several commands share, defined once."""
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,35 +31,44 @@ Values = Annotated[
     ),
 ]
 
-MinAccuracy = Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")]
-MaxDrop = Annotated[float | None, typer.Option(help="Gate: drop in top-1 at most this, e.g. 0.01 for one point.")]
-MinSparsity = Annotated[float | None, typer.Option(help="Gate: share of zeros at least this.")]
-MinCompression = Annotated[float | None, typer.Option(help="Gate: compression of the kernels at least this.")]
-MinModelCompression = Annotated[
-    float | None, typer.Option(help="Gate: compression of the whole model, all float weights, at least this.")
-]
-BeatBaseline = Annotated[bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")]
-By = Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this.")]
-MaxBytes = Annotated[int | None, typer.Option(help="Gate: smallest file at most this large.")]
-MaxLatencyRatio = Annotated[float | None, typer.Option(help="Gate: latency / the original's at most this.")]
-PerLayerFloor = Annotated[float | None, typer.Option(help="Gate: every kernel keeps at least this share.")]
-Confidence = Annotated[float | None, typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95.")]
-
-GATES = (
-    "min_accuracy",
-    "max_drop",
-    "min_sparsity",
-    "min_compression",
-    "min_model_compression",
-    "beat_baseline",
-    "by",
-    "max_bytes",
-    "max_latency_ratio",
-    "per_layer_floor",
-    "confidence",
-)
+Limits = Mapping[str, Any]  # of gates, by name
+GATES: dict[str, Any] = {
+    "min_accuracy": Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")],
+    "max_drop": Annotated[
+        float | None, typer.Option(help="Gate: drop in top-1 at most this, e.g. 0.01 for one point.")
+    ],
+    "min_sparsity": Annotated[float | None, typer.Option(help="Gate: share of zeros at least this.")],
+    "min_compression": Annotated[float | None, typer.Option(help="Gate: compression of the kernels at least this.")],
+    "min_model_compression": Annotated[
+        float | None, typer.Option(help="Gate: compression of the whole model, all float weights, at least this.")
+    ],
+    "beat_baseline": Annotated[
+        bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
+    ],
+    "by": Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this.")],
+    "max_bytes": Annotated[int | None, typer.Option(help="Gate: smallest file at most this large.")],
+    "max_latency_ratio": Annotated[float | None, typer.Option(help="Gate: latency / the original's at most this.")],
+    "per_layer_floor": Annotated[float | None, typer.Option(help="Gate: every kernel keeps at least this share.")],
+    "confidence": Annotated[
+        float | None, typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95.")
+    ],
+}
 
 
-def gates_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Gate options among the local variables of a command."""
-    return {name: given[name] for name in GATES}
+def with_gates(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each gate, in the place of its parameter `limits`, which gets their values."""
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def parsed(**given: Any) -> None:
+        limits = {name: given.pop(name) for name in GATES}
+        command(**given, limits=limits)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "limits":
+            parameters += [parameter.replace(name=n, default=None, annotation=kind) for n, kind in GATES.items()]
+        else:
+            parameters.append(parameter)
+    parsed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # which Typer reads
+    return parsed

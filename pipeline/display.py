@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ltp_pipeline.files import label
-from ltp_pipeline.stages.report.text import COMPRESSIONS
+from ltp_pipeline.progress import on_validation
+from ltp_pipeline.stages.report.text import KERNELS, WHOLE, equal_argmax
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results import Inspection, Measurement
+    from ltp_pipeline.report_schema import Pruned
+    from ltp_pipeline.results import Inspection, Measurement, TrailRow
     from ltp_pipeline.runner import Outcome
+
+UNMEASURED = "not measured"
 
 
 def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     """The result beside the baseline, the gates if they were judged, the files, and where to read more."""
     report = outcome.report
+    original, pruned, baseline = report.original, report.pruned, report.baseline
     console = _console()
     table = Table(box=None, pad_edge=False)
     for title in ("", "original", "LTP", "global magnitude"):
         table.add_column(title, justify="left" if not title else "right")
-    pruned, baseline = report["pruned"], report["baseline"]
-    table.add_row(report.get("metric", "top-1"), *(_percent(x) for x in (report["original"], pruned, baseline)))
-    if pruned["accuracy"].get("equal_argmax") is not None:
-        table.add_row("equal arg-max", *(_percent(x, "equal_argmax") for x in (report["original"], pruned, baseline)))
-    table.add_row("drop", "", *(f"{100 * x['drop']:.2f} points" if x else "not run" for x in (pruned, baseline)))
-    for name, key in COMPRESSIONS.items():
-        table.add_row(name, "1×", *(_times(x.get(key)) if x else "" for x in (pruned, baseline)))
-    table.add_row("sparsity", "", *(f"{x['sparsity']:.2%}" if x else "" for x in (pruned, baseline)))
-    others = {label(file): f"{file['bytes']:,} bytes" for file in (baseline or {}).get("files", ())}
-    for file in pruned["files"]:
-        original = f"{report['original']['bytes']:,} bytes"
-        table.add_row(label(file), original, f"{file['bytes']:,} bytes", others.get(label(file), ""))
+
+    def add(name: str, first: str, cell: Callable[[Pruned], str], absent: str = "") -> None:
+        table.add_row(name, first, cell(pruned), cell(baseline) if baseline else absent)
+
+    add(report.metric.name, _percent(original.value), lambda x: _percent(x.value))
+    if equal_argmax(pruned) is not None:
+        add("equal arg-max", _percent(equal_argmax(original)), lambda x: _percent(equal_argmax(x)))
+    add("drop", "", lambda x: _points(x.drop), absent="not run")
+    add(KERNELS, "1×", lambda x: _times(x.compression))
+    add(WHOLE, "1×", lambda x: _times(x.model_compression))
+    add("sparsity", "", lambda x: _percent(x.sparsity))
+    others = {file.label: _bytes(file.bytes) for file in baseline.files} if baseline else {}
+    for file in pruned.files:
+        table.add_row(file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, ""))
     console.print(table)
-    accuracy = report["original"]["accuracy"]
-    console.print(
-        f"\nMeasured in onnxruntime on {counted(accuracy['samples'], 'sample')} of the {accuracy['split']} split.",
-        highlight=False,
-    )
+    if original.accuracy and original.accuracy.samples is not None:
+        samples, split = counted(original.accuracy.samples, "sample"), original.accuracy.split
+        console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
     for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
-    for file in pruned["files"]:
-        print(str(folder / outcome.folder / file["path"]))
+    for file in pruned.files:
+        print(str(folder / outcome.folder / file.path))
     print(str(folder / outcome.folder / REPORT_HTML))
 
 
@@ -59,11 +64,31 @@ def _console() -> Console:
 
 
 def _times(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.2f}×"
+    return UNMEASURED if value is None else f"{value:.2f}×"
 
 
-def _percent(part: Mapping[str, Any] | None, key: str = "top1") -> str:
-    return f"{part['accuracy'][key]:.2%}" if part else ""
+def _percent(value: float | None) -> str:
+    return UNMEASURED if value is None else f"{value:.2%}"
+
+
+def _points(value: float | None) -> str:
+    return UNMEASURED if value is None else f"{100 * value:.2f} points"
+
+
+def _bytes(value: int | None) -> str:
+    return UNMEASURED if value is None else f"{value:,} bytes"
+
+
+def show_trail(rows: Sequence[TrailRow], folder: Path) -> None:
+    """What `trail` lists, with paths as the user would write them."""
+    title = on_validation(rows[0].metric if rows else "top-1")
+    print(f"entry  compression  whole model  {title:>14}  file")
+    for row in rows:
+        picked, mark = ">" if row.picked else " ", "*" if row.pareto else " "
+        number, value = f"{picked}{row.entry:>3}", f"{row.accuracy:.2%}"
+        whole = f"{row.model_compression:>10.2f}×" if row.model_compression else f"{'?':>11}"
+        path = os.path.normpath(folder / row.file)
+        print(f"{number} {mark} {row.compression:>10.2f}×  {whole}  {value:>14}  {path}")
 
 
 def show_model(found: Inspection) -> None:
@@ -110,7 +135,7 @@ def show_validation(found: Measurement) -> None:
     samples, batch = counted(accuracy.samples, "sample"), counted(found.batch, "sample")
     lines = [
         f"{found.path}: {found.bytes:,} bytes",
-        f"{metric:<12} {accuracy.top1:.2%} on {samples} of the {accuracy.split} split",
+        f"{metric:<12} {accuracy.value:.2%} on {samples} of the {accuracy.split} split",
     ]
     if accuracy.top5 is not None:
         lines.append(f"top-5        {accuracy.top5:.2%}")
@@ -127,7 +152,7 @@ def show_validation(found: Measurement) -> None:
         low, high = other.drop_interval
         agreed = "equal arg-max" if metric == "explained" else "agreement"
         lines += [
-            f"against      {other.path}: {metric} {other.accuracy.top1:.2%}, {other.bytes:,} bytes",
+            f"against      {other.path}: {metric} {other.accuracy.value:.2%}, {other.bytes:,} bytes",
             f"drop         {100 * other.drop:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
             *([] if other.agreement is None else [f"{agreed:<12} {other.agreement:.2%}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",

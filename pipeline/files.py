@@ -1,11 +1,10 @@
-"""Writing files so that a name never shows half a content, and hashing them."""
+"""Writing files so that a name never shows half a content."""
 
 import errno
-import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,28 +61,3 @@ def write_json(path: Path, content: Any) -> None:
 def data_beside(path: Path) -> Path:
     """Where an ONNX file that we wrote keeps its weights, if it keeps them outside."""
     return path.with_name(path.name + DATA)
-
-
-def hashes(file: Mapping[str, Any]) -> dict[str, str | None]:
-    """What a report says of an exported file: its path and hash, and those of the data beside it."""
-    path = str(file.get("path"))
-    beside = {path + DATA: file["data_sha256"]} if file.get("data_sha256") else {}
-    return {path: file.get("sha256"), **beside}
-
-
-def label(file: Mapping[str, Any]) -> str:
-    """Which of a network's files it is, in a word or two: its format, and what its values were rounded to."""
-    values = file.get("values", "exact")
-    return str(file.get("format")) if values == "exact" else f"{file.get('format')}, {values}"
-
-
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sha256_together(paths: Sequence[Path]) -> str:
-    """Hash of one file, or of the hashes of several: a model and the data beside it."""
-    digests = [sha256_of(path) for path in paths]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

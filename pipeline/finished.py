@@ -11,7 +11,7 @@ from ltp_pipeline import ranks, threads
 from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, load_settings
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT, find_format
-from ltp_pipeline.gates import gate_settings, or_own
+from ltp_pipeline.gates import effective_limits, gate_settings
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
 from ltp_pipeline.runner import Outcome, complete, finished_already, plan, run
@@ -92,8 +92,8 @@ def pick(
     model, settings = parent.inputs()
     if formats:
         settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
-    own = {"settings": {"gates": settings.gates.model_dump()}}
-    settings = settings.model_copy(update={"gates": or_own(own, gate_settings(limits or {}))})
+    gates = effective_limits(gate_settings(limits or {}), settings.gates.model_dump())
+    settings = settings.model_copy(update={"gates": gates})
     if baseline is None and (limits or {}).get("beat_baseline"):
         baseline = True  # there is no other way to tell
     return _finish(parent, number, model, settings, baseline)

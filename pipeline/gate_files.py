@@ -2,62 +2,54 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from ltp_pipeline.files import DATA, sha256_together
-from ltp_pipeline.gates import Verdict
-from ltp_pipeline.lookup import get, listed
+from ltp_pipeline.hashing import sha256_together
+from ltp_pipeline.report_parts import Model, Verdict
+from ltp_pipeline.report_schema import File, Report
 
 MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
 
 
-def check_files(report: Mapping[str, Any], folder: Path) -> list[Verdict]:
+def check_files(report: Report, folder: Path) -> list[Verdict]:
     """Hash every file again that the report names.
 
     The exported files of the pruned network must be there; the original, the baseline and the trail may be absent.
     """
-    shipped = list(_exported(listed(report, "pruned", "files")))
-    found = [_judge(name, expected, folder, needed=True) for name, expected in shipped]
+    shipped = list(_hashes(report.pruned.files))
+    found = [_checked(name, expected, folder, needed=True) for name, expected in shipped]
     if not shipped:
         found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
-    if get(report, "model", "path") not in (name for name, _ in shipped):  # which would be another file of that name
-        found.append(_original(get(report, "model"), folder))
-    others = [*_exported(listed(report, "baseline", "files")), *_trail(report)]
-    found += [_judge(name, expected, folder, needed=False) for name, expected in others]
+    if report.model.path not in dict(shipped):  # which would be another file of that name
+        found.append(_original(report.model, folder))
+    trail = [File(path=e.file, sha256=e.sha256, data_sha256=e.data_sha256) for e in report.trail if e.sha256]
+    others = [*(report.baseline.files if report.baseline else ()), *trail]
+    found += [_checked(name, expected, folder, needed=False) for name, expected in _hashes(others)]
     return [verdict for verdict in found if verdict is not None]
 
 
-def _exported(files: list[Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
+def _hashes(files: Sequence[File]) -> Iterator[tuple[str, str | None]]:
     for file in files:
-        yield file.get("path"), file.get("sha256")
-        if file.get("data_sha256"):
-            yield f"{file.get('path')}{DATA}", file["data_sha256"]
+        yield from file.hashes.items()
 
 
-def _trail(report: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    for name, expected in _exported([{**entry, "path": entry.get("file")} for entry in listed(report, "trail")]):
-        if expected:  # an entry that was written before entries were hashed has none
-            yield name, expected
-
-
-def _original(model: Any, folder: Path) -> Verdict | None:
+def _original(model: Model, folder: Path) -> Verdict | None:
     """The original with its data, which have one hash together."""
-    name, expected = get(model, "path"), get(model, "sha256")
+    name = model.path or ""
     path = _beside(folder, name)
     if path is None or _mode(path) is None:
         return None
-    parts = [_beside(path.parent, part) for part in (path.name, *(get(model, "data") or ()))]
+    parts = [_beside(path.parent, part) for part in (path.name, *model.data)]
     there = [part for part in parts if part is not None]
     problem = next((f"{part.name} is {said}" for part in there if (said := _problem(part))), None)
     if problem or len(there) < len(parts):
-        return _failed(name, expected, problem or "its data are named outside the folder")
-    return _compared(name, expected, there)
+        return _failed(name, model.sha256, problem or "its data are named outside the folder")
+    return _compared(name, model.sha256, there)
 
 
-def _judge(name: Any, expected: Any, folder: Path, needed: bool) -> Verdict | None:
+def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Verdict | None:
     path = _beside(folder, name)
     if path is None:
         return _failed(name, expected, "its name leads out of the report's folder", MISSING) if needed else None
@@ -69,7 +61,7 @@ def _judge(name: Any, expected: Any, folder: Path, needed: bool) -> Verdict | No
     return _compared(name, expected, [path])
 
 
-def _compared(name: Any, expected: Any, parts: Sequence[Path]) -> Verdict:
+def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> Verdict:
     try:
         found = sha256_together(parts)
     except OSError as error:
@@ -81,8 +73,8 @@ def _compared(name: Any, expected: Any, parts: Sequence[Path]) -> Verdict:
     return Verdict(f"file {name}", expected, None, True, "the file is the one the report speaks of")
 
 
-def _failed(name: Any, expected: Any, detail: str, advice: str = CHANGED) -> Verdict:
-    return Verdict(f"file {name}", str(expected or ""), None, False, detail, advice)
+def _failed(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> Verdict:
+    return Verdict(f"file {name}", expected or "", None, False, detail, advice)
 
 
 def _problem(path: Path) -> str | None:
@@ -101,9 +93,9 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _beside(folder: Path, name: Any) -> Path | None:
+def _beside(folder: Path, name: str) -> Path | None:
     """The place of that name in the report's folder or below; no name leads elsewhere, only a link there may."""
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not name or "\0" in name:
         return None
     folder = folder.resolve()
     path = Path(os.path.normpath(folder / name))

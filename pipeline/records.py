@@ -125,13 +125,15 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Measured in onnxruntime; top5 is None where there are five classes or fewer.
+    """Measured in onnxruntime; `value` is the metric's.
 
-    Without labels, top1 is the metric's value; where that is the variance explained, `equal_argmax` is the share of
-    samples whose largest output is the original's, for outputs that could be class scores.
+    Without labels there is no top1; top5 is None also where there are five classes or fewer. Where the metric is the
+    variance explained, `equal_argmax` is the share of samples whose largest output is the original's, for outputs that
+    could be class scores.
     """
 
-    top1: float
+    value: float
+    top1: float | None
     top5: float | None
     samples: int
     split: str
@@ -166,6 +168,15 @@ class Sparsity:
 
 
 @dataclass(frozen=True)
+class Latency:
+    """Milliseconds of one batch of so many samples, with so many threads."""
+
+    batch: int
+    threads: int
+    ms: float
+
+
+@dataclass(frozen=True)
 class Original:
     """The original file in onnxruntime; `correct` says for each sample of the test split whether it was right."""
 
@@ -173,7 +184,7 @@ class Original:
     validation_accuracy: float
     correct: Array
     load_ms: float
-    latency_ms: float
+    latency: Latency
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ class Validation:
     nonzeros: Mapping[str, int]
     parity_max_abs: float
     load_ms: float
-    latency_ms: float
+    latency: Latency
     original_latency_ms: float  # measured in turns with the file's own
 
 
@@ -196,15 +207,15 @@ class Measured:
     """A pruned network through all its files."""
 
     validations: Sequence[Validation]
-    correct: Array  # of the weakest file
+    correct: Array  # of the least accurate file
     epochs: Mapping[str, int]
 
     @property
-    def weakest(self) -> Validation:
+    def least_accurate(self) -> Validation:
         """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
-        return min(self.validations, key=lambda v: v.accuracy.top1)
+        return min(self.validations, key=lambda v: v.accuracy.value)
 
     @property
-    def fullest(self) -> Validation:
+    def most_nonzeros(self) -> Validation:
         """The file with the most nonzeros, of which rounding leaves fewer."""
         return max(self.validations, key=lambda v: v.counted.nonzeros)

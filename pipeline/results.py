@@ -1,8 +1,8 @@
-"""What `inspect` and `validate` return; `run` returns an `Outcome`, `gate` a list of `Verdict`."""
+"""What `inspect`, `validate` and `trail` return; other verbs return an `Outcome`, a `Comparison`, verdicts."""
 
 from dataclasses import dataclass
 
-from ltp_pipeline.records import Accuracy, TensorInfo
+from ltp_pipeline.records import Accuracy, TensorInfo, TrailEntry
 
 
 @dataclass(frozen=True)
@@ -91,3 +91,12 @@ class Measurement:
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]
     against: Against | None = None
+
+
+@dataclass(frozen=True)
+class TrailRow(TrailEntry):
+    """An entry of a run's trail; `file` is relative to the run that was asked for, which may have picked the entry."""
+
+    metric: str = "top-1"  # what accuracy means
+    pareto: bool = False  # no other entry beats it in both compression and accuracy
+    picked: bool = False

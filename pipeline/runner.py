@@ -9,18 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import exporters, ranks, threads
+from ltp_pipeline import exporters, ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import hashes, sha256_of
-from ltp_pipeline.gates import Verdict, judge, read_report, verdict_of
+from ltp_pipeline.gates import evaluate_gates, with_verdicts
+from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Measured, Original, Pruned, State, TrailEntry, Weights
+from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages import (
     baseline,
     export,
@@ -55,7 +57,7 @@ class Outcome:
     """A finished run: its directory, its report and the verdicts of its gates."""
 
     folder: Path
-    report: dict[str, Any]
+    report: Report
     verdicts: list[Verdict]
 
 
@@ -126,7 +128,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         baseline=compared,
         weights=picture_weights(job.network, before, weights, selected.entry.thresholds),
         device=job.device.type,
-        metric=job.task.metric.name,
+        task=job.task,
         timings=workspace.timings,
         notes=[
             *notes.about_metric(job),
@@ -211,7 +213,7 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
             had = ExportSettings.model_validate(done["export"])  # `export` may have added files
             workspace.remember_inputs(model, settings.model_copy(update={"export": had}), job.task.metric.name)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
-            outcome = write_verdicts(read_report(workspace.path(REPORT_JSON)), job)
+            outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), job)
     if not ranks.from_leader(float(outcome is not None), job.device):
         return None
     return outcome or _of_leader(job)
@@ -220,8 +222,8 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
 def _of_leader(job: Job) -> Outcome:
     """The outcome that the leader has written."""
     ranks.wait()
-    content = read_report(job.workspace.path(REPORT_JSON))
-    return Outcome(job.workspace.root, content, judge(content, job.settings.gates))
+    content = report_io.read(job.workspace.path(REPORT_JSON))
+    return Outcome(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
 
 
 def plan(job: Job, epochs: Mapping[str, int], search: bool = False) -> None:
@@ -230,11 +232,11 @@ def plan(job: Job, epochs: Mapping[str, int], search: bool = False) -> None:
     job.workspace.progress.plan(steps, search)
 
 
-def conclude(content: dict[str, Any], job: Job) -> Outcome:
+def conclude(content: Report, job: Job) -> Outcome:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
     workspace = job.workspace
-    for part, folder in (("pruned", ""), ("baseline", BASELINE_FOLDER)):
-        for name in workspace.keep_models(folder, [f["path"] for f in (content[part] or {}).get("files", ())]):
+    for folder in ("", BASELINE_FOLDER):
+        for name in workspace.keep_models(folder, [file.path for file in content.files]):
             workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = write_verdicts(content, job)
     workspace.mark_done("report", _asked(job.settings))
@@ -242,15 +244,13 @@ def conclude(content: dict[str, Any], job: Job) -> Outcome:
     return outcome
 
 
-def write_verdicts(content: dict[str, Any], job: Job) -> Outcome:
+def write_verdicts(content: Report, job: Job) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
-    gates, asked = job.settings.gates, job.settings.export
-    files = [file for file in content["pruned"]["files"] if file["format"] in asked.formats]
-    verdicts = judge({**content, "pruned": {**content["pruned"], "files": files}}, gates)
-    content["gates"] = [asdict(v) for v in verdicts]
-    content["verdict"] = verdict_of(verdicts)
-    content["settings"]["gates"] = gates.model_dump(mode="json")
-    root = job.workspace.root
+    gates, asked, root = job.settings.gates, job.settings.export.formats, job.workspace.root
+    pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
+    verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
+    limits = {**content.settings, "gates": gates.model_dump(mode="json")}
+    content = with_verdicts(content.model_copy(update={"settings": limits}), verdicts)
     report.write(content, job.workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return Outcome(root, content, verdicts)
@@ -260,13 +260,12 @@ def _is_whole(workspace: Workspace) -> bool:
     """Whether the report and every file it names are there, unchanged."""
     path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
-        content = read_report(path)
+        content = report_io.read(path)
     except InputError:
         return False
     if not sums.is_file() or sha256_of(path) not in sums.read_text(encoding="utf-8", errors="replace"):
         return False
-    files = [f for part in ("pruned", "baseline") for f in (content.get(part) or {}).get("files", ())]
-    paths = [(workspace.path(name), digest) for f in files for name, digest in hashes(f).items()]
+    paths = [(workspace.path(name), digest) for file in content.files for name, digest in file.hashes.items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 

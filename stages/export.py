@@ -14,8 +14,9 @@ from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.exporters import output_proof, rounding
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS, Made
-from ltp_pipeline.files import data_beside, sha256_of
+from ltp_pipeline.files import data_beside
 from ltp_pipeline.formats import EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import ExportedFile, ModelFile, Sparsity, Weights
 from ltp_pipeline.workspace import Workspace
 

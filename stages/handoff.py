@@ -1,15 +1,15 @@
 """The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import copy, hashes, sha256_of, write_bytes
+from ltp_pipeline.files import copy, write_bytes
+from ltp_pipeline.hashing import sha256_of, write_sums
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages import handoff_example, handoff_scripts, handoff_text
-from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
 
 FOLDER = "handoff"
@@ -18,7 +18,7 @@ SETTINGS = "ltp.toml"
 PREPROCESS, EXAMPLE, VERIFY = "preprocess.py", "example.npz", "verify.py"
 
 
-def run(report: Mapping[str, Any], source: Path, out: Path, samples: Array | None = None) -> Path:
+def run(report: Report, source: Path, out: Path, samples: Array | None = None) -> Path:
     """Fill `out` from the run directory `source`; a folder that holds anything else is left alone.
 
     The example has the stored `samples` that are given; without any it has generated ones.
@@ -34,28 +34,26 @@ def run(report: Mapping[str, Any], source: Path, out: Path, samples: Array | Non
         write_bytes(out / name, content)
     for name in copied:
         copy(source / name, out / name)
-    sums = "".join(f"{sha256_of(out / name)}  {name}\n" for name in (*copied, *made))
-    write_bytes(out / SUMS, sums.encode())
+    write_sums(out / SUMS, {name: sha256_of(out / name) for name in (*copied, *made)})
     return out
 
 
-def _made(report: Mapping[str, Any], models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
+def _made(report: Report, models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    steps, wanted = recipe.of_report(report.get("data") or {}), handoff_text.given(report)
+    steps, wanted = recipe.of_report(report.data.model_dump(exclude_unset=True)), handoff_text.given(report)
     example = handoff_example.make(steps, wanted, models, samples)
     texts = {
         SETTINGS: handoff_text.settings_toml(report),
         README: handoff_text.render(report, example.tolerance, example.real),
-        PREPROCESS: handoff_scripts.preprocess(steps, handoff_example.input_type(steps, wanted)),
+        PREPROCESS: handoff_scripts.preprocess(steps, handoff_example.input_type(steps, wanted.type)),
         VERIFY: handoff_scripts.verify(),
     }
     return {EXAMPLE: example.content, **{name: text.encode() for name, text in texts.items()}}
 
 
-def _models(report: Mapping[str, Any], source: Path) -> list[str]:
+def _models(report: Report, source: Path) -> list[str]:
     """The exported files of a run, which must still be those of the report, and data that belong to them."""
-    files = get(report, "pruned", "files") or []
-    sums = {name: digest for file in files for name, digest in hashes(file).items()}
+    sums = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
     for path in (source / name for name in (REPORT_HTML, *sums)):
         if path.parent != source or not path.is_file():
             raise InputError(f"{path} is missing", "start the same run again; it writes what is missing")

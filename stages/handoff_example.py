@@ -4,7 +4,6 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +13,7 @@ from ltp_pipeline.data.recipe import Recipe
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
+from ltp_pipeline.report_parts import Tensor
 
 SEED = 0
 SAMPLES = 4
@@ -32,19 +32,19 @@ class Example:
     real: int = 0
 
 
-def make(recipe: Recipe, model_input: Mapping[str, Any], models: Sequence[Path], real: Array | None) -> Example:
+def make(recipe: Recipe, model_input: Tensor, models: Sequence[Path], real: Array | None) -> Example:
     """Run the models on real samples if there are any, else on a few generated ones, few enough to be a small file."""
-    shape = model_input["shape"] or [None]
+    shape = model_input.shape or [None]
     batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None
     limit = HALF_TOLERANCE if any(map(_rounds_to_half, models)) else TOLERANCE
     counts = [batch or SAMPLES, batch or 1] if real is None else [batch or len(real)]
     arrays = dict[str, Array]()
     for count in counts:
         samples = recipe.generate(count, SEED) if real is None else real[np.arange(count) % len(real)]
-        x = recipe.prepare(samples.copy()).astype(input_type(recipe, model_input))
+        x = recipe.prepare(samples.copy()).astype(input_type(recipe, model_input.type))
         arrays = {"samples": samples, "input": x, "tolerance": np.array(limit)}
         for path in models:
-            arrays |= _outputs(path, {str(model_input["name"]): x})
+            arrays |= _outputs(path, {model_input.name: x})
         if sum(array.nbytes for array in arrays.values()) <= MOST_BYTES:
             break
     file = io.BytesIO()
@@ -52,9 +52,9 @@ def make(recipe: Recipe, model_input: Mapping[str, Any], models: Sequence[Path],
     return Example(file.getvalue(), limit, 0 if real is None else min(len(real), counts[0]))
 
 
-def input_type(recipe: Recipe, model_input: Mapping[str, Any]) -> str:
+def input_type(recipe: Recipe, onnx_type: str) -> str:
     """What numpy calls the type of the model's input; half-precision models are trained on single precision."""
-    return "float16" if model_input["type"] == "FLOAT16" else str(recipe.prepare.dtype.name)
+    return "float16" if onnx_type == "FLOAT16" else str(recipe.prepare.dtype.name)
 
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ltp_pipeline.data import open_data
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.workspace import Workspace
 
 
-def stored_samples(folder: Path, report: Mapping[str, Any], count: int) -> Array:
+def stored_samples(folder: Path, report: Report, count: int) -> Array:
     """The first samples of a run's test split, as they are stored; its data must still be those of the run."""
     workspace = Workspace(folder)
     _, settings = workspace.inputs()
-    try:
-        wanted = report["model"]["inputs"][0]
-        model_input = TensorInfo(wanted["name"], wanted["type"], wanted["shape"] and tuple(wanted["shape"]))
-    except (KeyError, IndexError):
-        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again") from None
+    if not report.model.inputs:
+        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
+    wanted = report.model.inputs[0]
+    model_input = TensorInfo(wanted.name, wanted.type, None if wanted.shape is None else tuple(wanted.shape))
     data = open_data(settings.data, model_input, settings.train.seed)
     if data.fingerprint != workspace.data_fingerprint:
         raise InputError(

@@ -1,37 +1,35 @@
 """HANDOFF.md and the ltp.toml beside it: what the people who deploy the model need to know, from the report alone."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.files import hashes
-from ltp_pipeline.formats import EXACT, FORMATS, Format
+from ltp_pipeline.formats import EXACT, FORMATS
+from ltp_pipeline.report_parts import Accuracy, Tensor
+from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.stages.handoff_example import TOLERANCE
 from ltp_pipeline.stages.handoff_scripts import span
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.markdown import code, escape
-from ltp_pipeline.stages.report.text import get
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
 MOST_CLASSES = 20  # that are named one by one
 
 
-def render(report: Mapping[str, Any], tolerance: float = TOLERANCE, real: int = 0) -> str:
+def render(report: Report, tolerance: float = TOLERANCE, real: int = 0) -> str:
     """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones."""
-    name = get(report, "model", "name") or "model"
     parts = [
         MARK,
-        f"# {escape(name)}, pruned",
+        f"# {escape(report.model.name or 'model')}, pruned",
         f"{_summary(report)} {_verdict(report)}",
         "## Files\n" + _files(report),
         "## Inputs and outputs\n" + _tensors(report),
         "## Preprocessing\n" + _preprocessing(report),
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
-        f"## {'Accuracy' if text.labelled(report) else text.capital(text.metric_words(report))}\n" + _accuracy(report),
+        f"## {_heading(report)}\n" + _accuracy(report),
         "## Who reads which format\n" + _readers(report),
         "## Verify it\n" + _verification(report, tolerance, real),
         """## What not to expect
@@ -43,9 +41,9 @@ report.html shows how the model was made and measured; report.json holds the sam
     return "\n\n".join(parts) + "\n"
 
 
-def settings_toml(report: Mapping[str, Any]) -> str:
+def settings_toml(report: Report) -> str:
     """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
-    data = get(report, "settings", "data") or {}
+    data, train = (report.settings.get(section, {}) for section in ("data", "train"))
     lines = ["# How samples become the model's input; give the data themselves by --data.", "[data]"]
     for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
         if data.get(key) not in (None, []):
@@ -54,86 +52,83 @@ def settings_toml(report: Mapping[str, Any]) -> str:
     if data.get("classes"):
         table = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {n}" for name, n in data["classes"].items())
         lines.append(f"classes = {{ {table} }}")
-    train = get(report, "settings", "train") or {}
     lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
     if train.get("imitate"):
         lines.append(f'imitate = "{train["imitate"]}"')
     return "\n".join(lines) + "\n"
 
 
-def example(report: Mapping[str, Any]) -> str:
+def example(report: Report) -> str:
     """Five lines of Python that run the model."""
     wanted = given(report)
-    shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.get("shape") or []]
-    sample = get(report, "data", "sample_shape")
-    if sample:
-        shape = [*(shape[:1] or [1]), *sample]
-    dtype = DTYPES.get(str(wanted.get("type")), str(wanted.get("type")).lower())
-    several = len(get(report, "model", "outputs") or []) > 1 and not text.labelled(report)
+    shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.shape or []]
+    if report.data.sample_shape:
+        shape = [*(shape[:1] or [1]), *report.data.sample_shape]
+    several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
     result = "outputs" if several else "scores"
     return "\n".join(
         [
             "import numpy as np",
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
-            f"x = np.zeros({tuple(shape)}, np.{dtype})  # put prepared samples here",
-            f"{result} = session.run(None, {{{str(wanted.get('name'))!a}: x}}){'[0]' if result == 'scores' else ''}",
+            f"x = np.zeros({tuple(shape)}, np.{_dtype(wanted)})  # put prepared samples here",
+            f"{result} = session.run(None, {{{wanted.name!a}: x}}){'[0]' if result == 'scores' else ''}",
         ]
     )
 
 
-def given(report: Mapping[str, Any]) -> Mapping[str, Any]:
+def given(report: Report) -> Tensor:
     """The model's input."""
-    inputs = get(report, "model", "inputs") or [{"name": "input", "type": "FLOAT", "shape": None}]
-    return dict(inputs[0])
+    return report.model.inputs[0] if report.model.inputs else Tensor(name="input", type="FLOAT")
 
 
-def _listed(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(get(report, "pruned", "files") or [])
+def _dtype(tensor: Tensor) -> str:
+    return DTYPES.get(tensor.type, tensor.type.lower())
 
 
-def _format(file: Mapping[str, Any]) -> Format | None:
-    """Graph and encoding of a file; None where the report names another."""
-    return FORMATS.get(str(file.get("format")))
+def _heading(report: Report) -> str:
+    metric = report.metric
+    return "Accuracy" if metric.counts_right_answers else text.capital(text.metric_words(metric))
 
 
-def _first_file(report: Mapping[str, Any]) -> str:
+def _first_file(report: Report) -> str:
     """The file that is recommended."""
-    files = {f["format"]: f["path"] for f in _listed(report) if f.get("values", EXACT) == EXACT}
-    return str(next((files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx")))
+    files = {f.name: f.path for f in report.pruned.files if f.values == EXACT}
+    return next((files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx"))
 
 
-def _summary(report: Mapping[str, Any]) -> str:
-    compression, sparsity = get(report, "pruned", "compression"), get(report, "pruned", "sparsity")
+def _summary(report: Report) -> str:
+    pruned = report.pruned
     return (
-        f"A trained network in ONNX (opset {text.plain(get(report, 'model', 'opset'))}) in which "
-        f"{text.percent(sparsity, 1)} of the kernel weights are zero (compression {text.times(compression)} "
-        f"in the kernels{text.whole(report)}).{_warning(report)} It has "
+        f"A trained network in ONNX (opset {text.plain(report.model.opset)}) in which "
+        f"{text.percent(pruned.sparsity, 1)} of the kernel weights are zero (compression "
+        f"{text.times(pruned.compression)} in the kernels{text.whole(pruned)}).{_warning(report)} It has "
         "the original's inputs and outputs; nothing about the training needs to be known to run it."
     )
 
 
-def _warning(report: Mapping[str, Any]) -> str:
+def _warning(report: Report) -> str:
     warning = text.few_kernels(report)
     return f" **{warning[0].upper()}{warning[1:]}.**" if warning else ""
 
 
-def _verdict(report: Mapping[str, Any]) -> str:
-    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(str(report.get("verdict")), "")
-    missed = bool(report.get("budget_missed"))
-    if failed := report.get("verdict") == "failed":
-        names = [code(gate["name"]) for gate in report.get("gates") or [] if not gate.get("passed")]
+def _verdict(report: Report) -> str:
+    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(report.verdict, "")
+    missed = bool(report.budget_missed)
+    if failed := report.verdict == "failed":
+        names = [code(gate.name) for gate in report.gates if not gate.passed]
         said = f"**Its gates failed** ({', '.join(names) or 'report.json'}): the model is below the bar that was set."
     if missed:
-        said += f" **It is outside the {'accuracy ' if text.labelled(report) else ''}budget** that was asked for."
+        budget = "accuracy budget" if report.metric.counts_right_answers else "budget"
+        said += f" **It is outside the {budget}** that was asked for."
     return f"{said} Ask before you ship it." if failed or missed else said
 
 
-def _verification(report: Mapping[str, Any], tolerance: float, real: int) -> str:
-    unlabelled = not text.labelled(report)
+def _verification(report: Report, tolerance: float, real: int) -> str:
+    unlabelled = not report.metric.counts_right_answers
     against = " --against ORIGINAL.onnx" if unlabelled else ""
     needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if unlabelled else ""
-    version = get(report, "environment", "versions", "ltp-pipeline") or "of an unknown version"
+    version = report.environment.versions.get("ltp-pipeline") or "of an unknown version"
     samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
     if real:
         samples = f"**Its samples are real data**: the first {real} of the test split."
@@ -153,47 +148,41 @@ The model was made by ltp-pipeline {escape(version)}. To install it, with Python
 source at that version: `pip install -c constraints.txt .`"""
 
 
-def _files(report: Mapping[str, Any]) -> str:
-    rows = [f"| file | bytes | of the original | {text.metric(report)} | what it is |", "|---|--:|--:|--:|---|"]
-    whole = text.number(get(report, "original", "bytes"))
-    for file in _listed(report):
-        size = text.number(file.get("bytes"))
-        about = _about(file)
-        if file.get("values", EXACT) != EXACT:
-            about += f"; **values rounded to {escape(file['values'])}**"
-        share = text.percent(size / whole, 1) if size is not None and whole else text.NOTHING
-        accuracy = file.get("accuracy")
-        top1 = text.percent(accuracy.get("top1") if isinstance(accuracy, Mapping) else accuracy)
-        names = " with ".join(map(escape, hashes(file)))
-        rows.append(f"| {names} | {text.plain(file.get('bytes'))} | {share} | {top1} | {about} |")
-    said = f"The original has {text.plain(get(report, 'original', 'bytes'))} bytes."
-    if len(_listed(report)) > 1:
-        enough = next(hashes(file) for file in _listed(report) if file["path"] == _first_file(report))
+def _files(report: Report) -> str:
+    rows = [f"| file | bytes | of the original | {report.metric.name} | what it is |", "|---|--:|--:|--:|---|"]
+    whole, files = report.original.bytes, report.pruned.files
+    for file in files:
+        share = text.percent(file.bytes / whole, 1) if file.bytes is not None and whole else text.NOTHING
+        names = " with ".join(map(escape, file.hashes))
+        cells = (names, text.plain(file.bytes), share, text.percent(file.value), _about(file))
+        rows.append(f"| {' | '.join(cells)} |")
+    said = f"The original has {text.plain(whole)} bytes."
+    if len(files) > 1:
+        enough = next(file.hashes for file in files if file.path == _first_file(report))
         count = "Two files are" if len(enough) > 1 else "One file is"
         said += f" {count} enough: {' with '.join(map(escape, enough))}, unless your tool needs another."
-    if any(len(hashes(file)) > 1 for file in _listed(report)):
+    if any(len(file.hashes) > 1 for file in files):
         said += " A file listed *with* another keeps its large tensors there: both go into one folder, names unchanged."
     return "\n".join(rows) + f"\n\n{said}"
 
 
-def _about(file: Mapping[str, Any]) -> str:
-    """What a file is."""
-    known = _format(file)
-    if known is None:
-        return escape(str(file.get("format")))
-    graph, encoding = GRAPHS[known.graph], ENCODINGS[known.encoding]
-    return f"as {encoding.name}, {graph.about}" if graph.about else encoding.about
+def _about(file: File) -> str:
+    """What a file is, for those who choose one; a report may name what this version does not know."""
+    graph, encoding = GRAPHS.get(file.graph), ENCODINGS.get(file.encoding)
+    if graph is None or encoding is None:
+        about = escape(file.name)
+    else:
+        about = f"as {encoding.name}, {graph.about}" if graph.about else encoding.about
+    return about if file.values == EXACT else f"{about}; **values rounded to {escape(file.values)}**"
 
 
-def _tensors(report: Mapping[str, Any]) -> str:
+def _tensors(report: Report) -> str:
     lines = []
-    for kind in ("inputs", "outputs"):
-        for tensor in get(report, "model", kind) or []:
-            kind_of = DTYPES.get(str(tensor["type"]), str(tensor["type"]).lower())
-            lines.append(f"- {kind[:-1]} {code(tensor['name'])}: {escape(kind_of)}, {_shape(tensor['shape'])}")
-    sample = get(report, "data", "sample_shape")
-    if sample:
-        lines.append(f"- measured with samples of {_shape(sample)}")
+    for kind, tensors in (("input", report.model.inputs), ("output", report.model.outputs)):
+        for tensor in tensors:
+            lines.append(f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}")
+    if report.data.sample_shape:
+        lines.append(f"- measured with samples of {_shape(report.data.sample_shape)}")
     return "\n".join(lines) or "The report does not say."
 
 
@@ -201,10 +190,9 @@ def _shape(shape: Sequence[int | str | None] | None) -> str:
     return "any shape" if shape is None else code(" × ".join("?" if d is None else str(d) for d in shape) or "scalar")
 
 
-def _preprocessing(report: Mapping[str, Any]) -> str:
-    data = get(report, "settings", "data") or {}
-    told = get(report, "data", "preparation")
-    steps = list(map(escape, told or ())) if told is not None else ["bring it into the shape of the input above"]
+def _preprocessing(report: Report) -> str:
+    data, told = report.settings.get("data", {}), report.data.preparation
+    steps = list(map(escape, told)) if told is not None else ["bring it into the shape of the input above"]
     formula = "x"
     if data.get("scale") is not None:
         steps.append(f"multiply by {data['scale']}")
@@ -224,11 +212,11 @@ def _preprocessing(report: Mapping[str, Any]) -> str:
     )
 
 
-def _stored(report: Mapping[str, Any]) -> str:
+def _stored(report: Report) -> str:
     """What samples look like before they are prepared, and the script that prepares them."""
-    if not get(report, "data", "recipe"):
+    if report.data.recipe is None:
         return ""
-    steps = recipe.of_report(report["data"])
+    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))
     kind = f"`{steps.dtype.name}` of shape {_shape(steps.shape)}, values {span(steps)}"
     called = "`prepare(samples)`"
     if steps.form is not None:
@@ -242,12 +230,11 @@ def _each(values: Sequence[float]) -> str:
     return ", one per channel" if len(values) > 1 else ""
 
 
-def _outputs(report: Mapping[str, Any]) -> str:
-    classes = get(report, "data", "classes")
-    if not text.labelled(report):
+def _outputs(report: Report) -> str:
+    if not report.metric.counts_right_answers:
         return "Outputs mean what they mean in the original, beside which the file is measured below."
-    count = f" The data have {classes} classes." if classes else ""
-    names = get(report, "data", "class_names") or []
+    count = f" The data have {report.data.classes} classes." if report.data.classes else ""
+    names: tuple[str, ...] = report.data.class_names or ()
     if names and len(names) <= MOST_CLASSES:
         count += f" By number: {', '.join(f'{i} {code(name)}' for i, name in enumerate(names))}."
     elif names:
@@ -255,23 +242,25 @@ def _outputs(report: Mapping[str, Any]) -> str:
     return f"`scores` has one row per sample; `scores.argmax(axis=1)` is the class, counted from zero.{count}"
 
 
-def _accuracy(report: Mapping[str, Any]) -> str:
-    before, after = get(report, "original", "accuracy"), get(report, "pruned", "accuracy")
-    spread = text.interval(get(report, "pruned", "drop_interval"))
+def _accuracy(report: Report) -> str:
+    before, after = (part.accuracy or Accuracy() for part in (report.original, report.pruned))
+    spread = text.interval(report.pruned.drop_interval)
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    for key, name in (("top1", text.metric(report)), ("top5", "top-5"), ("equal_argmax", "equal arg-max")):
-        if get(before, key) is not None or key == "top1":
-            rows.append(f"| {name} | {text.percent(get(before, key))} | {text.percent(get(after, key))} |")
-    drop = text.points(get(report, "pruned", "drop")) + (f" (95 % interval {spread})" if spread else "")
-    measured = f"{text.plain(get(after, 'samples'))} samples of the {escape(get(after, 'split'))} split"
+    rows.append(f"| {report.metric.name} | {text.percent(before.value)} | {text.percent(after.value)} |")
+    if before.top5 is not None:
+        rows.append(f"| top-5 | {text.percent(before.top5)} | {text.percent(after.top5)} |")
+    if before.equal_argmax is not None:
+        rows.append(f"| equal arg-max | {text.percent(before.equal_argmax)} | {text.percent(after.equal_argmax)} |")
+    drop = text.points(report.pruned.drop) + (f" (95 % interval {spread})" if spread else "")
+    measured = f"{text.plain(after.samples)} samples of the {escape(after.split)} split"
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
     )
 
 
-def _readers(report: Mapping[str, Any]) -> str:
-    used = {known.encoding for file in _listed(report) if (known := _format(file))}
+def _readers(report: Report) -> str:
+    used = {file.encoding for file in report.pruned.files}
     encodings = [encoding for name, encoding in ENCODINGS.items() if name in used]
     rows = [f"| | {' | '.join(e.name for e in encodings)} |", "|---" * (len(encodings) + 1) + "|"]
     for tool in dict.fromkeys(tool for encoding in encodings for tool in encoding.readers):

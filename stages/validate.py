@@ -17,7 +17,7 @@ from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.records import ExportedFile, Measured, Original, Sparsity, State, Validation
+from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.evaluate import Evaluator
@@ -115,14 +115,14 @@ def _filled(part: Array, missing: int) -> Array:
     return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
 
 
-class Latency(NamedTuple):
+class Timing(NamedTuple):
     """Milliseconds of one batch: the median, and between which values the middle half of the rounds lay."""
 
     ms: float
     quartiles: tuple[float, float]
 
 
-def latency(sessions: Sequence[Session], x: Mapping[str, Array], rounds: int = LATENCY_ROUNDS) -> list[Latency]:
+def latency(sessions: Sequence[Session], x: Mapping[str, Array], rounds: int = LATENCY_ROUNDS) -> list[Timing]:
     """Time one batch, in turns so that all sessions see the same machine."""
     times: list[list[float]] = [[] for _ in sessions]
     for session in sessions:
@@ -133,7 +133,7 @@ def latency(sessions: Sequence[Session], x: Mapping[str, Array], rounds: int = L
             session.outputs(x)
             taken.append(1000 * (time.perf_counter() - begun))
     low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
-    return [Latency(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
+    return [Timing(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
 
 
 class Counts(NamedTuple):
@@ -175,8 +175,9 @@ def measure_original(job: Job) -> tuple[Original, Reference]:
     accuracy, correct = evaluator.of_the_original(session.outputs, data.test)
     same = data.val is data.test
     validation = accuracy if same else evaluator.of_the_original(session.outputs, data.val)[0]
-    inputs = data.test.first(LATENCY_BATCH).inputs
-    original = Original(accuracy, validation.top1, correct, session.load_ms, latency([session], inputs)[0].ms)
+    batch = data.test.first(LATENCY_BATCH)
+    speed = Latency(len(batch), session.threads, latency([session], batch.inputs)[0].ms)
+    original = Original(accuracy, validation.value, correct, session.load_ms, speed)
     return original, Reference(session, evaluator)
 
 
@@ -192,8 +193,8 @@ def run(
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
     elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.proto))
     results = [_prove(file, network, expected, elements, reference, split) for file in files]
-    weakest = min(results, key=lambda result: result[0].accuracy.top1)
-    return Measured([v for v, _ in results], weakest[1], epochs)
+    least_accurate = min(results, key=lambda result: result[0].accuracy.value)
+    return Measured([v for v, _ in results], least_accurate[1], epochs)
 
 
 def _prove(
@@ -206,7 +207,7 @@ def _prove(
 ) -> tuple[Validation, Array]:
     session = Session(file.path, positions=[o.position for o in reference.evaluator.task.outputs])
     accuracy, correct = reference.evaluator(session.outputs, split)
-    inputs = split.first(PARITY_SAMPLES).inputs
+    inputs, timed = split.first(PARITY_SAMPLES).inputs, split.first(LATENCY_BATCH)
     kind = "fp16" if network.forward.is_half else file.values
     limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
     parity = 0.0
@@ -220,8 +221,7 @@ def _prove(
             )
         parity = max(parity, gap.apart)
     counted = count_in_file(file.path, [k.name for k in network.kernels])
-    first = {name: x[:LATENCY_BATCH] for name, x in inputs.items()}
-    pruned_ms, original_ms = (found.ms for found in latency([session, reference.session], first))
+    pruned_ms, original_ms = (found.ms for found in latency([session, reference.session], timed.inputs))
     proven = Validation(
         file=file,
         accuracy=accuracy,
@@ -230,7 +230,7 @@ def _prove(
         nonzeros=counted.nonzeros,
         parity_max_abs=parity,
         load_ms=session.load_ms,
-        latency_ms=pruned_ms,
+        latency=Latency(len(timed), session.threads, pruned_ms),
         original_latency_ms=original_ms,
     )
     return proven, correct
@@ -300,15 +300,15 @@ def validate(
         return result
     other_accuracy, other_correct = evaluator.of_the_original(other.outputs, opened.test)
     task = evaluator.task
-    agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.top1
+    agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
     if not task.is_relative:
-        agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].top1
+        agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].value
     return replace(
         result,
         against=Against(
             path=os.fspath(against),
             accuracy=other_accuracy,
-            drop=other_accuracy.top1 - accuracy.top1,
+            drop=other_accuracy.value - accuracy.value,
             drop_interval=task.interval(other_correct, correct),
             agreement=agreed,
             latency_ms=theirs[0].ms,

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from ltp_pipeline.data.samples import Array, ArraySamples, Part, Stored, Wanted
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import sha256_of
+from ltp_pipeline.hashing import sha256_of
 
 DEFLATE_LIMIT = 1032  # no deflated byte stands for more bytes than this
 BROKEN = (

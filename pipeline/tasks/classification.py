@@ -10,8 +10,8 @@ import numpy as np
 
 from ltp_pipeline.data import check_labels
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
-from ltp_pipeline.stages.report.intervals import paired_interval
 from ltp_pipeline.task import LABEL, Metric, Output, Scores
 from ltp_pipeline.tasks.outputs import from_softmax, is_score
 
@@ -104,7 +104,8 @@ class Classification:
         """Top-1 and top-5; the latter says nothing of five classes or fewer."""
         correct = np.concatenate([s.each for s in scores])
         top5 = float(np.concatenate([s.beside for s in scores]).mean()) if self.classes > 5 else None
-        return Accuracy(float(correct.mean()), top5, len(correct), split), correct
+        top1 = float(correct.mean())
+        return Accuracy(top1, top1, top5, len(correct), split), correct
 
     def of_the_original(self, samples: int, split: str) -> None:
         """It has to be measured."""

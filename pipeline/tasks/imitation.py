@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
-from ltp_pipeline.stages.report.intervals import paired_interval
 from ltp_pipeline.task import Kind, Metric, Output, Scores
 from ltp_pipeline.tasks.outputs import SCORING, SQUASHED, from_softmax, is_score, makers
 
@@ -129,13 +129,13 @@ class Imitation:
         """The mean; a network that is farther away than the original's mean explains nothing."""
         each, equal = (np.concatenate(parts) for parts in ([s.each for s in scores], [s.beside for s in scores]))
         share = float(equal.mean()) if self.is_steep and equal.size else None
-        return Accuracy(max(float(each.mean()), 0.0), None, len(each), split, share), each
+        return Accuracy(max(float(each.mean()), 0.0), None, None, len(each), split, share), each
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array]:
         """The original is the nearest to itself; that needs no measuring."""
         same = 1.0 if self.is_steep and any(o.has_argmax for o in self.outputs) else None
         whole = not self.is_steep and len(self.outputs) == 1
-        return Accuracy(1.0, None, samples, split, same), np.ones(samples, bool if whole else float)
+        return Accuracy(1.0, None, None, samples, split, same), np.ones(samples, bool if whole else float)
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
         """Of a mean of differences."""

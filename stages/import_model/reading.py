@@ -7,8 +7,9 @@ from onnx import ModelProto, ValueInfoProto
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath, sha256_together
+from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import put_in_order, standard_opset, type_name
+from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.validity import require_valid
 

@@ -2,17 +2,18 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.files import label
+from ltp_pipeline.report_parts import Layer
+from ltp_pipeline.report_schema import File, Latency, Original, Pruned, Report
 from ltp_pipeline.stages.report import plots, text
-from ltp_pipeline.stages.report.text import get
 from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
 DROPS = {"top-1": "Accuracy drop", "agreement": "Drop in agreement", "explained": "Drop in variance explained"}
+NETWORKS = ("LTP", "global magnitude")  # the pruned network and the baseline
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -41,126 +42,126 @@ for (const button of document.querySelectorAll("th button")) {
 """
 
 
-def render(report: Mapping[str, Any], log: Sequence[Mapping[str, Any]]) -> str:
+def render(report: Report, log: plots.Log) -> str:
     """The page, from the report and the training log alone."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     source = resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
-    mark, verdict = VERDICTS.get(str(report.get("verdict")), VERDICTS["not-gated"])
+    mark, verdict = VERDICTS[report.verdict]
     view = {
-        "name": get(report, "model", "name") or get(report, "model", "path") or "model",
+        "name": report.model.title,
         "verdict": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
         "headline": text.headline(report),
         "warning": text.few_kernels(report),
-        "failed": [g for g in report.get("gates") or [] if not g.get("passed")],
+        "failed": [gate for gate in report.gates if not gate.passed],
         "cards": _cards(report),
         "facts": _facts(report),
-        "notes": [*(report.get("notes") or []), *(get(report, "data", "notes") or []), *_reasons(report)],
+        "notes": [*report.notes, *report.data.notes, *_reasons(report)],
         "pictures": _pictures(report, log),
-        "layers": [_layer(i, x) for i, x in enumerate(report.get("layers") or [], 1)],
+        "layers": [_layer(i, layer) for i, layer in enumerate(report.layers, 1)],
         "columns": COLUMNS,
-        "gates": report.get("gates") or [],
+        "gates": report.gates,
         "plain": text.plain,
         "tables": [
-            ("settings", "Settings", text.flat(report.get("settings") or {})),
-            ("environment", "Environment", text.flat(report.get("environment") or {})),
-            ("timings", "Timings", [(k, f"{v:.1f} s") for k, v in (report.get("timings") or {}).items()]),
+            ("settings", "Settings", text.flat(report.settings)),
+            ("environment", "Environment", text.flat(report.environment.model_dump())),
+            ("timings", "Timings", [(stage, f"{seconds:.1f} s") for stage, seconds in report.timings.items()]),
         ],
         "files": _files(report),
         "script": SORT,
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
-        "schema": report.get("schema"),
-        "metric": text.metric_words(report),
+        "schema": report.schema_,
+        "metric": text.metric_words(report.metric),
     }
     return environment.from_string(source).render(view)
 
 
-def _cards(report: Mapping[str, Any]) -> list[dict[str, str]]:
+def _cards(report: Report) -> list[dict[str, str]]:
     """The four numbers that decide, each beside the baseline's."""
-    original, pruned, baseline = (get(report, part) for part in ("original", "pruned", "baseline"))
-    before, spread = get(original, "bytes"), text.interval(get(pruned, "drop_interval"))
+    original, pruned, baseline = report.original, report.pruned, report.baseline or Pruned()
+    spread, smallest = text.interval(pruned.drop_interval), _smallest(pruned)
     return [
         {
             "label": "Compression of kernels / of the whole model",
             "value": _compressions(pruned),
-            "note": f"{text.percent(get(pruned, 'sparsity'), 1)} of kernel weights are zero",
+            "note": f"{text.percent(pruned.sparsity, 1)} of kernel weights are zero",
             "baseline": _compressions(baseline),
         },
         {
-            "label": DROPS[text.metric(report)],
-            "value": text.points(get(pruned, "drop")),
+            "label": DROPS.get(report.metric.name, f"Drop in {report.metric.name}"),
+            "value": text.points(pruned.drop),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
-            "baseline": text.points(get(baseline, "drop")),
-            "spread": text.interval(get(baseline, "drop_interval")),
+            "baseline": text.points(baseline.drop),
+            "spread": text.interval(baseline.drop_interval),
         },
         {
-            "label": text.capital(text.metric_words(report)),
-            "value": text.percent(get(pruned, "accuracy", "top1")),
-            "note": f"original {text.percent(get(original, 'accuracy', 'top1'))}{_equal_argmax(pruned)}",
-            "baseline": text.percent(get(baseline, "accuracy", "top1")),
+            "label": text.capital(text.metric_words(report.metric)),
+            "value": text.percent(pruned.value),
+            "note": f"original {text.percent(original.value)}{_equal_argmax(pruned)}",
+            "baseline": text.percent(baseline.value),
         },
         {
             "label": "Smallest file",
-            "value": text.size(_smallest(pruned)),
-            "note": f"before {text.size(before)}{_smaller(before, _smallest(pruned))}",
+            "value": text.size(smallest),
+            "note": f"before {text.size(original.bytes)}{_smaller(original.bytes, smallest)}",
             "baseline": text.size(_smallest(baseline)),
         },
     ]
 
 
-def _compressions(part: Any) -> str:
-    return " / ".join(text.times(get(part, key)) for key in text.COMPRESSIONS.values())
+def _compressions(network: Pruned) -> str:
+    return f"{text.times(network.compression)} / {text.times(network.model_compression)}"
 
 
-def _equal_argmax(part: Any) -> str:
-    share = text.number(get(part, "accuracy", "equal_argmax"))
+def _equal_argmax(network: Pruned) -> str:
+    share = text.equal_argmax(network)
     return "" if share is None else f"; equal arg-max {text.percent(share)}"
 
 
-def _smallest(part: Any) -> float | None:
-    return min((b for f in get(part, "files") or [] if (b := text.number(f.get("bytes")))), default=None)
+def _smallest(network: Pruned) -> int | None:
+    return min((file.bytes for file in network.files if file.bytes), default=None)
 
 
-def _smaller(before: Any, after: float | None) -> str:
-    first = text.number(before)
-    return f", {text.times(first / after)} smaller" if first and after and first > after else ""
+def _smaller(before: int | None, after: int | None) -> str:
+    return f", {text.times(before / after)} smaller" if before and after and before > after else ""
 
 
-def _facts(report: Mapping[str, Any]) -> list[str]:
+def _facts(report: Report) -> list[str]:
     """What was measured on what, in half sentences."""
-    model, accuracy, data = (get(report, *k) for k in (("model",), ("pruned", "accuracy"), ("data",)))
+    model, accuracy = report.model, report.pruned.accuracy
     facts = []
     if accuracy:
-        facts.append(f"{text.count(accuracy.get('samples'))} samples of the {accuracy.get('split')} split, onnxruntime")
-    if model:
-        kernels, weights = text.count(model.get("kernels")), text.count(model.get("kernel_elements"))
-        floats = f" of the model's {text.count(model['float_elements'])}" if model.get("float_elements") else ""
-        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {text.plain(model.get('opset'))}")
-    if get(data, "classes"):
-        facts.append(f"{text.count(data['classes'])} classes")
-    for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):
-        if epochs := get(report, part, "epochs"):
-            pruning = counted(epochs.get("prune") or 0, "epoch")
-            facts.append(f"{name}: {pruning} of pruning, {epochs.get('finetune')} of fine-tuning")
+        facts.append(f"{text.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime")
+    if model.kernels is not None:
+        kernels, weights = text.count(model.kernels), text.count(model.kernel_elements)
+        floats = f" of the model's {text.count(model.float_elements)}" if model.float_elements else ""
+        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {text.plain(model.opset)}")
+    if report.data.classes:
+        facts.append(f"{text.count(report.data.classes)} classes")
+    for name, network in zip(NETWORKS, report.networks, strict=False):
+        if epochs := network.epochs:
+            facts.append(f"{name}: {counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning")
     return facts
 
 
-def _reasons(report: Mapping[str, Any]) -> list[str]:
-    """Why something was not measured."""
-    found = []
-    for part in ("original", "pruned", "baseline"):
-        found += [f"{part}, {key}: {why}" for key, why in (get(report, part, "reasons") or {}).items()]
-    if report.get("baseline") is None:
-        found.append(f"no baseline: {report.get('baseline_reason') or 'not run'}")
+def _reasons(report: Report) -> list[str]:
+    """Why something was not measured; what several parts lack for the same reason is told once."""
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for name, part in (("original", report.original), *zip(NETWORKS, report.networks, strict=False)):
+        for why in dict.fromkeys(part.reasons.values()):
+            keys = ", ".join(key for key, said in part.reasons.items() if said == why)
+            lacking.setdefault((keys, why), []).append(name)
+    found = [f"{keys} ({', '.join(names)}) not measured: {why}" for (keys, why), names in lacking.items()]
+    if report.baseline is None:
+        found.append(f"no baseline: {report.reasons.get('baseline', 'not run')}")
     return found
 
 
-def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]:
+def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
-    layer = get(report, "scatter", "name")
-    judged = text.capital(text.metric_words(report))
-    dots = f"w² before and after: {layer}" if layer else "w² before and after"
+    judged = text.capital(text.metric_words(report.metric))
+    dots = f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
     found = [
         ("trail", f"{judged} against compression", plots.trail(report), "the run kept no trail",
          "The trail is measured on the validation split before fine-tuning; marked results are of the test split."),
@@ -181,34 +182,31 @@ def _pictures(report: Mapping[str, Any], log: plots.Log) -> list[dict[str, Any]]
     return [dict(zip(keys, picture, strict=True)) for picture in found]
 
 
-def _layer(place: int, layer: Mapping[str, Any]) -> dict[str, Any]:
+def _layer(place: int, layer: Layer) -> dict[str, Any]:
     """One row: of every cell what sorting compares and what is shown."""
-    kept, other = text.kept(layer), text.kept(layer, "baseline_nonzeros")
-    threshold = text.number(layer.get("threshold"))
     cells = [
         (place, str(place)),
-        (str(layer.get("name")), str(layer.get("name"))),
-        (str(layer.get("op")), str(layer.get("op"))),
-        (layer.get("elements"), "×".join(str(n) for n in layer.get("shape") or [])),
-        (layer.get("elements"), text.count(layer.get("elements"))),
-        (layer.get("nonzeros"), text.count(layer.get("nonzeros"))),
-        (kept, text.percent(kept, 1)),
-        (other, text.percent(other, 1)),
-        (threshold, text.NOTHING if threshold is None else f"{threshold:.2e}"),
+        (layer.name, layer.name),
+        (layer.op, layer.op),
+        (layer.elements, "×".join(str(n) for n in layer.shape)),
+        (layer.elements, text.count(layer.elements)),
+        (layer.nonzeros, text.count(layer.nonzeros)),
+        (layer.kept, text.percent(layer.kept, 1)),
+        (layer.baseline_kept, text.percent(layer.baseline_kept, 1)),
+        (layer.threshold, text.NOTHING if layer.threshold is None else f"{layer.threshold:.2e}"),
     ]
-    remark = "" if layer.get("prunable") else f"not pruned: {layer.get('reason') or 'no reason given'}"
+    remark = "" if layer.prunable else f"not pruned: {layer.reason or 'no reason given'}"
     return {"cells": cells, "remark": remark}
 
 
-def _files(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    original = {**(get(report, "original") or {}), **(get(report, "model") or {})}
-    named = [("original", original)]
-    for name, part in (("LTP", "pruned"), ("global magnitude", "baseline")):
-        named += [(f"{name}, {label(f)}", f) for f in get(report, part, "files") or []]
-    rows: list[tuple[str, ...]] = []
-    for what, file in named:
-        latency = text.number(file.get("latency_ms"))
-        speed = text.NOTHING if latency is None else f"{latency:.2f} ms"
-        path, digest = text.plain(file.get("path")), text.plain(file.get("sha256"))
-        rows.append((what, path, text.count(file.get("bytes")), speed, digest))
+def _files(report: Report) -> list[tuple[str, ...]]:
+    rows = [_row("original", report.original, report.original.latency, report.model.sha256)]
+    for name, network in zip(NETWORKS, report.networks, strict=False):
+        rows += [_row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files]
     return rows
+
+
+def _row(what: str, file: Original | File, latency: Sequence[Latency], digest: str | None) -> tuple[str, ...]:
+    ms = latency[0].ms if latency else None
+    speed = text.NOTHING if ms is None else f"{ms:.2f} ms"
+    return what, text.plain(file.path), text.count(file.bytes), speed, text.plain(digest)

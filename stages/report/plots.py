@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.svg import BASELINE, FAINT, INK, LEARNED, ORIGINAL, legend, log_axis, short, svg
-from ltp_pipeline.stages.report.text import get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +21,10 @@ STAGE_NAMES = {"learn": "learning thresholds", "finetune": "fine-tuning", "basel
 POINTS = 300  # per curve; more cannot be told apart
 
 
-def trail(report: Mapping[str, Any]) -> str | None:
+def trail(report: Report) -> str | None:
     """Accuracy against compression along the trail, with the original and both results."""
-    entries = sorted(report.get("trail") or [], key=lambda e: e["compression"])
+    known = [(e.compression, e.accuracy, e.chosen) for e in report.trail]
+    entries = sorted((x, 100 * y, chosen) for x, y, chosen in known if x is not None and y is not None)
     if not entries:
         return None
 
@@ -31,40 +32,35 @@ def trail(report: Mapping[str, Any]) -> str | None:
         from matplotlib.ticker import LogLocator
 
         ax = figure.add_subplot()
-        x, y = [e["compression"] for e in entries], [100 * e["accuracy"] for e in entries]
+        x = [compression for compression, _, _ in entries]
+        y = [accuracy for _, accuracy, _ in entries]
         ax.plot(x, y, "-o", color=LEARNED, ms=4, lw=1.2, alpha=0.75, label="trail, before fine-tuning (validation)")
-        for entry in entries:
-            if entry.get("chosen"):
-                ax.plot(
-                    entry["compression"], 100 * entry["accuracy"], "o", ms=11, mfc="none", mec=INK, label="chosen entry"
-                )
-        original = text.number(get(report, "original", "accuracy", "top1"))
+        for compression, accuracy, chosen in entries:
+            if chosen:
+                ax.plot(compression, accuracy, "o", ms=11, mfc="none", mec=INK, label="chosen entry")
+        original = report.original.value
         if original is not None:
             ax.axhline(100 * original, color=ORIGINAL, lw=0.9, ls="--")
             ax.plot(1, 100 * original, "D", color=ORIGINAL, ms=7, label="original (test)")
-        for part, marker, color, label in (
-            ("pruned", "*", LEARNED, "LTP"),
-            ("baseline", "s", BASELINE, "global magnitude"),
-        ):
-            at = text.number(get(report, part, "compression"))
-            top1 = text.number(get(report, part, "accuracy", "top1"))
-            if at is not None and top1 is not None:
-                ms = 14 if marker == "*" else 8
-                named = f"{label} (test{text.whole(report, part)})"
-                ax.plot(at, 100 * top1, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
+        marks = (("*", LEARNED, "LTP", 14), ("s", BASELINE, "global magnitude", 8))
+        for network, (marker, color, label, ms) in zip(report.networks, marks, strict=False):
+            if network.compression is not None and network.value is not None:
+                at, value, named = network.compression, 100 * network.value, f"{label} (test{text.whole(network)})"
+                ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
-        ax.set_ylabel(f"{text.metric_words(report)}, %")
+        ax.set_ylabel(f"{text.metric_words(report.metric)}, %")
         legend(figure, ax)
 
-    return svg("trail", f"{text.capital(text.metric_words(report))} against compression along the trail", 3.7, draw)
+    judged = text.capital(text.metric_words(report.metric))
+    return svg("trail", f"{judged} against compression along the trail", 3.7, draw)
 
 
-def layers(report: Mapping[str, Any]) -> str | None:
+def layers(report: Report) -> str | None:
     """Kept share per layer in graph order, learned beside global magnitude."""
-    rows = [x for x in report.get("layers") or [] if text.kept(x) is not None]
+    rows = [layer for layer in report.layers if layer.kept is not None]
     if not rows:
         return None
     named = len(rows) <= 60
@@ -72,8 +68,8 @@ def layers(report: Mapping[str, Any]) -> str | None:
     def draw(figure: "Figure") -> None:
         ax = figure.add_subplot()
         at = range(len(rows))
-        learned = [text.kept(x) or 0.0 for x in rows]
-        other = [text.kept(x, "baseline_nonzeros") for x in rows]
+        learned = [layer.kept or 0.0 for layer in rows]
+        other = [layer.baseline_kept for layer in rows]
         for y, a, b in zip(at, learned, other, strict=True):
             if b is not None:
                 ax.plot([a, b], [y, y], color=FAINT, lw=2, zorder=1)
@@ -88,7 +84,7 @@ def layers(report: Mapping[str, Any]) -> str | None:
         ax.set_xlim(-0.001, 1.15)
         ax.set_ylim(len(rows) - 0.4, -0.6)
         if named:
-            ax.set_yticks(list(at), [short(x["name"]) for x in rows])
+            ax.set_yticks(list(at), [short(layer.name) for layer in rows])
         else:
             ax.set_ylabel("layer, in graph order")
         ax.set_xlabel("share of the layer's weights that is kept")
@@ -132,11 +128,11 @@ def thresholds(log: Log) -> str | None:
 
 def training(log: Log) -> str | None:
     """Loss of every stage, and λ below it, over steps."""
-    curves = {s: [x for x in _stage(log, s) if text.number(x.get("loss")) is not None] for s in STAGES}
+    curves = {s: [x for x in _stage(log, s) if _number(x.get("loss")) is not None] for s in STAGES}
     curves = {stage: lines for stage, lines in curves.items() if len(lines) > 1}
     if not curves:
         return None
-    weights = [x for x in curves.get("learn", []) if (text.number(x.get("lambda")) or 0) > 0]
+    weights = [x for x in curves.get("learn", []) if (_number(x.get("lambda")) or 0) > 0]
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1]) if weights else [figure.add_subplot()]
@@ -159,9 +155,9 @@ def training(log: Log) -> str | None:
     return svg("training", "Loss and λ over steps", 3.7, draw)
 
 
-def histograms(report: Mapping[str, Any]) -> str | None:
+def histograms(report: Report) -> str | None:
     """|w| of the largest layers before and after, with the threshold."""
-    found = [h for h in report.get("histograms") or [] if len(h["edges"]) == len(h["before"]) + 1 > 1][:6]
+    found = [h for h in report.histograms if len(h.edges) == len(h.before) + 1 == len(h.after) + 1 > 1][:6]
     if not found:
         return None
     rows = math.ceil(len(found) / 2)
@@ -169,11 +165,11 @@ def histograms(report: Mapping[str, Any]) -> str | None:
     def draw(figure: "Figure") -> None:
         axes = figure.subplots(rows, 2 if len(found) > 1 else 1, squeeze=False)
         for ax, one in zip(axes.flat, found, strict=False):
-            edges = one["edges"]
-            ax.stairs(one["before"], edges, fill=True, color=FAINT, label="before")
-            ax.stairs(one["after"], edges, color=LEARNED, lw=1.3, label="after")
-            if one.get("threshold") is not None:
-                ax.axvline(math.sqrt(one["threshold"]), color=BASELINE, lw=1.2, ls="--", label="threshold √τ")
+            edges = one.edges
+            ax.stairs(one.before, edges, fill=True, color=FAINT, label="before")
+            ax.stairs(one.after, edges, color=LEARNED, lw=1.3, label="after")
+            if one.threshold is not None:
+                ax.axvline(math.sqrt(one.threshold), color=BASELINE, lw=1.2, ls="--", label="threshold √τ")
             if edges[0] > 0 and edges[-1] / edges[0] > 50:
                 ax.set_xscale("log")
                 log_axis(ax.xaxis)
@@ -181,7 +177,7 @@ def histograms(report: Mapping[str, Any]) -> str | None:
                 ax.locator_params(axis="x", nbins=4)
             ax.set_yscale("symlog", linthresh=1)
             log_axis(ax.yaxis)
-            ax.set_title(short(one["name"]), fontsize=9)
+            ax.set_title(short(one.name), fontsize=9)
         for ax in list(axes.flat)[len(found) :]:
             ax.set_axis_off()
         for ax in axes[-1]:
@@ -191,20 +187,21 @@ def histograms(report: Mapping[str, Any]) -> str | None:
     return svg("histograms", "Histogram of |w| in the largest layers", 0.6 + 1.6 * rows, draw)
 
 
-def scatter(report: Mapping[str, Any]) -> str | None:
+def scatter(report: Report) -> str | None:
     """w² before and after in one layer: what stayed and what went, beside where the threshold ended."""
-    one = report.get("scatter")
-    if not one or not one.get("before") or len(one["before"]) != len(one["after"]):
+    one = report.scatter
+    if one is None or len(one.before) != len(one.after):
         return None
-    positive = [v for v in [*one["before"], *one["after"]] if v > 0]
+    positive = [v for v in [*one.before, *one.after] if v > 0]
     if not positive:
         return None
 
+    before, after, tau = one.before, one.after, one.threshold
+
     def draw(figure: "Figure") -> None:
         ax = figure.add_subplot()
-        tau = one.get("threshold")
         floor = max(min(positive), (tau or max(positive)) * 1e-5)  # zeros are drawn at the edge
-        pairs = [(max(a, floor), max(b, floor), b > 0) for a, b in zip(one["before"], one["after"], strict=True)]
+        pairs = [(max(a, floor), max(b, floor), b > 0) for a, b in zip(before, after, strict=True)]
         above = [(a > tau) if tau else True for a, _, _ in pairs]
         groups = [
             (label, color, [p[:2] for p, was in zip(pairs, above, strict=True) if (p[2], was) == wanted])
@@ -228,13 +225,13 @@ def scatter(report: Mapping[str, Any]) -> str | None:
         ax.set_ylabel("w² after")
         legend(figure, ax, 2)
 
-    return svg("scatter", f"w² before and after in {one['name']}", 4.2, draw)
+    return svg("scatter", f"w² before and after in {one.name}", 4.2, draw)
 
 
-def sizes(report: Mapping[str, Any]) -> str | None:
+def sizes(report: Report) -> str | None:
     """Bytes per format against the bound."""
-    known = {k: v for k, v in (report.get("sizes") or {}).items() if text.number(v) and k != "bound"}
-    bound = text.number(get(report, "sizes", "bound"))
+    known = {name: size for name, size in report.sizes.items() if size and name != "bound"}
+    bound = report.sizes.get("bound")
     if not known:
         return None
 
@@ -265,6 +262,11 @@ def _stage(log: Log, stage: str) -> Log:
     names = [name for x in log if (name := str(x.get("stage"))).split("-")[0] == stage]
     found = {x["step"]: x for x in log if names and x.get("stage") == names[-1]}  # a step done again counts once
     return [found[step] for step in sorted(found)]
+
+
+def _number(value: Any) -> float | None:
+    """A value of the log, when it is a finite number."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _thin(lines: Log) -> Log:

@@ -1,14 +1,15 @@
 """Numbers as people read them; the same words in every rendering."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ltp_pipeline.lookup import get as get
-from ltp_pipeline.lookup import number as number
+from ltp_pipeline.intervals import Interval
 from ltp_pipeline.records import MOST_WEIGHTS
+from ltp_pipeline.report_parts import Metric
+from ltp_pipeline.report_schema import Measured, Pruned, Report
 
 NOTHING = "–"
-COMPRESSIONS = {"compression, kernels": "compression", "compression, whole model": "model_compression"}
+KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
 METRICS = {
     "top-1": "top-1 accuracy",
     "agreement": "agreement with the original",
@@ -16,20 +17,9 @@ METRICS = {
 }
 
 
-def metric(report: Mapping[str, Any]) -> str:
-    """What was measured: top-1, or where the data had no labels agreement with the original or variance explained."""
-    name = str(report.get("metric"))
-    return name if name in METRICS else "top-1"
-
-
-def metric_words(report: Mapping[str, Any]) -> str:
+def metric_words(metric: Metric) -> str:
     """The metric as a sentence calls it: only right answers are called accuracy."""
-    return METRICS[metric(report)]
-
-
-def labelled(report: Mapping[str, Any]) -> bool:
-    """Whether right answers were counted."""
-    return metric(report) == "top-1"
+    return METRICS.get(metric.name, metric.name)
 
 
 def capital(words: str) -> str:
@@ -37,47 +27,40 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def percent(value: Any, digits: int = 2) -> str:
+def percent(value: float | None, digits: int = 2) -> str:
     """0.9132 → 91.32 %."""
-    found = number(value)
-    return NOTHING if found is None else f"{100 * found:.{digits}f} %".replace("-", "−")
+    return NOTHING if value is None else f"{100 * value:.{digits}f} %".replace("-", "−")
 
 
-def points(value: Any) -> str:
+def points(value: float | None) -> str:
     """0.0045 → 0.45 points; a minus sign is a gain."""
-    found = number(value)
-    return NOTHING if found is None else f"{_signed(100 * found)} points"
+    return NOTHING if value is None else f"{_signed(100 * value)} points"
 
 
-def interval(value: Any) -> str:
+def interval(value: Interval | None) -> str:
     """[-0.0004, 0.0094] → −0.04 to 0.94."""
-    if not isinstance(value, Sequence) or len(value) != 2 or any(number(v) is None for v in value):
-        return ""
-    return f"{_signed(100 * value[0])} to {_signed(100 * value[1])}"
+    return "" if value is None else f"{_signed(100 * value[0])} to {_signed(100 * value[1])}"
 
 
-def times(value: Any) -> str:
+def times(value: float | None) -> str:
     """8.3637 → 8.36×."""
-    found = number(value)
-    return NOTHING if found is None else f"{found:.{2 if found < 100 else 0}f}×"
+    return NOTHING if value is None else f"{value:.{2 if value < 100 else 0}f}×"
 
 
-def size(value: Any) -> str:
+def size(value: float | None) -> str:
     """131072 → 131 kB, decimal units."""
-    found = number(value)
-    if found is None:
+    if value is None:
         return NOTHING
     for unit in ("B", "kB", "MB"):
-        if found < 999.5:
-            return f"{found:.3g} {unit}"
-        found /= 1000
-    return f"{found:.3g} GB"
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} GB"
 
 
-def count(value: Any) -> str:
+def count(value: float | None) -> str:
     """432400 → 432 400, with a narrow space that does not break."""
-    found = number(value)
-    return NOTHING if found is None else f"{found:,.0f}".replace(",", "\u202f")
+    return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
 def plain(value: Any) -> str:
@@ -104,46 +87,44 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def kept(layer: Mapping[str, Any], key: str = "nonzeros") -> float | None:
-    """The share of a layer's weights that is left."""
-    elements, nonzeros = number(layer.get("elements")), number(layer.get(key))
-    return nonzeros / elements if elements and nonzeros is not None else None
+def equal_argmax(part: Measured | None) -> float | None:
+    """The share of samples whose largest output is the original's, where that was measured."""
+    return part.accuracy.equal_argmax if part and part.accuracy else None
 
 
-def whole(report: Mapping[str, Any], part: str = "pruned") -> str:
-    """What belongs beside every compression: `, 1.01× in the whole model`; nothing in reports that do not know it."""
-    found = number(get(report, part, "model_compression"))
+def whole(network: Pruned) -> str:
+    """What belongs beside every compression: `, 1.01× in the whole model`; nothing where it is not known."""
+    found = network.model_compression
     return "" if found is None else f", {times(found)} in the whole model"
 
 
-def few_kernels(report: Mapping[str, Any]) -> str | None:
+def few_kernels(report: Report) -> str | None:
     """The warning that kernels are only a part of the model, so that their compression says little."""
-    kernels, floats = (number(get(report, "model", key)) for key in ("kernel_elements", "float_elements"))
+    kernels, floats = report.model.kernel_elements, report.model.float_elements
     if kernels is None or not floats or kernels >= MOST_WEIGHTS * floats:
         return None
     said = f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"
-    return f"{said}: the whole model has {times(get(report, 'pruned', 'model_compression'))} fewer"
+    return f"{said}: the whole model has {times(report.pruned.model_compression)} fewer"
 
 
-def headline(report: Mapping[str, Any]) -> str:
+def headline(report: Report) -> str:
     """The result in one sentence."""
-    compression, drop = get(report, "pruned", "compression"), number(get(report, "pruned", "drop"))
-    if number(compression) is None or drop is None:
+    pruned, drop = report.pruned, report.pruned.drop
+    if pruned.compression is None or drop is None:
         return "The pruned network was not measured completely."
     change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
-    budget = "accuracy budget" if labelled(report) else "budget"
-    sentence = f"Outside the {budget}: " if report.get("budget_missed") else ""
-    sentence += f"{times(compression)} fewer weights in kernels{whole(report)}; "
-    sentence += f"{metric_words(report)} {change} {points(abs(drop))}"
-    if spread := interval(get(report, "pruned", "drop_interval")):
+    budget = "accuracy budget" if report.metric.counts_right_answers else "budget"
+    sentence = f"Outside the {budget}: " if report.budget_missed else ""
+    sentence += f"{times(pruned.compression)} fewer weights in kernels{whole(pruned)}; "
+    sentence += f"{metric_words(report.metric)} {change} {points(abs(drop))}"
+    if spread := interval(pruned.drop_interval):
         sentence += f" (95 % interval of the drop {spread})"
-    difference = number(get(report, "difference", "value"))
-    if difference is None:
+    if report.difference is None or report.difference.value is None:
         return f"{sentence}."
+    difference, stated = report.difference.value, report.difference.interval
     sentence += f"; against global magnitude {'+' if difference > 0 else ''}{points(difference)}"
-    stated = get(report, "difference", "interval")
-    if spread := interval(stated):
-        sentence += f" ({spread}{', which may be chance' if stated[0] <= 0 <= stated[1] else ''})"
+    if stated is not None:
+        sentence += f" ({interval(stated)}{', which may be chance' if stated[0] <= 0 <= stated[1] else ''})"
     return f"{sentence}."
 
 

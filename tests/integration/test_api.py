@@ -1,14 +1,18 @@
 """The Python interface as README shows it: paths as text, settings as classes, results with types."""
 
 import dataclasses
+import json
 import os
 import typing
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 import ltp_pipeline as ltp
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.errors import InputError
+from tests.support.cli import invoke
 
 
 class Place(os.PathLike[str]):
@@ -52,14 +56,15 @@ def test_every_path_may_be_text_or_anything_like_a_path(finished: tuple[str, ltp
     packed, data = str(outcome.folder / "model.packed.onnx"), str(Path(model).parent / "digits.npz")
     inspection = ltp.inspect(kind(packed))
     assert (inspection.path, inspection.format) == (packed, "packed")
-    assert sum(k.nonzeros for k in inspection.kernels) == outcome.report["pruned"]["nonzeros"]
+    assert sum(k.nonzeros for k in inspection.kernels) == outcome.report.pruned.nonzeros
     assert isinstance(ltp.import_model(kind(model))[0], ltp.Network)
     verdicts = ltp.gate(kind(str(outcome.folder / "report.json")), max_drop=0.9)
     assert all(isinstance(v, ltp.Verdict) and v.passed for v in verdicts)
     found = ltp.validate(kind(packed), kind(data), against=kind(model))
-    assert dataclasses.asdict(found.accuracy) == outcome.report["pruned"]["accuracy"]
+    assert outcome.report.pruned.accuracy is not None
+    assert dataclasses.asdict(found.accuracy) == outcome.report.pruned.accuracy.model_dump()
     assert found.against is not None
-    assert found.against.drop == pytest.approx(outcome.report["pruned"]["drop"])
+    assert found.against.drop == pytest.approx(outcome.report.pruned.drop)
     config = str(Path(model).parent / "ltp.toml")
     assert ltp.validate(kind(model), config=kind(config)).accuracy == found.against.accuracy
 
@@ -68,7 +73,8 @@ def test_validate_takes_settings_of_the_data_as_they_are(finished: tuple[str, lt
     model, outcome = finished
     data = ltp.DataSettings(path=str(Path(model).parent / "digits.npz"))  # without the scale that is beside the model
     assert ltp.validate(model, data).accuracy != ltp.validate(model).accuracy
-    assert outcome.report["original"]["accuracy"] == dataclasses.asdict(ltp.validate(model).accuracy)
+    assert outcome.report.original.accuracy is not None
+    assert outcome.report.original.accuracy.model_dump() == dataclasses.asdict(ltp.validate(model).accuracy)
 
 
 def test_results_cannot_be_changed(finished: tuple[str, ltp.Outcome]):
@@ -76,3 +82,46 @@ def test_results_cannot_be_changed(finished: tuple[str, ltp.Outcome]):
     for result in (outcome, outcome.verdicts[0], ltp.inspect(model), ltp.validate(model)):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, dataclasses.fields(result)[0].name, None)
+    with pytest.raises(ValidationError, match="frozen"):
+        outcome.report.verdict = "failed"  # type: ignore[misc]
+
+
+def test_every_verb_on_files_returns_what_the_command_prints(
+    finished: tuple[str, ltp.Outcome], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    _, outcome = finished
+    run = str(outcome.folder)
+    rows = ltp.trail(run)
+    assert all(isinstance(row, ltp.TrailRow) and (outcome.folder / row.file).is_file() for row in rows)
+    assert json.loads(invoke(capsys, "trail", run, "--json").out) == [dataclasses.asdict(row) for row in rows]
+    assert any(row.pareto for row in rows)
+    assert not any(row.picked for row in rows)
+    dense = ltp.unpack(outcome.folder / "model.packed.onnx", str(tmp_path / "dense.onnx"))
+    assert ltp.inspect(dense).format == "dense"
+    with pytest.raises(InputError, match="is the file to unpack"):
+        ltp.unpack(dense, dense)
+    assert (ltp.handoff(run, str(tmp_path / "out"), example_samples=2) / "HANDOFF.md").is_file()
+    (outcome.folder / "report.html").unlink()
+    assert ltp.report(run) == outcome.report
+    assert (outcome.folder / "report.html").is_file()
+    path = outcome.folder / "report.json"
+    found = ltp.compare(str(path), outcome.report, max_drop=0.0)
+    assert isinstance(found, ltp.Comparison)
+    assert found.verdicts[0].passed
+    printed = json.loads(invoke(capsys, "compare", path, path, "--max-drop", 0, "--json").out)
+    assert printed == json.loads(json.dumps(dataclasses.asdict(found)))
+
+
+def test_what_was_not_measured_is_null_with_its_reason(finished: tuple[str, ltp.Outcome]):
+    report = json.loads((finished[1].folder / "report.json").read_text())
+    assert report["metric"] == {"name": "top-1", "unit": None, "higher_is_better": True, "share": True}
+    assert report["baseline"] is None
+    assert "--no-baseline" in report["reasons"]["baseline"]
+    (entry,) = report["original"]["latency"]
+    assert entry["batch"] == 16
+    assert entry["threads"] == report["environment"]["threads"]
+    assert report["environment"]["processor"]
+    for file in report["pruned"]["files"]:
+        (entry,) = file["latency"]
+        assert entry["ratio"] == pytest.approx(entry["ms"] / entry["original_ms"])
+        assert (file["graph"], file["accuracy"]["value"]) == ("original", file["accuracy"]["top1"])

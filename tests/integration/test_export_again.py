@@ -8,8 +8,8 @@ import pytest
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.files import label
 from ltp_pipeline.progress import SilentReporter
+from ltp_pipeline.report_schema import File
 from ltp_pipeline.runner import run
 from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
@@ -33,7 +33,7 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
     """The files that there are after a call, by format and rounding."""
     result = invoke(capsys, "export", *arguments, "--json", "--quiet")
     assert result.code == 0, result.err
-    return {label(f) for f in json.loads(result.out)["pruned"]["files"]}
+    return {File.model_validate_json(json.dumps(f)).label for f in json.loads(result.out)["pruned"]["files"]}
 
 
 def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):

@@ -9,8 +9,8 @@ import pytest
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.files import sha256_of
 from ltp_pipeline.finished import pick
+from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import Outcome, run
 from tests.support.bare import ONNX, bare
@@ -100,12 +100,12 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
     few = ("packed", "dense")
     report = short_run(finished, few, external_data=True).report
     for folder in (finished / "run", finished / "run" / "handoff"):
-        for file in report["pruned"]["files"]:
-            path = folder / file["path"]
+        for file in report.pruned.files:
+            path = folder / file.path
             data = path.with_name(path.name + ".data")
             assert not holds_its_tensors(path)
-            assert file["data_sha256"] == sha256_of(data)
-            assert file["bytes"] == path.stat().st_size + data.stat().st_size
+            assert file.data_sha256 == sha256_of(data)
+            assert file.bytes == path.stat().st_size + data.stat().st_size
             assert f"| {path.name} with {data.name} |" in page(finished)
     assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(finished)
     opens_everywhere(finished / "run", tmp_path)
@@ -119,5 +119,5 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
     assert "FAILED  model.packed.onnx is not run" in done.stdout
     again = short_run(finished, few).report
     assert not list((finished / "run").rglob("*.onnx.data"))
-    assert [file["data_sha256"] for file in again["pruned"]["files"]] == [None, None]
+    assert [file.data_sha256 for file in again.pruned.files] == [None, None]
     assert ".data" not in page(finished)

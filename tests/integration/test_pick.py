@@ -69,7 +69,7 @@ def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(finished:
     assert set(steps) == {"finetune-001"}
     report = report_of(finished / "pick-001")
     assert (report["baseline"], report["difference"]) == (None, None)
-    assert "pick --baseline" in report["baseline_reason"]
+    assert "pick --baseline" in report["reasons"]["baseline"]
     steps.clear()
     assert pick(capsys, finished, 1, "--baseline", "--quiet").code == 0
     assert set(steps) == {"baseline"}
@@ -176,7 +176,7 @@ def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
     np.savez(example / "digits.npz", **{name: a for name, a in data.items() if name.startswith("x_")})
     options = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--export", "sparse", "--max-drop", 0.9)
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options)
-    name = json.loads((example / "run" / "report.json").read_text())["metric"]
+    name = json.loads((example / "run" / "report.json").read_text())["metric"]["name"]
     assert name != "top-1"
     progress = next(line for line in result.err.splitlines() if line.startswith("Learn thresholds"))
     assert f"{name} (val) " in progress

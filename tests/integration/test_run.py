@@ -77,6 +77,13 @@ def test_the_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
     assert {line["epoch"] for line in lines if line["key"] == "baseline"} == {0, 1, 2}
 
 
+def test_what_the_baseline_lacks_has_its_reason(finished: Path):
+    baseline = report_of(finished)["baseline"]
+    for key in ("curve", "compression_at_equal_accuracy", "gain"):
+        assert baseline[key] is None
+        assert baseline["reasons"][key] == "one point of the baseline was measured"
+
+
 def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
     data = np.load(finished / "digits.npz")
     x = data["x_test"].astype(np.float32) * np.float32(0.0625)
@@ -257,7 +264,7 @@ def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path
     assert report["settings"]["budget"]["accuracy_budget"] == 0.01
     assert any(note.startswith("tried ") for note in report["notes"])
     assert report["baseline"] is None
-    assert report["baseline_reason"]
+    assert report["reasons"]["baseline"]
 
 
 def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.CaptureFixture[str]):

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline.files import sha256_of, write_json
+from ltp_pipeline.files import write_json
+from ltp_pipeline.hashing import sha256_of
 from tests.support.sample_report import sample
 
 

@@ -1,8 +1,11 @@
 """A report and a training log as a small residual network would leave them."""
 
+import json
 from typing import Any
 
 import numpy as np
+
+from ltp_pipeline.report_schema import Report
 
 OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"
@@ -20,6 +23,11 @@ SHAPES: list[tuple[str, str, tuple[int, ...]]] = [
 ]
 
 
+def report_of(content: dict[str, Any]) -> Report:
+    """What reading makes of such a report.json."""
+    return Report.model_validate_json(json.dumps(content))
+
+
 def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A passed run with everything in it; without the baseline on request."""
     rng = np.random.default_rng(0)
@@ -34,6 +42,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
             {"name": "max_drop", "limit": 0.01, "value": 0.0045, "passed": True, "detail": ""},
             {"name": "min_compression", "limit": 5.0, "value": elements / nonzeros, "passed": True, "detail": ""},
         ],
+        "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "share": True},
         "model": {
             "path": "model.onnx",
             "sha256": "a" * 64,
@@ -47,7 +56,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "original": {
             "accuracy": _accuracy(0.9177),
             "bytes": 1_102_345,
-            "latency_ms": 1.92,
+            "latency": [{"batch": 16, "threads": 2, "ms": 1.92}],
             "path": "model.onnx",
             "reasons": {},
         },
@@ -62,7 +71,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
         }
         if baseline
         else None,
-        "baseline_reason": None if baseline else "not asked for: --no-baseline",
+        "reasons": {} if baseline else {"baseline": "not asked for: --no-baseline"},
         "difference": {"value": 0.0091, "interval": [0.0035, 0.0147]} if baseline else None,
         "layers": layers,
         "trail": _trail(rng),
@@ -95,7 +104,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 def _accuracy(top1: float) -> dict[str, Any]:
-    return {"top1": top1, "top5": min(1.0, top1 + 0.08), "samples": 10000, "split": "test"}
+    return {"value": top1, "top1": top1, "top5": min(1.0, top1 + 0.08), "samples": 10000, "split": "test"}
 
 
 def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...], prefix: str) -> dict[str, Any]:
@@ -110,14 +119,16 @@ def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...],
         "epochs": {"prune": 0 if prefix else 12, "finetune": 18 if prefix else 6},
         "files": [
             {
-                "format": name,
+                "graph": "original",
+                "encoding": name,
+                "values": "exact",
                 "path": f"model.{prefix}{name}.onnx",
                 "sha256": hex(hash_like(prefix + name))[2:].zfill(64),
                 "bytes": sizes[name],
                 "accuracy": _accuracy(top1),
                 "parity_max_abs": 3.1e-6,
                 "load_ms": 8.4,
-                "latency_ms": 1.95,
+                "latency": [{"batch": 16, "threads": 2, "ms": 1.95, "original_ms": 1.92, "ratio": 1.95 / 1.92}],
             }
             for name in formats
         ],

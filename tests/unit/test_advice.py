@@ -6,9 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from ltp_pipeline.ci import junit
-from ltp_pipeline.gates import GATES, gate_settings, judge
+from ltp_pipeline.config import GateSettings
+from ltp_pipeline.gates import GATES, evaluate_gates, gate_settings
+from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.stages.report import html, markdown
-from tests.support.sample_report import sample
+from tests.support.sample_report import report_of, sample
 
 NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
 
@@ -17,6 +19,10 @@ NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
 def report() -> dict[str, Any]:
     """8.36× and 7.87×, a drop of 0.45 points, twelve epochs; entry 7 of the trail was chosen."""
     return sample()[0]
+
+
+def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
+    return evaluate_gates(report_of(report), gates)
 
 
 def advice(report: dict[str, Any], **limits: Any) -> str:
@@ -40,8 +46,8 @@ FAILING = {
 
 @pytest.mark.parametrize("name", GATES)
 def test_no_gate_fails_without_advice_measured_or_not(report: dict[str, Any], name: str) -> None:
-    report["baseline"]["accuracy"]["top1"] = 1.0
-    for content in (report, {}, {"pruned": None, "trail": [3], "layers": None}):
+    report["baseline"]["accuracy"]["value"] = 1.0
+    for content in (report, {}, {"pruned": {}, "trail": [{}], "layers": [{}]}):
         told = advice(content, **{name: FAILING[name]})
         assert told
         assert "\n" not in told
@@ -62,7 +68,7 @@ def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(report:
 
 def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
     packed = report["pruned"]["files"][1]
-    packed |= {"values": "int8", "accuracy": {**packed["accuracy"], "top1": 0.90}}
+    packed |= {"values": "int8", "accuracy": {**packed["accuracy"], "value": 0.90}}
     report["pruned"] |= {"drop": 0.0177}
     assert advice(report, max_drop=0.005) == (
         "model.packed.onnx is below the bar because its values are rounded: set export.values = 'exact'"
@@ -132,7 +138,7 @@ def test_a_layer_below_the_floor_is_named(report: dict[str, Any]) -> None:
 
 
 def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
-    report["baseline"]["accuracy"]["top1"] = 0.95
+    report["baseline"]["accuracy"]["value"] = 0.95
     report["difference"] = {"value": -0.037, "interval": [-0.05, -0.02]}
     assert advice(report, beat_baseline=True).startswith("train for more epochs (--epochs was 12")
     report["difference"]["interval"] = [-0.05, 0.01]
@@ -143,9 +149,11 @@ def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
 def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:
     (verdict,) = judge(report, gate_settings({"min_compression": 50}))
     failed = report | {"verdict": "failed", "gates": [vars(verdict)]}
-    assert "set budget\\.target" not in markdown.render(failed, [])
-    assert "set budget.target\\_compression = 50" in markdown.render(failed, [])
-    assert "set budget.target_compression = 50" in html.render(failed | NO_PICTURES, []).split("</header>")[0]
+    assert "set budget\\.target" not in markdown.render(report_of(failed))
+    assert "set budget.target\\_compression = 50" in markdown.render(report_of(failed))
+    assert (
+        "set budget.target_compression = 50" in html.render(report_of(failed | NO_PICTURES), []).split("</header>")[0]
+    )
     case = ElementTree.fromstring(junit([verdict])).find("testsuite/testcase/failure")  # noqa: S314 - our own text
     assert case is not None
     assert (case.text or "").endswith(

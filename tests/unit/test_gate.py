@@ -7,22 +7,25 @@ from xml.etree import ElementTree
 
 import pytest
 
+import ltp_pipeline
 from ltp_pipeline.ci import append_step_summary, github_lines, junit
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import GATES, Verdict, gate_settings, judge, or_own, wilson
-from tests.support.sample_report import sample
+from ltp_pipeline.gates import GATES, effective_limits, evaluate_gates, gate_settings
+from ltp_pipeline.intervals import wilson
+from ltp_pipeline.report_parts import Verdict
+from tests.support.sample_report import report_of, sample
 
-# name, limit that passes, limit that fails, where the value comes from
+# name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured
 CASES = [
-    ("min_accuracy", 0.91, 0.92, ("pruned", "accuracy", "top1")),
-    ("max_drop", 0.0045, 0.004, ("pruned", "drop")),
-    ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity")),
-    ("min_compression", 8.3, 8.4, ("pruned", "compression")),
-    ("min_model_compression", 7.8, 7.9, ("pruned", "model_compression")),
-    ("max_bytes", 131_072, 131_071, ("pruned", "files")),
-    ("max_latency_ratio", 1.02, 1.01, ("original", "latency_ms")),
-    ("per_layer_floor", 0.04, 0.05, ("layers",)),
+    ("min_accuracy", 0.91, 0.92, ("pruned", "accuracy", "value"), None),
+    ("max_drop", 0.0045, 0.004, ("pruned", "drop"), None),
+    ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity"), None),
+    ("min_compression", 8.3, 8.4, ("pruned", "compression"), None),
+    ("min_model_compression", 7.8, 7.9, ("pruned", "model_compression"), None),
+    ("max_bytes", 131_072, 131_071, ("pruned", "files"), []),
+    ("max_latency_ratio", 1.02, 1.01, ("pruned", "files", 1, "latency"), []),
+    ("per_layer_floor", 0.04, 0.05, ("layers",), []),
 ]
 
 
@@ -31,18 +34,22 @@ def report() -> dict[str, Any]:
     return sample()[0]
 
 
-def changed(report: dict[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
+    return evaluate_gates(report_of(report), gates)
+
+
+def changed(report: dict[str, Any], keys: tuple[Any, ...], value: Any) -> dict[str, Any]:
     found = copy.deepcopy(report)
-    part = found
+    part: Any = found
     for key in keys[:-1]:
         part = part[key]
     part[keys[-1]] = value
     return found
 
 
-@pytest.mark.parametrize(("name", "passing", "failing", "keys"), CASES)
+@pytest.mark.parametrize(("name", "passing", "failing", "keys", "unmeasured"), CASES)
 def test_passes_fails_and_fails_on_null(
-    report: dict[str, Any], name: str, passing: float, failing: float, keys: tuple[str, ...]
+    report: dict[str, Any], name: str, passing: float, failing: float, keys: tuple[Any, ...], unmeasured: Any
 ) -> None:
     (good,) = judge(report, gate_settings({name: passing}))
     assert (good.name, good.limit, good.passed) == (name, passing, True)
@@ -51,7 +58,7 @@ def test_passes_fails_and_fails_on_null(
     assert bad.value is not None
     assert bad.line.startswith(f"{name}: limit {failing:.6g}, value ")
     assert "\n" not in bad.line
-    (null,) = judge(changed(report, keys, None), gate_settings({name: passing}))
+    (null,) = judge(changed(report, keys, unmeasured), gate_settings({name: passing}))
     assert (null.passed, null.value) == (False, None)
     absent = copy.deepcopy(report)
     del absent[keys[0]]
@@ -77,7 +84,7 @@ def test_no_gate_asked() -> None:
 def test_beat_baseline(report: dict[str, Any]) -> None:
     asked = gate_settings({"beat_baseline": True})
     assert judge(report, asked)[0].passed
-    equal = changed(report, ("baseline", "accuracy", "top1"), report["pruned"]["accuracy"]["top1"])
+    equal = changed(report, ("baseline", "accuracy", "value"), report["pruned"]["accuracy"]["value"])
     assert not judge(equal, asked)[0].passed
     without = judge(sample(baseline=False)[0], asked)[0]
     assert not without.passed
@@ -90,7 +97,7 @@ def test_beat_baseline_by_points(report: dict[str, Any], by: float, passed: bool
 
 
 def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any]) -> None:
-    report["baseline"]["accuracy"]["top1"] = report["pruned"]["accuracy"]["top1"]
+    report["baseline"]["accuracy"]["value"] = report["pruned"]["accuracy"]["value"]
     assert judge(report, gate_settings({"beat_baseline": True, "by": 0.0}))[0].passed
     assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
@@ -136,7 +143,7 @@ def test_wilson_known_value() -> None:
 
 
 def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) -> None:
-    report["pruned"]["files"][0] |= {"latency_ms": 3.0, "original_latency_ms": 3.0}
+    report["pruned"]["files"][0]["latency"] = [{"ms": 3.0, "original_ms": 3.0, "ratio": 1.0}]
     (verdict,) = judge(report, gate_settings({"max_latency_ratio": 1.02}))
     assert verdict.passed
 
@@ -173,18 +180,19 @@ def test_limits_that_just_fit_together() -> None:
 
 
 def test_a_file_without_latency_fails_the_latency_gate(report: dict[str, Any]) -> None:
-    report["pruned"]["files"][0]["latency_ms"] = None
+    report["pruned"]["files"][0]["latency"][0]["ratio"] = None
     (verdict,) = judge(report, gate_settings({"max_latency_ratio": 5}))
     assert (verdict.passed, verdict.value) == (False, None)
 
 
 def test_without_limits_those_of_the_run_hold(report: dict[str, Any]) -> None:
-    report["settings"]["gates"] = {"max_drop": 0.0, "beat_baseline": False, "confidence": None}
-    assert or_own(report, GateSettings()).max_drop == 0.0
-    assert or_own(report, GateSettings(confidence=0.9)) == GateSettings(max_drop=0.0, confidence=0.9)
-    assert or_own(report, GateSettings(min_sparsity=0.0)) == GateSettings(min_sparsity=0.0)
-    report["settings"]["gates"] = {"max_drop": "much"}
-    assert or_own(report, GateSettings()) == GateSettings()
+    own = {"max_drop": 0.0, "beat_baseline": False, "confidence": None}
+    assert effective_limits(GateSettings(), own).max_drop == 0.0
+    assert effective_limits(GateSettings(confidence=0.9), own) == GateSettings(max_drop=0.0, confidence=0.9)
+    assert effective_limits(GateSettings(min_sparsity=0.0), own) == GateSettings(min_sparsity=0.0)
+    assert effective_limits(GateSettings(), {"max_drop": "much"}) == GateSettings()
+    report["settings"]["gates"] = own
+    assert [v.name for v in ltp_pipeline.gate(report_of(report), report_only=True)] == ["max_drop"]
 
 
 def test_a_name_cannot_start_a_line_of_its_own() -> None:
@@ -229,8 +237,11 @@ def test_step_summary_is_appended(tmp_path: Path) -> None:
 
 def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_drop() -> None:
     report = sample()[0]
-    report |= {"metric": "explained", "pruned": {**report["pruned"], "drop": 0.02, "drop_interval": [0.01, 0.03]}}
-    report["pruned"]["accuracy"] = {"top1": 0.98, "top5": None, "samples": 10, "split": "test"}
+    report |= {
+        "metric": {"name": "explained"},
+        "pruned": {**report["pruned"], "drop": 0.02, "drop_interval": [0.01, 0.03]},
+    }
+    report["pruned"]["accuracy"] = {"value": 0.98, "samples": 10, "split": "test"}
     (strict,) = judge(report, GateSettings(min_accuracy=0.975, confidence=0.95))
     assert not strict.passed
     assert "0.97 to 0.99" in strict.detail

@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.compare import compare
+from ltp_pipeline import comparison
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from tests.support.cli import invoke
-from tests.support.sample_report import sample
+from tests.support.sample_report import report_of, sample
+
+
+def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
+    return comparison.compare(report_of(old), report_of(new), **limits)
 
 
 def worse() -> dict[str, Any]:
     report = copy.deepcopy(sample()[0])
-    report["pruned"]["accuracy"]["top1"] -= 0.02
+    report["pruned"]["accuracy"]["value"] -= 0.02
     report["pruned"]["compression"] *= 2
     return report
 
@@ -102,7 +106,7 @@ def test_percent_instead_of_fraction_is_refused() -> None:
 
 
 def test_right_answers_and_agreement_are_not_compared() -> None:
-    plain, agreeing = ({**sample()[0], "metric": name} for name in ("top-1", "agreement"))
+    plain, agreeing = ({**sample()[0], "metric": {"name": name}} for name in ("top-1", "agreement"))
     result = compare(plain, agreeing, max_drop=0.5)
     assert not result.verdicts[0].passed
     assert "another metric: top-1 before, agreement now" in result.notes
@@ -110,7 +114,7 @@ def test_right_answers_and_agreement_are_not_compared() -> None:
 
 
 def test_the_lines_have_the_name_of_the_metric() -> None:
-    reports = [{**sample()[0], "metric": "explained"} for _ in range(2)]
+    reports = [{**sample()[0], "metric": {"name": "explained"}} for _ in range(2)]
     result = compare(*reports, max_drop=0.01)
     assert [c.name for c in result.changes][:3] == ["original explained", "explained", "drop"]
     assert result.changes[1].line == "explained: 91.32 % → 91.32 %, same"

@@ -17,6 +17,7 @@ from ltp_pipeline.files import write_json
 from ltp_pipeline.gate_files import check_files
 from tests.support.cli import Result, invoke
 from tests.support.finished import lay_out
+from tests.support.sample_report import report_of
 
 SPARSE, DATA, PACKED = "model.sparse.onnx", "model.sparse.onnx.data", "model.packed.onnx"
 BASELINE, ENTRY, ORIGINAL = "model.baseline.packed.onnx", "trail/003.onnx", "model.onnx"
@@ -182,7 +183,7 @@ def changed(run: Path, **file: Any) -> list[str]:
     report = lay_out(run)
     report["pruned"]["files"][1] |= file
     write_json(run / "report.json", report)
-    return [v.line for v in check_files(report, run) if not v.passed]
+    return [v.line for v in check_files(report_of(report), run) if not v.passed]
 
 
 def test_a_name_that_leads_elsewhere_fails_and_is_not_opened(run: Path) -> None:
@@ -198,10 +199,12 @@ def test_a_file_without_a_hash_fails(run: Path) -> None:
     assert changed(run, sha256=None) == [f"file {PACKED}: the report has no hash for this file"]
 
 
-@pytest.mark.parametrize("pruned", [{"files": []}, {}, None])
-def test_a_report_that_names_no_file_fails(run: Path, pruned: Any) -> None:
-    report = lay_out(run) | {"pruned": pruned}
-    assert [v.line for v in check_files(report, run) if not v.passed] == ["files: the report names no exported file"]
+@pytest.mark.parametrize("part", [{"pruned": {"files": []}}, {"pruned": {}}, {}])
+def test_a_report_that_names_no_file_fails(run: Path, part: dict[str, Any]) -> None:
+    report = {key: value for key, value in lay_out(run).items() if key != "pruned"} | part
+    assert [v.line for v in check_files(report_of(report), run) if not v.passed] == [
+        "files: the report names no exported file"
+    ]
 
 
 def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
@@ -209,18 +212,18 @@ def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
     (run / "weights.bin").write_bytes(b"weights")
     parts = [hashlib.sha256((run / name).read_bytes()).hexdigest() for name in (ORIGINAL, "weights.bin")]
     report["model"] |= {"data": ["weights.bin"], "sha256": hashlib.sha256("".join(parts).encode()).hexdigest()}
-    assert all(v.passed for v in check_files(report, run))
+    assert all(v.passed for v in check_files(report_of(report), run))
     for spoil in (replace("weights.bin", b"others"), remove("weights.bin")):
         spoil(run)
-        assert [v.name for v in check_files(report, run) if not v.passed] == [f"file {ORIGINAL}"]
+        assert [v.name for v in check_files(report_of(report), run) if not v.passed] == [f"file {ORIGINAL}"]
     report["model"]["data"] = ["../weights.bin"]
-    assert [v.name for v in check_files(report, run) if not v.passed] == [f"file {ORIGINAL}"]
+    assert [v.name for v in check_files(report_of(report), run) if not v.passed] == [f"file {ORIGINAL}"]
 
 
 def test_an_original_of_the_name_of_a_file_to_ship_is_another_file(run: Path) -> None:
     report = lay_out(run)
     report["model"]["path"] = PACKED
-    assert all(v.passed for v in check_files(report, run))
+    assert all(v.passed for v in check_files(report_of(report), run))
 
 
 def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: Path) -> None:
@@ -229,8 +232,8 @@ def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: P
     assert [v.name for v in ltp_pipeline.gate(path, max_drop=0.5) if not v.passed] == [f"file {PACKED}"]
     assert [v.name for v in ltp_pipeline.gate(str(path), max_drop=0.5, report_only=True)] == ["max_drop"]
     with pytest.raises(InputError, match="no files beside it"):
-        ltp_pipeline.gate(lay_out(run), max_drop=0.5)
-    assert ltp_pipeline.gate(lay_out(run), max_drop=0.5, report_only=True)[0].passed
+        ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5)
+    assert ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5, report_only=True)[0].passed
 
 
 def test_missing_changed_and_failed_each_have_a_remedy_of_their_own(run: Path, capsys: Any) -> None:

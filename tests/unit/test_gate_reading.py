@@ -7,14 +7,22 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
-from ltp_pipeline.gates import gate_settings, judge, read_report
-from tests.support.sample_report import sample
+from ltp_pipeline.gates import evaluate_gates, gate_settings
+from ltp_pipeline.report_io import plain, read, write
+from tests.support.sample_report import report_of, sample
 
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
-    report, _ = sample()
-    write_json(tmp_path / "report.json", report)
-    assert read_report(tmp_path / "report.json") == report
+    content, _ = sample()
+    write_json(tmp_path / "report.json", content | {"later": {"key": 1}})
+    report = read(tmp_path / "report.json")
+    assert report == report_of(content | {"later": {"key": 1}})
+    write(report, tmp_path / "again.json")
+    again = json.loads((tmp_path / "again.json").read_text(encoding="utf-8"))
+    assert again == plain(report)
+    assert again["later"] == {"key": 1}
+    assert again["pruned"]["files"][1]["latency"] == content["pruned"]["files"][1]["latency"]
+    assert read(tmp_path / "again.json") == report
 
 
 @pytest.mark.parametrize(
@@ -31,13 +39,22 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "pruned": []}', "pruned"),
         ('{"schema": "ltp-report/1", "pruned": {"drop": "0.01"}}', "pruned.drop"),
         ('{"schema": "ltp-report/1", "pruned": {"sparsity": 88}}', "pruned.sparsity"),
+        ('{"schema": "ltp-report/1", "pruned": {"accuracy": {"value": 88}}}', "accuracy.value is 88"),
+        ('{"schema": "ltp-report/1", "pruned": {"files": [{"accuracy": {"value": 88}}]}}', "accuracy.value is 88"),
+        ('{"schema": "ltp-report/1", "pruned": {"drop": 1.5}}', "drop is 1.5"),
+        ('{"schema": "ltp-report/1", "pruned": null}', "pruned"),
+        ('{"schema": "ltp-report/1", "pruned": {"files": null}}', "pruned.files"),
+        ('{"schema": "ltp-report/1", "metric": "top-1"}', "metric"),
+        ('{"schema": "ltp-report/1", "settings": {"gates": 1}}', "settings.gates"),
+        ('{"schema": "ltp-report/1", "gates": [{"passed": 1}]}', "gates.0.passed"),
+        ('{"schema": "ltp-report/1", "layers": [{"nonzeros": true}]}', "layers.0.nonzeros"),
     ],
 )
 def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        read_report(path)
+        read(path)
     assert told in caught.value.what
     assert "report.json" in caught.value.what
     assert caught.value.remedy
@@ -46,16 +63,22 @@ def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> N
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_refuses_missing_files_and_folders(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot read"):
-        read_report(tmp_path / name)
+        read(tmp_path / name)
 
 
 def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_bytes(b"\xff\xd8\xff\xe0JFIF")
     with pytest.raises(InputError, match="not JSON"):
-        read_report(tmp_path / "report.json")
+        read(tmp_path / "report.json")
 
 
 def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"schema": "ltp-report/1"}', encoding="utf-8")
-    report = read_report(tmp_path / "report.json")
-    assert not judge(report, gate_settings({"max_drop": 0.01}))[0].passed
+    report = read(tmp_path / "report.json")
+    assert not evaluate_gates(report, gate_settings({"max_drop": 0.01}))[0].passed
+
+
+def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
+    content = {"schema": "ltp-report/1", "metric": {"name": "mse", "unit": "m²", "share": False}}
+    write_json(tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}})
+    assert read(tmp_path / "report.json").pruned.value == 88

@@ -18,9 +18,11 @@ from PIL import Image
 from ltp_pipeline.data import Data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.report_parts import Tensor
 from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts, handoff_verify
 from tests.support.bare import bare
 from tests.support.photos import RGB, jpeg, opened, put
+from tests.support.sample_report import report_of
 from tests.support.samples import only
 from tests.unit.test_handoff import RECIPE, classifier, finished
 
@@ -92,7 +94,7 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     data = opened(make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})), model_input, **settings)
     expected = only(data.test.read(np.arange(len(data.test))))
     kept = recipe.of_report(json.loads(json.dumps({"recipe": recipe.of_data(data).plain()})))
-    kind = handoff_example.input_type(kept, {"type": model_input.type})
+    kind = handoff_example.input_type(kept, model_input.type)
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(kept, kind).encode())
     pillow = "from PIL" in script.read_text()
     stored = data.test.input.samples.take(data.test.rows)
@@ -159,13 +161,13 @@ def test_a_report_without_a_recipe_is_refused_and_nothing_written(tmp_path: Path
     report = finished(tmp_path / "run")
     del report["data"]["recipe"]
     with pytest.raises(InputError, match="how samples are stored"):
-        handoff.run(report, tmp_path / "run", tmp_path / "out")
+        handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return handoff.run(finished(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    return handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
 
 
 def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -237,7 +239,7 @@ def test_verify_says_what_it_needs(folder: Path):
 
 def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: Path, tmp_path: Path):
     report = finished(tmp_path / "run")
-    again = handoff.run(report, tmp_path / "run", tmp_path / "again")
+    again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
     assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
     example = np.load(folder / "example.npz")
     keys = {"samples", "input", "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
@@ -257,7 +259,7 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
     finished(tmp_path)
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
     kept = recipe.of_report({"recipe": RECIPE | floats | {"channels_to_front": False, "resize": None}})
-    fed = {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}
+    fed = Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32))
     example = np.load(io.BytesIO(handoff_example.make(kept, fed, [tmp_path / "model.packed.onnx"], None).content))
     assert np.array_equal(example["samples"], kept.generate(4, handoff_example.SEED))
     assert not np.array_equal(example["samples"], example["input"])
@@ -266,7 +268,7 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
 def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
     report = finished(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
-    out = handoff.run(report, tmp_path / "run", tmp_path / "out", samples)
+    out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out", samples)
     assert np.array_equal(np.load(out / "example.npz")["samples"], samples)
     assert "**Its samples are real data**: the first 3 of the test split." in (out / "HANDOFF.md").read_text()
     assert verify(out).returncode == 0
@@ -275,7 +277,7 @@ def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_pa
 def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
     kept = recipe.of_report({"recipe": RECIPE})
     finished(tmp_path)
-    fixed = {"name": "image", "type": "FLOAT", "shape": [6, 3, 32, 32]}
+    fixed = Tensor(name="image", type="FLOAT", shape=(6, 3, 32, 32))
     for real in (None, np.zeros((4, 32, 32, 3), np.uint8), np.zeros((9, 32, 32, 3), np.uint8)):
         made = handoff_example.make(kept, fixed, [tmp_path / "model.packed.onnx"], real)
         assert np.load(io.BytesIO(made.content))["input"].shape == (6, 3, 32, 32)
@@ -287,7 +289,7 @@ def test_half_precision_has_a_wider_tolerance_unless_values_are_only_stored_so(t
     changed = classifier()
     changed.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half"))
     onnx.save(changed, tmp_path / "model.onnx")
-    fed = {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}
+    fed = Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32))
     made = handoff_example.make(recipe.of_report({"recipe": RECIPE}), fed, [tmp_path / "model.onnx"], None)
     assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]
 
@@ -312,7 +314,7 @@ def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(handoff_example, "MOST_BYTES", 4 * 3 * 32 * 32 * 4)
     made = handoff_example.make(
         recipe.of_report({"recipe": RECIPE}),
-        {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]},
+        Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32)),
         [tmp_path / "model.packed.onnx"],
         None,
     )

@@ -59,13 +59,16 @@ def layer(name: str) -> int:
         "graph": 1,
         "records": 1,
         "results": 2,
+        "hashing": 1,
+        "intervals": 1,
+        "report_parts": 1,
         "report_schema": 1,
-        "lookup": 1,
+        "report_io": 2,
         "advice": 2,
         "workspace": 2,
         "gates": 2,
         "gate_files": 2,
-        "compare": 2,
+        "comparison": 2,
         "ci": 2,
         "data": 3,
         "exporters": 3,
@@ -127,11 +130,24 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
     from ltp_pipeline import config
 
     sections = {type(field.default).__name__ for field in config.Settings.model_fields.values()}
-    returned = {"Inspection", "Measurement", "Network", "Outcome", "Verdict"}
-    verbs = {"gate", "import_model", "inspect", "run", "validate"}
+    returned = {"Comparison", "Inspection", "Measurement", "Network", "Outcome", "Report", "TrailRow", "Verdict"}
+    verbs = {"compare", "gate", "handoff", "import_model", "inspect", "report", "run", "trail", "unpack", "validate"}
     assert set(ltp_pipeline.__all__) == {"Settings", *sections, *returned, *verbs}
     assert all(getattr(ltp_pipeline, name).__name__ == name for name in ltp_pipeline.__all__)
     assert ltp_pipeline.__version__ == PROJECT["project"]["version"]
+
+
+def test_no_module_takes_the_place_of_a_verb():
+    import ltp_pipeline
+
+    assert not {f"ltp_pipeline.{name}" for name in ltp_pipeline.__all__} & modules().keys()
+
+
+@pytest.mark.parametrize("verb", ["compare", "gate"])
+def test_reports_are_judged_without_waiting_for_torch(verb: str):
+    code = f"import sys; from ltp_pipeline import {verb}; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_settings_are_had_without_waiting_for_torch():

@@ -40,7 +40,7 @@ def test_top1_counts_the_label_that_scores_highest_and_the_first_among_equals():
         by_position(lambda x: [x]), split_of(scores, np.array([1, 0, 1, 0]))
     )
     assert each.tolist() == [True, True, False, False]
-    assert found.top1 == 0.5
+    assert (found.value, found.top1) == (0.5, 0.5)
     assert found.top5 is None
 
 
@@ -50,7 +50,7 @@ def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
     shifted = lambda x: [np.where(np.arange(4) == 0, 2, x)]  # noqa: E731
     found, each = evaluator(by_position(shifted), split_of(scores))
     assert each.tolist() == [True, False, False, False]
-    assert found.top1 == 0.25
+    assert found.value == 0.25
 
 
 def test_a_few_samples_far_off_cost_as_much_as_their_squared_error_says():
@@ -58,7 +58,7 @@ def test_a_few_samples_far_off_cost_as_much_as_their_squared_error_says():
     values = np.arange(100, dtype=np.float64)[:, None]
     evaluator = imitation(VALUES)
     found, _ = evaluator(by_position(lambda x: [np.where(x == 7, 207, x)]), split_of(values))
-    assert found.top1 == pytest.approx(1 - 200**2 / 100 / values.var())
+    assert found.value == pytest.approx(1 - 200**2 / 100 / values.var())
 
 
 def test_explained_of_values_is_one_minus_squared_error_over_variance():
@@ -68,19 +68,19 @@ def test_explained_of_values_is_one_minus_squared_error_over_variance():
     evaluator = imitation(VALUES)
     found, each = evaluator(by_position(lambda x: [np.stack([lookup[row.tobytes()] for row in x])]), split_of(values))
     expected = 1 - np.square(noise).sum() / np.square(values - values.mean(0)).sum()
-    assert found.top1 == pytest.approx(expected, abs=1e-5)
-    assert each.mean() == found.top1
+    assert found.value == pytest.approx(expected, abs=1e-5)
+    assert each.mean() == found.value
 
 
 def test_an_output_that_is_not_finite_agrees_with_nothing():
     evaluator = imitation(VALUES)
     found, _ = evaluator(by_position(lambda x: [x * np.nan]), split_of(np.random.default_rng(0).normal(size=(10, 2))))
-    assert found.top1 == 0.0
+    assert found.value == 0.0
 
 
 def test_the_original_agrees_with_itself():
     evaluator = imitation(SCORES)
-    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].top1 == 1.0
+    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].value == 1.0
 
 
 def test_only_behind_softmax_are_outputs_taken_for_scores():
@@ -130,7 +130,7 @@ def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     evaluator = imitation(logits)
     found, _ = evaluator(by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values))
     assert found.equal_argmax == 1.0
-    assert found.top1 == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
+    assert found.value == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
     assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax == 1.0
     bare = imitation(VALUES)
     assert bare(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
@@ -141,7 +141,7 @@ def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
     outputs = (SCORES, Output(1, "size", "values"))
     evaluator = imitation(*outputs, original=lambda x: [x, x[:, :1]])
     found, _ = evaluator(by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4)))
-    assert found.top1 == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
+    assert found.value == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
     assert found.equal_argmax == 1.0
 
 
@@ -158,4 +158,4 @@ def test_labels_ask_for_class_scores():
 def test_a_network_that_gives_nan_agrees_with_nothing():
     scores = np.array([[1, 0], [1, 0]], np.float32)
     found, _ = imitation(SCORES)(by_position(lambda x: [x * np.nan]), split_of(scores))
-    assert found.top1 == 0.0
+    assert found.value == 0.0

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.stages.report import html
-from tests.support.sample_report import HOSTILE, sample
+from tests.support.sample_report import HOSTILE, report_of, sample
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
+
+
+def page() -> str:
+    content, log = sample()
+    return html.render(report_of(content), log)
 
 
 def browse(folder: Path, page: str, script: str = "", width: int = 1280) -> tuple[str, str]:
@@ -35,13 +40,13 @@ def browse(folder: Path, page: str, script: str = "", width: int = 1280) -> tupl
 
 
 def test_loads_without_console_errors(tmp_path: Path) -> None:
-    document, console = browse(tmp_path, html.render(*sample()))
+    document, console = browse(tmp_path, page())
     assert console == ""
     assert HOSTILE not in document
 
 
 def test_the_console_is_watched(tmp_path: Path) -> None:
-    _, console = browse(tmp_path, html.render(*sample()), "missing()")
+    _, console = browse(tmp_path, page(), "missing()")
     assert "missing is not defined" in console
 
 
@@ -63,7 +68,7 @@ def test_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: s
         "const t = b.closest('table');"
         "document.title = JSON.stringify([t.tBodies[0].rows[0].cells[1].dataset.value, t.tBodies[0].rows.length]);"
     )
-    document, console = browse(tmp_path, html.render(*sample()), script)
+    document, console = browse(tmp_path, page(), script)
     title = re.search(r"<title>(.*?)</title>", document)
     assert console == ""
     assert title is not None
@@ -74,5 +79,5 @@ def test_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: s
 @pytest.mark.parametrize("width", [500, 800, 1280])
 def test_nothing_is_wider_than_the_window(tmp_path: Path, width: int) -> None:
     script = "document.title = document.documentElement.scrollWidth <= innerWidth ? 'fits' : 'too wide'"
-    document, _ = browse(tmp_path, html.render(*sample()), script, width)
+    document, _ = browse(tmp_path, page(), script, width)
     assert "<title>fits</title>" in document

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.report import html, plots
-from tests.support.sample_report import HOSTILE, sample
+from tests.support.sample_report import HOSTILE, report_of, sample
 
 SECTIONS = ["pictures", "layers", "gates", "settings", "environment", "timings", "files"]
 PICTURES = ["trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
@@ -33,9 +33,13 @@ class Page(HTMLParser):
         return [a["id"] for t, a in self.tags if "id" in a and (not tags or t in tags)]
 
 
+def render(content: dict[str, Any], log: plots.Log) -> str:
+    return html.render(report_of(content), log)
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
-    return html.render(*sample())
+    return render(*sample())
 
 
 def test_every_section_and_picture_is_there(page: str) -> None:
@@ -71,7 +75,7 @@ def test_failing_gates_stand_at_the_top() -> None:
     report, _ = sample()
     report["verdict"] = "failed"
     report["gates"][0] |= {"passed": False, "limit": 0.001}
-    top = html.render(report | NO_PICTURES, []).split("</header>")[0]
+    top = render(report | NO_PICTURES, []).split("</header>")[0]
     assert "✗ Failed" in top
     assert "limit 0.001, value 0.0045" in top
 
@@ -81,7 +85,7 @@ def test_text_is_escaped_everywhere() -> None:
     hostile = f"{HOSTILE}\" onload='x' $\\frac$"
     report["model"]["name"] = report["model"]["path"] = hostile
     report["notes"] = report["data"]["notes"] = [hostile]
-    report["settings"] = {hostile: hostile}
+    report["settings"] = {hostile: {hostile: hostile}}
     report["timings"] = {hostile: 1.0}
     report["environment"]["platform"] = hostile
     report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
@@ -94,7 +98,7 @@ def test_text_is_escaped_everywhere() -> None:
     for line in log:
         if "thresholds" in line:
             line["thresholds"] = {hostile: 1e-4 * (line["step"] + 1)}
-    text = html.render(report, log)
+    text = render(report, log)
     parsed = Page(text)
     assert [attrs for tag, attrs in parsed.tags if tag == "script"] == [{}]
     assert not any(name.startswith("on") for _, attrs in parsed.tags for name in attrs)
@@ -113,8 +117,8 @@ def test_needs_no_network(page: str) -> None:
 
 
 def test_same_bytes_in_another_process(page: str) -> None:
-    code = "from tests.support.sample_report import *; from ltp_pipeline.stages.report import html; import sys; "
-    code += "sys.stdout.buffer.write(html.render(*sample()).encode())"
+    code = "from tests.unit.test_report_html import render, sample; import sys; "
+    code += "sys.stdout.buffer.write(render(*sample()).encode())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert other.stdout == page.encode()
 
@@ -123,7 +127,7 @@ def test_user_style_has_no_say(page: str) -> None:
     from matplotlib import rc_context
 
     with rc_context({"font.size": 30, "lines.linewidth": 9}):
-        assert html.render(*sample()) == page
+        assert render(*sample()) == page
 
 
 def test_colours_follow_the_page(page: str) -> None:
@@ -134,7 +138,7 @@ def test_colours_follow_the_page(page: str) -> None:
 
 
 def test_a_picture_without_data_says_why() -> None:
-    text = html.render(sample()[0] | NO_PICTURES | {"layers": []}, [])
+    text = render(sample()[0] | NO_PICTURES | {"layers": []}, [])
     assert Page(text).ids("figure") == []
     for sentence in (
         "the run kept no trail",
@@ -149,12 +153,22 @@ def test_a_picture_without_data_says_why() -> None:
 
 
 def test_without_a_baseline() -> None:
-    assert "no baseline: not asked for" in html.render(sample(baseline=False)[0] | NO_PICTURES, [])
+    assert "no baseline: not asked for" in render(sample(baseline=False)[0] | NO_PICTURES, [])
 
 
-@pytest.mark.parametrize("report", [{}, {"verdict": "not-gated", "pruned": None, "baseline": None, "layers": None}])
+@pytest.mark.parametrize("report", [{}, {"verdict": "not-gated", "pruned": {}, "baseline": None, "layers": [{}]}])
 def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
-    assert "not measured completely" in html.render(report, [])
+    assert "not measured completely" in render(report, [])
+
+
+def test_what_was_not_measured_has_its_reason() -> None:
+    report = sample()[0] | NO_PICTURES
+    for part in ("original", "pruned"):
+        report[part]["reasons"] = {"accuracy.top5": "there are five classes or fewer"}
+    report["baseline"]["reasons"] = {"curve": "one point was measured", "gain": "one point was measured"}
+    page = render(report, [])
+    assert "accuracy.top5 (original, LTP) not measured: there are five classes or fewer" in page
+    assert "curve, gain (global magnitude) not measured: one point was measured" in page
 
 
 def test_a_large_network_stays_small() -> None:
@@ -162,7 +176,7 @@ def test_a_large_network_stays_small() -> None:
     layer = report["layers"][5]
     report["layers"] = [layer | {"name": f"layer{i}.weight"} for i in range(400)]
     log = [line | {"step": i, "thresholds": {f"l{k}": 1e-4 for k in range(100)}} for i, line in enumerate(log * 10)]
-    assert len(html.render(report, log)) < 3_000_000
+    assert len(render(report, log)) < 3_000_000
 
 
 @pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
@@ -191,4 +205,4 @@ def test_unusual_values_are_drawn() -> None:
     report["trail"] = report["trail"][:1]
     for line in log:
         line["loss"] = None
-    assert "层" in html.render(report, log)
+    assert "层" in render(report, log)

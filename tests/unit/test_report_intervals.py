@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.stages.report.intervals import paired_interval
+from ltp_pipeline.intervals import paired_interval
 
 Outcomes = list[tuple[bool, bool]]
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)

@@ -15,7 +15,7 @@ from ltp_pipeline.stages import handoff_text
 from ltp_pipeline.stages.report import html, markdown, text
 from ltp_pipeline.stages.report.plots import trail
 from tests.support.models import Graph, conv_bn_classifier
-from tests.support.sample_report import sample
+from tests.support.sample_report import report_of, sample
 from tests.unit.test_import_graphs import branch
 
 KERNELS = ["conv1.weight", "conv2.weight", "fc.weight"]
@@ -76,32 +76,32 @@ def recurrent() -> dict[str, Any]:
 
 
 def test_the_headline_says_both_compressions(recurrent: dict[str, Any]) -> None:
-    assert text.headline(recurrent).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
+    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
 
 
 def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict[str, Any]) -> None:
     told = "ernels hold only 0.6 % of the model's 30\u202f144 weights: the whole model has 1.01× fewer"
     pictures = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-    page = html.render(recurrent | pictures, []).split("</header>")[0].replace("&#39;", "'")
-    for rendered in (markdown.render(recurrent, []), handoff_text.render(recurrent), page):
+    page = html.render(report_of(recurrent | pictures), []).split("</header>")[0].replace("&#39;", "'")
+    for rendered in (markdown.render(report_of(recurrent)), handoff_text.render(report_of(recurrent)), page):
         assert told in rendered
-    assert text.few_kernels(sample()[0]) is None
+    assert text.few_kernels(report_of(sample()[0])) is None
     recurrent["model"] |= {"kernel_elements": 9, "float_elements": 10}
-    assert text.few_kernels(recurrent) is None
+    assert text.few_kernels(report_of(recurrent)) is None
 
 
 def test_both_stand_wherever_one_does(recurrent: dict[str, Any]) -> None:
-    page = html.render(recurrent | {"histograms": [], "scatter": None, "sizes": {}}, [])
+    page = html.render(report_of(recurrent | {"histograms": [], "scatter": None, "sizes": {}}), [])
     assert page.count("5.05× / 1.01×") == 2
-    assert "LTP (test, 1.01× in the whole model)" in str(trail(recurrent))
-    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(recurrent)
-    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(recurrent, [])
+    assert "LTP (test, 1.01× in the whole model)" in str(trail(report_of(recurrent)))
+    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(report_of(recurrent))
+    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(report_of(recurrent))
 
 
 def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict[str, Any]) -> None:
     del recurrent["pruned"]["model_compression"], recurrent["model"]["float_elements"]
-    assert text.headline(recurrent).startswith("5.05× fewer weights in kernels; ")
-    assert "| compression, whole model | 1× | – |" in markdown.render(recurrent, [])
+    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels; ")
+    assert "| compression, whole model | 1× | – |" in markdown.render(report_of(recurrent))
 
 
 def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
         Measurement(
             path="m",
             metric="top-1",
-            accuracy=Accuracy(0.9, None, 10, "test"),
+            accuracy=Accuracy(0.9, 0.9, None, 10, "test"),
             sparsity=0.8,
             compression=5.0,
             model_compression=1.01,

@@ -1,0 +1,172 @@
+"""The same model at two times: what got better, what got worse, and whether that is too much."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates import ROUNDING
+from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.report_schema import Report
+from ltp_pipeline.words import shown
+
+
+@dataclass(frozen=True)
+class Change:
+    """One measurement in both reports; `better` is None when nothing changed or a side is missing."""
+
+    name: str
+    old: float | None
+    new: float | None
+    better: bool | None
+
+    @property
+    def line(self) -> str:
+        """Old, new and the word for it in one line."""
+        word = {True: "better", False: "worse", None: "same"}[self.better]
+        if self.old is None or self.new is None:
+            word = "not measured in both"
+        show = shown if self.name in NO_SHARES else _share  # six digits: one of 50,000 samples makes 0.002 %
+        return f"{self.name}: {show(self.old)} → {show(self.new)}, {word}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All changes, the verdicts on those with a limit, and what makes the two hard to compare."""
+
+    changes: tuple[Change, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is compared: how it is read from a report, whether more is better, whether it is the metric's."""
+
+    read: Callable[[Report], float | None]
+    more_is_better: bool = True
+    of_metric: bool = False
+
+
+MOST_TOLD = 3  # differences between two runs
+NOT_BOTH = "not measured in both reports"
+NO_SHARES = ("compression", "model compression", "smallest file, bytes", "fastest file, ms")
+# In the order in which they are shown; METRIC stands for the name of the metric.
+QUANTITIES = {
+    "original METRIC": Quantity(lambda r: r.original.value, of_metric=True),
+    "METRIC": Quantity(lambda r: r.pruned.value, of_metric=True),
+    "drop": Quantity(lambda r: r.pruned.drop, more_is_better=False, of_metric=True),
+    "compression": Quantity(lambda r: r.pruned.compression),
+    "model compression": Quantity(lambda r: r.pruned.model_compression),
+    "sparsity": Quantity(lambda r: r.pruned.sparsity),
+    "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, of_metric=True),
+    "smallest file, bytes": Quantity(
+        lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None), more_is_better=False
+    ),
+    "fastest file, ms": Quantity(
+        lambda r: min((e.ms for f in r.pruned.files for e in f.latency[:1] if e.ms is not None), default=None),
+        more_is_better=False,
+    ),
+}
+
+
+def compare(
+    old: Report,
+    new: Report,
+    max_drop: float | None = None,
+    max_compression_loss: float | None = None,
+    max_growth: float | None = None,
+    different_models: bool = False,
+) -> Comparison:
+    """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
+    if not different_models and old.model.sha256 != new.model.sha256:
+        what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
+        raise InputError(what, "give two reports of one model, or --different-models to compare all the same")
+    limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
+    for name, limit in limits.items():
+        if limit is not None and not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
+            raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
+    comparable = old.metric.name == new.metric.name  # right answers and nearness to an original are not
+    changes = {
+        name: _change(name.replace("METRIC", new.metric.name), quantity, old, new)
+        for name, quantity in QUANTITIES.items()
+        if comparable or not quantity.of_metric
+    }
+    losses = {
+        "max_drop": _loss(changes["METRIC"]) if comparable else None,
+        "max_compression_loss": _loss(changes["compression"], relative=True),
+        "max_growth": _growth(changes["smallest file, bytes"]),
+    }
+    verdicts = [_verdict(name, limit, losses[name], old, new) for name, limit in limits.items() if limit is not None]
+    return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
+
+
+def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
+    before, after = quantity.read(old), quantity.read(new)
+    if before is None or after is None or abs(after - before) <= ROUNDING:
+        return Change(name, before, after, None)
+    return Change(name, before, after, (after > before) == quantity.more_is_better)
+
+
+def _loss(change: Change, relative: bool = False) -> float | None:
+    if change.old is None or change.new is None:
+        return None
+    return (change.old - change.new) / (change.old if relative else 1)
+
+
+def _growth(change: Change) -> float | None:
+    return None if not change.old or change.new is None else change.new / change.old - 1
+
+
+def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> Verdict:
+    if loss is None:
+        return Verdict(name, limit, None, False, NOT_BOTH, "give two reports that both measured it, in the same metric")
+    passed = loss <= limit + ROUNDING
+    return Verdict(name, limit, loss, passed, "", "" if passed else _advice(old, new))
+
+
+def _advice(old: Report, new: Report) -> str:
+    """What differs between the two runs, above all in their settings."""
+    before, after = (_flat({**_of_run(r), "versions": r.environment.versions}) for r in (old, new))
+    changed = [f"{k} was {shown(before.get(k))}, is {shown(v)}" for k, v in after.items() if before.get(k) != v]
+    if not changed:
+        return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
+    return f"look at what changed: {'; '.join(changed[:MOST_TOLD])}{' …' if changed[MOST_TOLD:] else ''}"
+
+
+def _of_run(report: Report) -> dict[str, Any]:
+    """The settings that an outcome depends on."""
+    return {section: values for section, values in report.settings.items() if section not in ("gates", "log")}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _notes(old: Report, new: Report) -> list[str]:
+    before, after = (_conditions(report) for report in (old, new))
+    return [
+        f"another {what}: {shown(before[what])} before, {shown(after[what])} now"
+        for what in before
+        if before[what] != after[what]
+    ]
+
+
+def _conditions(report: Report) -> dict[str, object]:
+    """What must be the same for two measurements to be comparable."""
+    accuracy, environment = report.original.accuracy, report.environment
+    return {
+        "original model": report.model.sha256,
+        "number of test samples": accuracy.samples if accuracy else None,
+        "split": accuracy.split if accuracy else None,
+        "metric": report.metric.name,
+        "device": environment.device,
+        "number of threads": environment.threads,
+    }
+
+
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.6g} %"

@@ -1,0 +1,233 @@
+"""The parts of a report that stand for themselves: a verdict, the metric, the model, the data, the layers."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ltp_pipeline.words import printable, shown
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, Field(ge=0)]
+Whole = Annotated[int, Field(ge=0)]
+Pair = tuple[Whole, Whole]
+Interval = tuple[float, float]
+STRICT = ConfigDict(
+    extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
+)
+
+
+class Part(BaseModel):
+    """An object of the report: numbers are numbers, never text."""
+
+    model_config = STRICT
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One gate, judged; `detail` adds what a reader wants to know beside limit and value, `advice` what would help."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    name: str = ""
+    limit: int | float | bool | str | None = None
+    value: int | float | None = None
+    passed: bool = False
+    detail: str = ""
+    advice: str = ""
+
+    @property
+    def is_hash(self) -> bool:
+        """Whether a file was judged, by the hash that the report has of it; empty where it has none."""
+        return isinstance(self.limit, str)
+
+    @property
+    def line(self) -> str:
+        """Name, limit and value in one line."""
+        if self.is_hash:  # which tells nobody anything
+            return printable(f"{self.name}: {self.detail}")
+        detail = f" ({self.detail})" if self.detail else ""
+        return printable(f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}")
+
+
+class Metric(Part):
+    """What `accuracy.value` is: the share of right answers (top-1), or without labels how near the original is.
+
+    Then it is the share of answers that agree with the original's (agreement), or the share of the variance of its
+    outputs that is met (explained).
+    """
+
+    name: str = "top-1"
+    unit: str | None = None
+    higher_is_better: bool = True
+    share: Annotated[bool, Field(description="a value from 0 to 1, of which 0.01 is a point")] = True
+
+    @property
+    def counts_right_answers(self) -> bool:
+        """Whether there were labels; only then is the value called accuracy."""
+        return self.name == "top-1"
+
+
+class Accuracy(Part):
+    """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
+
+    value: Annotated[float | None, Field(description="of the metric")] = None
+    top1: Share | None = None
+    top5: Share | None = None
+    samples: Whole | None = None
+    split: str | None = None
+    equal_argmax: Annotated[
+        Share | None, Field(description="beside explained: share of samples whose largest output is the original's")
+    ] = None
+
+
+class Tensor(Part):
+    """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
+
+    name: str = ""
+    type: str = ""
+    shape: tuple[int | str | None, ...] | None = None
+
+
+class Weight(Part):
+    """A float weight."""
+
+    name: str = ""
+    elements: Whole = 0
+
+
+class Model(Part):
+    """The file that was pruned."""
+
+    name: str | None = None
+    path: str | None = None
+    sha256: str | None = None
+    opset: Whole | None = None
+    kernels: Whole | None = None
+    kernel_elements: Whole | None = None
+    float_elements: Annotated[Whole | None, Field(description="of all float weights, kernels among them")] = None
+    other_weights: Annotated[
+        tuple[Weight, ...], Field(description="the largest float weights that are no kernels")
+    ] = ()
+    data: Annotated[tuple[str, ...], Field(description="files beside it that hold weights; the hash covers them")] = ()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.name or self.path or "model"
+
+
+class Layer(Weight):
+    """A kernel; weights with w² below the threshold were pruned."""
+
+    op: str = ""
+    shape: tuple[Whole, ...] = ()
+    nonzeros: Whole | None = None
+    threshold: Number | None = None
+    temperature: Number | None = None
+    baseline_nonzeros: Whole | None = None
+    prunable: bool = True
+    reason: str | None = None
+
+    @property
+    def kept(self) -> float | None:
+        """The share of its weights that is left."""
+        return self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
+
+    @property
+    def baseline_kept(self) -> float | None:
+        """The share that the baseline leaves."""
+        return self.baseline_nonzeros / self.elements if self.elements and self.baseline_nonzeros is not None else None
+
+
+class Entry(Part):
+    """One of the progressively sparser networks; accuracy is of the validation split, before fine-tuning."""
+
+    entry: Whole = 0
+    epoch: Whole = 0
+    compression: Number | None = None
+    accuracy: float | None = None
+    file: str = ""
+    model_compression: Number | None = None
+    sha256: str | None = None
+    data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None
+    chosen: bool = False
+
+
+class Environment(Part):
+    """Where it ran."""
+
+    versions: dict[str, str | None] = Field(default_factory=dict)
+    platform: str | None = None
+    processor: str | None = None
+    threads: Whole | None = None
+    device: str | None = None
+    seed: int | None = None
+
+
+class StoredSamples(Part):
+    """Samples before they are prepared; those that are images, once decoded."""
+
+    type: str | None = None
+    shape: tuple[Whole, ...] | None = None
+    range: Annotated[tuple[int | float, int | float] | None, Field(description="smallest and largest value")] = None
+
+
+class Image(Part):
+    """What image files are decoded to; `crop` is the share of the shorter side that the centre keeps."""
+
+    mode: Literal["L", "RGB", "RGBA"] | None = None
+    size: Pair | None = None
+    crop: float | None = None
+
+
+class Recipe(Part):
+    """From stored samples to the model's input, in this order; `image` where they are files of images."""
+
+    stored: StoredSamples | None = None
+    image: Image | None = None
+    add_channel: bool = False
+    channels_to_front: bool = False
+    resize: Pair | None = None
+    type: str | None = None
+    scale: float | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    channels_to_back: bool = False
+    flatten: bool = False
+
+
+class Data(Part):
+    """What it was trained and measured on."""
+
+    path: str | None = None
+    classes: Whole | None = None
+    splits: dict[str, Whole | None] = Field(default_factory=dict)
+    sample_shape: Annotated[tuple[Whole, ...] | None, Field(description="of one sample as the model takes it")] = None
+    notes: tuple[str, ...] = ()
+    preparation: Annotated[
+        tuple[str, ...] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
+    ] = None
+    recipe: Annotated[Recipe | None, Field(description="the same for machines, with scale, mean and std")] = None
+    class_names: Annotated[tuple[str, ...] | None, Field(description="by number, where the data have names")] = None
+
+
+class Histogram(Part):
+    """Counts of |w| in one kernel before and after; the threshold belongs to w²."""
+
+    name: str = ""
+    threshold: Number | None = None
+    edges: tuple[float, ...] = ()
+    before: tuple[Whole, ...] = ()
+    after: tuple[Whole, ...] = ()
+
+
+class Scatter(Part):
+    """w² of the same weights before and after; the threshold belongs to w²."""
+
+    name: str = ""
+    threshold: Number | None = None
+    before: tuple[Number, ...] = ()
+    after: tuple[Number, ...] = ()

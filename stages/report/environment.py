@@ -1,0 +1,38 @@
+"""Where a run was made: versions, platform, processor."""
+
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from ltp_pipeline.report_parts import Environment
+
+LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
+CPUS = Path("/proc/cpuinfo")
+
+
+def describe(device: str, seed: int) -> Environment:
+    """This machine and what is installed on it."""
+    import torch
+
+    return Environment(
+        versions={"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        platform=platform.platform(),
+        processor=processor(),
+        threads=torch.get_num_threads(),
+        device=device,
+        seed=seed,
+    )
+
+
+def processor() -> str | None:
+    """What the processor calls itself; Linux says so only in a file."""
+    lines = CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine() or None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
