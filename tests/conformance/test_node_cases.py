@@ -1,11 +1,10 @@
 """ONNX's own node cases, all that are about plain tensors."""
 
 import sys
-from pathlib import Path
 
 from tests.conformance import node_cases
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WANTED = 1_550
 
 # Of these every case passes unless a reason stands in the table.

@@ -21,8 +21,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.exporters.encodings import packed_codec, packed_reader
+from tests.support.paths import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+PAGE = ROOT / "docs" / "formats.md"
 BEGIN, END = "<!-- table by scripts/write_formats.py -->", "<!-- end of the table -->"
 FORMATS = ("packed", "sparse", "dense")
 # Densities that take codes of several kinds; the last is too dense for the sparse format to be smaller.

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 FOLDERS = {"pipeline": "ltp_pipeline", "stages": "ltp_pipeline.stages", "exporters": "ltp_pipeline.exporters"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

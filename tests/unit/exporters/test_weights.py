@@ -16,7 +16,7 @@ from ltp_pipeline.stages.report import html, markdown, text
 from ltp_pipeline.stages.report.plots import trail
 from tests.support.models import Graph, conv_bn_classifier
 from tests.support.sample_report import report_of, sample
-from tests.unit.test_import_graphs import branch
+from tests.unit.stages.test_import_model import branch
 
 KERNELS = ["conv1.weight", "conv2.weight", "fc.weight"]
 

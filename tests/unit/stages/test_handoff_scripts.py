@@ -24,7 +24,7 @@ from tests.support.bare import bare
 from tests.support.photos import RGB, jpeg, opened, put
 from tests.support.sample_report import report_of
 from tests.support.samples import only
-from tests.unit.test_handoff import RECIPE, classifier, finished
+from tests.unit.stages.test_handoff import RECIPE, classifier, finished
 
 LABELS = np.arange(10) % 2
 

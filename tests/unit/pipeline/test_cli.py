@@ -15,8 +15,8 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TrailEntry
 from ltp_pipeline.stages.select_entry import pareto
 from tests.support.cli import invoke
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.main.get_command(app).commands
 CONTRACT = (
     "run",

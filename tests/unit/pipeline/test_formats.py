@@ -14,8 +14,7 @@ from ltp_pipeline.exporters import ENCODINGS, encodings, graphs, rounding
 from ltp_pipeline.exporters.encodings import packed_codec
 from ltp_pipeline.exporters.graphs import GRAPHS
 from tests.support.cli import invoke
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
 
 
 def modules_with(package: object, name: str) -> set[str]:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.cli import invoke
 from tests.support.finished import lay_out
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action runs in bash")
 
 

@@ -17,8 +17,8 @@ from torch import nn
 from benchmarks.networks import NETWORKS, as_onnx, bare, build
 from benchmarks.networks.layers import split_evenly
 from tests.support.imported import imported
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 # Parameters as published (for ResNet20 "0.27 M", here with shortcuts that have none). Layers with kernels are counted
 # from the papers' tables, but for MixNet-S, whose number is that of the network built here.
 PUBLISHED = {

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ from benchmarks import findings, results_page, tables
 from benchmarks import rows as rows_of
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS, closely, looked_at, settings_of
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "benchmarks" / "results"
 
 

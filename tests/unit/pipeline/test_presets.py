@@ -11,8 +11,8 @@ import typer
 from ltp_pipeline.cli import app
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 # T0, η_τ/η and λ of the paper's table; epochs of pruning and of fine-tuning.
 PAPER = {
     "resnet20-cifar100": (1e-3, 1e-5, 2e-6, 100, 0),

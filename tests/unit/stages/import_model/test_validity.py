@@ -12,7 +12,7 @@ from ltp_pipeline.errors import InputError, LtpError, UnsupportedModel
 from ltp_pipeline.stages.import_model import read
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
-from tests.unit.test_import_graphs import branch, loop_body, with_function
+from tests.unit.stages.test_import_model import branch, loop_body, with_function
 
 NEVER = ModelSettings(simplify="never")
 

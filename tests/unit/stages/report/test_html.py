@@ -117,7 +117,7 @@ def test_needs_no_network(page: str) -> None:
 
 
 def test_same_bytes_in_another_process(page: str) -> None:
-    code = "from tests.unit.test_report_html import render, sample; import sys; "
+    code = "from tests.unit.stages.report.test_html import render, sample; import sys; "
     code += "sys.stdout.buffer.write(render(*sample()).encode())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert other.stdout == page.encode()
