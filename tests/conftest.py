@@ -1,14 +1,18 @@
 """What all tests share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from onnx import ModelProto
 
 from ltp_pipeline import threads
 from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.graph.rewrites import simplify
 from tests.support.photos import jpeg, put
+from tests.support.runs import quick
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
 threads._late = False  # torch is loaded first here, which is said in tests that are about it
@@ -33,3 +37,20 @@ def photos(tmp_path: Path) -> Path:
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are decoded when they are asked for, as those of a folder that does not fit in memory."""
     monkeypatch.setattr(images, "KEEP_BYTES", 0)
+
+
+@pytest.fixture
+def quickly() -> Iterator[None]:
+    """No pictures in reports, and onnxsim in this process."""
+    with quick():
+        yield
+
+
+@pytest.fixture
+def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that is ours alone, without waiting for a process to start."""
+
+    def failing(*_: object) -> ModelProto:
+        raise simplify.SimplifyFailed("onnxsim is away")
+
+    monkeypatch.setattr(simplify, "simplified", failing)

@@ -1,10 +1,13 @@
-"""The folder of a finished run, with small files that stand for its models."""
+"""The folder of a finished run, made without training."""
 
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
 from ltp_pipeline.files import write_json
 from ltp_pipeline.hashing import sha256_of
+from tests.support.models import Graph
 from tests.support.sample_report import sample
 
 
@@ -26,3 +29,49 @@ def _written(path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"what stands for {path.name}", encoding="utf-8")
     return sha256_of(path)
+
+
+RECIPE = {
+    "stored": {"type": "uint8", "shape": [32, 32, 3], "range": [0, 255]},
+    "image": {"mode": "RGB", "size": [32, 32], "crop": None},
+    "add_channel": False,
+    "channels_to_front": True,
+    "resize": [32, 32],
+    "type": "float32",
+    "scale": 0.00392,
+    "mean": [0.49, 0.48, 0.45],
+    "std": [0.25, 0.24, 0.26],
+    "channels_to_back": False,
+    "flatten": False,
+}
+
+
+def classifier() -> ModelProto:
+    graph = Graph()
+    pooled = graph.add("Flatten", graph.add("GlobalAveragePool", "image"))
+    return graph.model({"image": ["batch", 3, 32, 32]}, [graph.gemm(pooled, "fc", 3, 10)])
+
+
+def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> dict[str, Any]:
+    """A run directory with small models, and its report."""
+    report, _ = sample()
+    report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
+    report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
+    report["data"]["sample_shape"] = [3, 32, 32]
+    report["data"]["preparation"] = ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"]
+    report["data"]["recipe"] = RECIPE
+    report["settings"]["data"] |= {"scale": 0.00392, "resize": [32, 32], "validation_share": 0.1}
+    folder.mkdir(exist_ok=True)
+    template = report["pruned"]["files"][0]
+    report["pruned"]["files"] = []
+    for name in formats:
+        path = folder / f"model.{name.replace('-', '.')}.onnx"
+        model = classifier()
+        model.doc_string = name
+        path.write_bytes(model.SerializeToString())
+        graph, _, encoding = name.rpartition("-")
+        said = {"graph": graph or "original", "encoding": encoding, "path": path.name, "sha256": sha256_of(path)}
+        report["pruned"]["files"].append({**template, **said})
+    write_json(folder / "report.json", report)
+    (folder / "report.html").write_text("<p>report")
+    return report

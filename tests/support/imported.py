@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pytest
 from onnx import ModelProto
 from torch import Tensor
 
 import ltp_pipeline
+from ltp_pipeline.config import ModelSettings
+from ltp_pipeline.errors import LtpError
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
 
@@ -55,3 +58,14 @@ def _with_gradients(forward: Forward, state: State) -> State:
     for name in forward.weights:
         state[name].requires_grad_()
     return state
+
+
+NEVER = ModelSettings(simplify="never")
+
+
+def refused(model: ModelProto) -> LtpError:
+    with pytest.raises(LtpError) as caught:
+        imported(model, settings=NEVER)
+    assert caught.value.exit_code in (3, 4)
+    assert "\n" not in caught.value.what
+    return caught.value

@@ -6,8 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+    parser,
+    shape_inference,
+)
 
 Array = np.ndarray[Any, Any]
 Dim = int | str | None
@@ -98,9 +109,8 @@ class Graph:
 def as_model(graph: GraphProto, opset: int = 17, **fields: Any) -> ModelProto:
     """A model of a graph, with a producer and a metadata entry that must survive."""
     imports = [helper.make_opsetid("", opset), *fields.pop("imports", ())]
-    model = helper.make_model(
-        graph, opset_imports=imports, producer_name="tests", producer_version="1", ir_version=8, **fields
-    )
+    fields = {"producer_name": "tests", "producer_version": "1", "ir_version": 8, **fields}
+    model = helper.make_model(graph, opset_imports=imports, **fields)
     helper.set_model_props(model, {"author": "tests"})
     return model
 
@@ -152,3 +162,98 @@ def run_onnxruntime(model: ModelProto | str, feeds: Mapping[str, Array]) -> list
         None, dict(feeds)
     )
     return outputs
+
+
+def in_constants(model: ModelProto) -> ModelProto:
+    """The same model with every tensor in a Constant node."""
+    nodes = [
+        helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t) for t in model.graph.initializer
+    ]
+    rest = list(model.graph.node)
+    copy = ModelProto.FromString(model.SerializeToString())
+    del copy.graph.node[:]
+    del copy.graph.initializer[:]
+    copy.graph.node.extend([*nodes, *rest])
+    return copy
+
+
+def with_function(weight_inside: bool) -> ModelProto:
+    """A model that calls a local function, whose weight lies in the graph or in the function."""
+    g = Graph()
+    g.random("w", 6, 6)
+    body = [
+        helper.make_node("Transpose", ["weight"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["input", "t"], ["product"]),
+        helper.make_node("Relu", ["product"], ["result"]),
+    ]
+    inputs = ["input", "weight"]
+    if weight_inside:
+        tensor = numpy_helper.from_array(g.rng.standard_normal((6, 6)).astype(np.float32), "v")
+        body.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
+        inputs = ["input"]
+    function = helper.make_function("local", "Layer", inputs, ["result"], body, [helper.make_opsetid("", 17)])
+    call = ["h"] if weight_inside else ["h", "w"]
+    g.add("MatMul", "x", "w", outputs=["h"])
+    g.nodes.append(helper.make_node("Layer", call, ["y"], name="layer", domain="local"))
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 6]) for n in ("x", "y")]
+    graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
+    return as_model(graph, 17, imports=[helper.make_opsetid("local", 1)], functions=[function])
+
+
+def branch(name: str, weight: str, fill: float) -> onnx.GraphProto:
+    """One branch of an If: `h` times a weight of its own."""
+    tensor = numpy_helper.from_array(np.full((6, 6), fill, np.float32), weight)
+    output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
+    node = helper.make_node("MatMul", ["h", weight], [f"{name}_y"], name=f"{name}_mm")
+    return helper.make_graph([node], name, [], [output], [tensor])
+
+
+def loop_body() -> onnx.GraphProto:
+    """The body of a Loop: the tanh of the state times `w`."""
+    nodes = [
+        helper.make_node("Identity", ["going"], ["again"]),
+        helper.make_node("MatMul", ["state", "w"], ["product"]),
+        helper.make_node("Tanh", ["product"], ["next"]),
+    ]
+    inputs = [("i", TensorProto.INT64, []), ("going", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
+    outputs = [("again", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None)]
+    infos = [[helper.make_tensor_value_info(*v) for v in values] for values in (inputs, outputs)]
+    return helper.make_graph(nodes, "body", *infos)
+
+
+def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
+    """The same model with a share of each kernel's weights zero."""
+    rng = np.random.default_rng(seed)
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1:
+            array = numpy_helper.to_array(tensor).copy()
+            array[rng.random(array.shape) < share] = 0
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
+
+
+def sparse_array(
+    shape: Sequence[int] = (64, 64), density: float = 0.05, seed: int = 0, dtype: Any = np.float32
+) -> Array:
+    """Normal values of which a share is left."""
+    rng = np.random.default_rng(seed)
+    array = rng.standard_normal(shape).astype(dtype)
+    array[rng.random(shape) >= density] = 0
+    return array
+
+
+def parsed(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
+    """A model from ONNX's text form; `tensors` become initializers."""
+    text = f'<ir_version: 10, opset_import: ["" : {opset}, "com.example" : 1]> agraph {body}'
+    proto = parser.parse_model(text)
+    for name, value in tensors.items():
+        tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value), name)
+        proto.graph.initializer.append(tensor)
+    return proto
+
+
+def one_node_each(*makers: str):
+    """A graph of one node for each output."""
+    nodes = [helper.make_node(op, ["x"], [f"y{i}"]) for i, op in enumerate(makers)]
+    outputs = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(len(makers))]
+    return helper.make_graph(nodes, "g", [], outputs)

@@ -1,6 +1,7 @@
 """Folders of small photographs, opened as a user's data would be."""
 
 import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,22 @@ def refusal(path: Path, **settings: Any) -> InputError:
 
 def everything(data: Data, seed: int | None = None) -> np.ndarray:
     return np.concatenate([only(batch) for batch in batches(data.train, 5, augment_seed=seed)])
+
+
+def shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(file, "w") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return file
+
+
+def pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
+    found = []
+    for i in numbers:
+        found.append((f"n{i:04}.jpg", jpeg(i)))
+        if labels:
+            found.append((f"n{i:04}.cls", str(i % 2).encode()))
+    return found

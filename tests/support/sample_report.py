@@ -5,10 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from ltp_pipeline.config import GateSettings
+from ltp_pipeline.gates import evaluate_gates
+from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import Report
 
 OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"
+
+
 SHAPES: list[tuple[str, str, tuple[int, ...]]] = [
     ("stem.conv.weight", "Conv", (16, 3, 3, 3)),
     *[(f"stage1.block{b}.conv{c}.weight", "Conv", (16, 16, 3, 3)) for b in (0, 1, 2) for c in (1, 2)],
@@ -239,3 +244,7 @@ def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
                 line["val_accuracy"] = 0.88 + 0.03 * share
             lines.append({k: float(v) if isinstance(v, np.floating) else v for k, v in line.items()})
     return lines
+
+
+def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
+    return evaluate_gates(report_of(report), gates)

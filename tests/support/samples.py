@@ -1,10 +1,13 @@
 """Splits of one input, made from arrays, and what is read from them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np
 
 from ltp_pipeline.data.samples import Array, ArraySamples, Input, Split
+from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.task import LABEL, Batch
 
 
@@ -20,3 +23,12 @@ def only(batch: Batch) -> Array:
     """The samples of a batch that has one input."""
     (x,) = batch.inputs.values()
     return x
+
+
+def by_position(run: Callable[[np.ndarray], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
+    """What computes outputs from the one input."""
+    return lambda inputs: run(inputs["x"])
+
+
+def model(*dims: int | str, of: str = "FLOAT") -> TensorInfo:
+    return TensorInfo("image", of, ("N", *dims))

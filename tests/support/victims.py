@@ -3,8 +3,7 @@
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from tests.support.models import Graph, conv_bn_classifier, mlp
-from tests.unit.stages.test_import_model import branch, in_constants, loop_body, with_function
+from tests.support.models import Graph, branch, conv_bn_classifier, in_constants, loop_body, mlp, with_function
 
 
 def shapes_and_views() -> ModelProto:

@@ -11,6 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 
 FOLDERS = {"pipeline": "ltp_pipeline", "stages": "ltp_pipeline.stages", "exporters": "ltp_pipeline.exporters"}
+OF_NO_MODULE = ("test_layout.py", "test_action.py")  # tests of the tree and of action.yml
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -175,3 +176,30 @@ def test_every_gate_has_an_option_and_a_row_in_the_docs():
     assert set(GATES) == set(GateSettings.model_fields)
     text = (ROOT / "docs" / "ci.md").read_text()
     assert all(f"`{name}`" in text and f"`--{name.replace('_', '-')}`" in text for name in GATES)
+
+
+def test_every_unit_test_lies_where_its_module_does():
+    """stages/train/loop.py is tested in stages/train/test_loop.py; a package is tested like a module of its name."""
+    lost = []
+    for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
+        place = path.relative_to(ROOT / "tests" / "unit")
+        tested = ROOT / place.parent / place.stem.removeprefix("test_")
+        if str(place) not in OF_NO_MODULE and not (tested.with_suffix(".py").is_file() or tested.is_dir()):
+            lost.append(str(place))
+    assert not lost
+
+
+def test_no_test_calls_another_or_imports_from_one():
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found = [node for node in tree if _calls_a_test(node)]
+        assert not found, f"{path.relative_to(ROOT)}:{found[0].lineno}: put what both need into tests/support"
+
+
+def _calls_a_test(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name.startswith("test_")
+        case ast.ImportFrom(module=str(name)):
+            return name.rpartition(".")[2].startswith("test_")
+    return False

@@ -108,6 +108,7 @@ def test_alexnet_says_when_images_are_too_small():
         assert kernels(bare("alexnet", size=63))[5].in_features == 256
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_network_for_grey_images_of_28_pixels(tmp_path: Path):
     out = tmp_path / "grey.onnx"
     options = ["resnet20", "--channels", "1", "--size", "28", "--classes", "7", "--seed", "3", "--out", str(out)]

@@ -2,31 +2,10 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
-
-
-def sparse_array(shape, density, seed=0, dtype=np.float32):
-    rng = np.random.default_rng(seed)
-    array = rng.standard_normal(shape).astype(dtype)
-    array[rng.random(shape) >= density] = 0
-    return array
-
-
-def model_of(arrays, constant=None):
-    nodes, outputs, initializers = [], [], []
-    for name, array in arrays.items():
-        if name == constant:
-            nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array)))
-        else:
-            initializers.append(numpy_helper.from_array(array, name))
-        nodes.append(helper.make_node("Identity", [name], [f"{name}.out"]))
-        element = helper.np_dtype_to_tensor_dtype(array.dtype)
-        outputs.append(helper.make_tensor_value_info(f"{name}.out", element, array.shape))
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+from tests.support.encoded import identities
+from tests.support.models import sparse_array
 
 
 def arrays_of_all_sorts():
@@ -46,7 +25,7 @@ def arrays_of_all_sorts():
 @pytest.mark.parametrize("given", [False, True])
 def test_a_draft_is_saved_as_the_same_bytes(tmp_path, format_, given):
     arrays = arrays_of_all_sorts()
-    model = model_of(arrays, constant="held")
+    model = identities(arrays, constant="held")
     before = model.SerializeToString()
     expected = exporters.ENCODINGS[format_].encode(model, list(arrays))
     scan = exporters.Scan(model, arrays, arrays if given else {})
@@ -64,7 +43,7 @@ def test_a_draft_is_saved_as_the_same_bytes(tmp_path, format_, given):
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 def test_a_draft_with_rounded_values(tmp_path, values):
     arrays = arrays_of_all_sorts()
-    model = model_of(arrays)
+    model = identities(arrays)
     expected = exporters.ENCODINGS["packed"].encode(model, list(arrays), values=values)
     draft = exporters.ENCODINGS["packed"].draft(model, exporters.Scan(model, arrays, arrays), values=values)
     exporters.save(draft, tmp_path / "draft.onnx")
@@ -74,7 +53,7 @@ def test_a_draft_with_rounded_values(tmp_path, values):
 @pytest.mark.parametrize("format_", exporters.ENCODINGS)
 def test_a_draft_of_a_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
-    model = model_of(arrays)
+    model = identities(arrays)
     exporters.save(exporters.ENCODINGS[format_].draft(model, list(arrays)), tmp_path / "m.onnx", external=True)
     exporters.verify(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
@@ -82,17 +61,7 @@ def test_a_draft_of_a_model_with_external_data(tmp_path, format_):
 
 def test_arrays_of_another_type_than_the_tensors_are_not_taken():
     arrays = {"half": sparse_array((64, 64), 0.1, 1, np.float16)}
-    model = model_of(arrays)
+    model = identities(arrays)
     wide = {"half": arrays["half"].astype(np.float32)}
     encoded = exporters.ENCODINGS["sparse"].encode(model, exporters.Scan(model, wide, wide))
     exporters.verify(encoded, arrays, "sparse")
-
-
-def test_the_scan_of_another_model_is_not_taken():
-    first, second = ({"w": sparse_array((64, 64), 0.1, seed)} for seed in (1, 2))
-    scan = exporters.Scan(model_of(first), first)
-    exporters.ENCODINGS["sparse"].encode(scan.model, scan)
-    for format_ in exporters.ENCODINGS.values():
-        exporters.verify(format_.encode(model_of(second), scan), second, format_.name)
-    assert list(scan) == ["w"]
-    assert len(scan) == 1

@@ -6,38 +6,19 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from ltp_pipeline import exporters, files
-from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import storage, tensors
-
-
-def model_of(array, name="w"):
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", name], ["y"], name="multiply", doc_string="node")],
-        "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, array.shape[0]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, array.shape[1]])],
-        [numpy_helper.from_array(array, name), numpy_helper.from_array(np.float32([1]), "other")],
-        doc_string="graph",
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="me")
-    helper.set_model_props(model, {"key": "value"})
-    return model
-
-
-def pruned(shape=(64, 64), density=0.05):
-    rng = np.random.default_rng(0)
-    array = rng.standard_normal(shape).astype(np.float32)
-    array[rng.random(shape) >= density] = 0
-    return array
+from tests.support.encoded import described
+from tests.support.models import sparse_array
 
 
 def external(tmp_path, array=None, **entries):
     """A model file with its weight in weights.bin."""
-    array = pruned() if array is None else array
-    model = model_of(array)
+    array = sparse_array() if array is None else array
+    model = described(array)
     tensor = model.graph.initializer[0]
     (tmp_path / "weights.bin").write_bytes(b"head" * 16 + tensor.raw_data)
     tensor.ClearField("raw_data")
@@ -50,60 +31,9 @@ def external(tmp_path, array=None, **entries):
     return path
 
 
-def test_tensors_are_put_back_and_nothing_else_changes():
-    model = model_of(pruned())
-    new = np.ones((64, 64))
-    copy = exporters.with_tensors(model, {"w": new})
-    assert copy.graph.initializer[0].data_type == TensorProto.FLOAT
-    assert (exporters.read_tensors(copy, ["w"])["w"] == 1).all()
-    back = exporters.with_tensors(copy, {"w": pruned()})
-    assert back.SerializeToString() == model.SerializeToString()
-
-
-def test_tensors_stored_as_numbers_and_in_nested_places():
-    model = model_of(pruned())
-    model.graph.initializer[0].CopyFrom(helper.make_tensor("w", TensorProto.FLOAT, [64, 64], pruned().reshape(-1)))
-    copy = exporters.with_tensors(model, {"w": pruned() * 2})
-    assert not copy.graph.initializer[0].float_data
-    assert (exporters.read_tensors(copy, ["w"])["w"] == pruned() * 2).all()
-    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.zeros(3, np.float32)))
-    model.graph.node.insert(0, constant)
-    copy = exporters.with_tensors(model, {"c": np.arange(3)})
-    assert exporters.read_tensors(copy, ["c"])["c"].tolist() == [0, 1, 2]
-    assert exporters.read_tensors(model, ["c"])["c"].tolist() == [0, 0, 0]
-
-
-def test_half_precision_is_kept():
-    model = model_of(pruned())
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(pruned().astype(np.float16), "w"))
-    copy = exporters.with_tensors(model, {"w": pruned()})
-    assert exporters.read_tensors(copy, ["w"])["w"].dtype == np.float16
-
-
-def test_unknown_names_and_wrong_shapes_are_refused():
-    with pytest.raises(ExportFailed, match="'v'"):
-        exporters.with_tensors(model_of(pruned()), {"v": pruned()})
-    with pytest.raises(ExportFailed, match="shape"):
-        exporters.with_tensors(model_of(pruned()), {"w": pruned((4, 4))})
-    with pytest.raises(InputError, match="'v'"):
-        exporters.read_tensors(model_of(pruned()), ["v"])
-
-
-def test_negative_zero_becomes_zero_in_kernels_only():
-    array = np.full((64, 64), -0.0, np.float32)
-    array[0, 0] = 1
-    model = model_of(array)
-    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([-0.0]), "other"))
-    for format_ in exporters.ENCODINGS.values():
-        found = exporters.read_tensors(format_.encode(model, ["w"]), ["w", "other"])
-        assert not np.signbit(found["w"]).any()
-        assert np.signbit(found["other"]).all()
-    assert np.signbit(exporters.read_tensors(model, ["w"])["w"]).any()
-
-
 @pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
 def test_all_else_survives(tmp_path, format_):
-    model = model_of(pruned())
+    model = described(sparse_array())
     encoded = exporters.ENCODINGS[format_].encode(model, ["w"])
     exporters.stamp(encoded, format=format_, nonzeros=7)
     exporters.save(encoded, tmp_path / "m.onnx")
@@ -121,13 +51,6 @@ def test_all_else_survives(tmp_path, format_):
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_stamping_twice_replaces():
-    model = model_of(pruned())
-    exporters.stamp(model, format="dense")
-    exporters.stamp(model, format="packed")
-    assert exporters.labels(model) == {"format": "packed"}
-
-
 def outputs_of_every_format(model, folder, outside):
     """Write the model in every format; the bytes of the distinct outputs."""
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
@@ -135,7 +58,7 @@ def outputs_of_every_format(model, folder, outside):
     for format_ in exporters.ENCODINGS.values():
         path = folder / f"model.{format_.name}.onnx"
         exporters.save(format_.encode(model, ["w"]), path, outside)
-        exporters.verify(path, {"w": pruned()}, format_.name)
+        exporters.verify(path, {"w": sparse_array()}, format_.name)
         runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
     return runs
 
@@ -143,7 +66,7 @@ def outputs_of_every_format(model, folder, outside):
 def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
     model, data = exporters.load_with_data(external(tmp_path))
     assert data == [tmp_path.resolve() / "weights.bin"]
-    assert (exporters.read_tensors(model, ["w"])["w"] == pruned()).all()
+    assert (exporters.read_tensors(model, ["w"])["w"] == sparse_array()).all()
     assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
     files = {p.name for p in (tmp_path / "out").iterdir()}
     assert files == {f"model.{f.name}.onnx" for f in exporters.ENCODINGS.values()}
@@ -154,15 +77,15 @@ def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
 
 
 def test_data_go_outside_where_that_is_asked_for(tmp_path):
-    assert len(outputs_of_every_format(model_of(pruned()), tmp_path / "out", outside=True)) == 1
-    assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= pruned().nbytes
+    assert len(outputs_of_every_format(described(sparse_array()), tmp_path / "out", outside=True)) == 1
+    assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= sparse_array().nbytes
     assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()  # nothing in it is large enough
     written = onnx.load(tmp_path / "out" / "model.sparse.onnx", load_external_data=False)
     assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
 
 
 def test_large_packed_parts_go_outside_with_external_data(tmp_path):
-    array = pruned((256, 256), 0.1)
+    array = sparse_array((256, 256), 0.1)
     model = exporters.load(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
     exporters.save(exporters.ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
@@ -177,9 +100,9 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
 
 def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
-    exporters.save(model_of(pruned()), tmp_path / "m.onnx")
+    exporters.save(described(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
-    exporters.verify(tmp_path / "m.onnx", {"w": pruned()}, "dense")
+    exporters.verify(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +149,7 @@ def test_external_data_of_impossible_size_is_refused(tmp_path):
 
 
 def test_bad_files(tmp_path):
-    good = model_of(pruned()).SerializeToString()
+    good = described(sparse_array()).SerializeToString()
     contents = {
         "empty": b"",
         "jpeg": b"\xff\xd8\xff\xe0\x00\x10JFIF" + os.urandom(500),
@@ -249,7 +172,7 @@ def test_bad_files(tmp_path):
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
-    exporters.save(model_of(pruned()), path)
+    exporters.save(described(sparse_array()), path)
     before = path.read_bytes()
 
     def full(*_):
@@ -257,49 +180,6 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
-        exporters.save(model_of(pruned() * 2), path)
+        exporters.save(described(sparse_array() * 2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
-
-
-def test_a_tensor_that_does_not_fit_its_dims_is_named():
-    model = model_of(pruned())
-    model.graph.initializer[0].raw_data = b"\0" * 10
-    with pytest.raises(InputError, match="'w'"):
-        exporters.read_tensors(model, ["w"])
-    with pytest.raises(InputError, match="'w'"):
-        exporters.ENCODINGS["sparse"].encode(model, ["w"])
-
-
-def test_special_values_survive_bit_for_bit():
-    array = pruned()
-    array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
-    tensors.bits(array)[0, 4] = 0x7FC12345
-    model = model_of(array)
-    for format_ in exporters.ENCODINGS.values():
-        encoded = format_.encode(model, ["w"])
-        exporters.verify(encoded, {"w": array}, format_.name)
-
-
-@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
-def test_labels_that_lie_are_found(format_):
-    array = pruned()
-    encoded = exporters.ENCODINGS[format_].encode(model_of(array), ["w"])
-    exporters.check_labels(encoded, ["w"])
-    nonzeros = int(np.count_nonzero(array))
-    exporters.stamp(encoded, format=format_, nonzeros=nonzeros, sparsity=round(1 - nonzeros / array.size, 6))
-    exporters.check_labels(encoded, ["w"])
-    for lie in ({"nonzeros": nonzeros - 1}, {"nonzeros": "many"}, {"sparsity": 0.5}):
-        edited = onnx.ModelProto()
-        edited.CopyFrom(encoded)
-        exporters.stamp(edited, **lie)
-        with pytest.raises(InputError, match="ltp"):
-            exporters.check_labels(edited, ["w"])
-
-
-@pytest.mark.parametrize("format_", ["sparse", "packed"])
-def test_an_encoded_file_that_calls_itself_dense_is_found(format_):
-    encoded = exporters.ENCODINGS[format_].encode(model_of(pruned()), ["w"])
-    exporters.stamp(encoded, format="dense")
-    with pytest.raises(InputError, match=f"but it is {format_}"):
-        exporters.check_labels(encoded, ["w"])

@@ -1,22 +1,14 @@
 """All float weights of a model are counted the same in every format, and the report shows them beside the kernels."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline import exporters
-from ltp_pipeline.display import show_validation
-from ltp_pipeline.records import Accuracy, Sparsity
-from ltp_pipeline.results import Measurement
-from ltp_pipeline.stages import handoff_text
-from ltp_pipeline.stages.report import html, markdown, text
-from ltp_pipeline.stages.report.plots import trail
-from tests.support.models import Graph, conv_bn_classifier
-from tests.support.sample_report import report_of, sample
-from tests.unit.stages.test_import_model import branch
+from ltp_pipeline.records import Sparsity
+from tests.support.models import Graph, branch, conv_bn_classifier
 
 KERNELS = ["conv1.weight", "conv2.weight", "fc.weight"]
 
@@ -63,65 +55,3 @@ def test_other_tensors_can_be_counted_in_the_place_of_a_files_own() -> None:
     model = conv_bn_classifier()
     zero = {"fc.weight": np.zeros((5, 8), np.float32)}
     assert dict(exporters.float_weights(model, zero))["fc.weight"] == Sparsity(40, 0)
-
-
-@pytest.fixture
-def recurrent() -> dict[str, Any]:
-    """A report of a model of whose 30,144 weights 192 are in kernels."""
-    report = sample()[0]
-    report["model"] |= {"kernel_elements": 192, "float_elements": 30_144}
-    report["pruned"] |= {"compression": 5.05, "model_compression": 1.0052}
-    report["baseline"] |= {"compression": 5.05, "model_compression": 1.0052}
-    return report
-
-
-def test_the_headline_says_both_compressions(recurrent: dict[str, Any]) -> None:
-    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
-
-
-def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict[str, Any]) -> None:
-    told = "ernels hold only 0.6 % of the model's 30\u202f144 weights: the whole model has 1.01× fewer"
-    pictures = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-    page = html.render(report_of(recurrent | pictures), []).split("</header>")[0].replace("&#39;", "'")
-    for rendered in (markdown.render(report_of(recurrent)), handoff_text.render(report_of(recurrent)), page):
-        assert told in rendered
-    assert text.few_kernels(report_of(sample()[0])) is None
-    recurrent["model"] |= {"kernel_elements": 9, "float_elements": 10}
-    assert text.few_kernels(report_of(recurrent)) is None
-
-
-def test_both_stand_wherever_one_does(recurrent: dict[str, Any]) -> None:
-    page = html.render(report_of(recurrent | {"histograms": [], "scatter": None, "sizes": {}}), [])
-    assert page.count("5.05× / 1.01×") == 2
-    assert "LTP (test, 1.01× in the whole model)" in str(trail(report_of(recurrent)))
-    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(report_of(recurrent))
-    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(report_of(recurrent))
-
-
-def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict[str, Any]) -> None:
-    del recurrent["pruned"]["model_compression"], recurrent["model"]["float_elements"]
-    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels; ")
-    assert "| compression, whole model | 1× | – |" in markdown.render(report_of(recurrent))
-
-
-def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
-    show_validation(
-        Measurement(
-            path="m",
-            metric="top-1",
-            accuracy=Accuracy(0.9, 0.9, None, 10, "test"),
-            sparsity=0.8,
-            compression=5.0,
-            model_compression=1.01,
-            nonzeros=1,
-            bytes=1,
-            load_ms=1.0,
-            batch=16,
-            threads=1,
-            provider="CPU",
-            notes=(),
-            latency_ms=1.5,
-            latency_quartiles_ms=(1.0, 2.0),
-        )
-    )
-    assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out

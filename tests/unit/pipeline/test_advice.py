@@ -6,23 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from ltp_pipeline.ci import junit
-from ltp_pipeline.config import GateSettings
-from ltp_pipeline.gates import GATES, evaluate_gates, gate_settings
-from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.gates import GATES, gate_settings
 from ltp_pipeline.stages.report import html, markdown
-from tests.support.sample_report import report_of, sample
+from tests.support.sample_report import judge, report_of, sample
 
 NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-
-
-@pytest.fixture
-def report() -> dict[str, Any]:
-    """8.36× and 7.87×, a drop of 0.45 points, twelve epochs; entry 7 of the trail was chosen."""
-    return sample()[0]
-
-
-def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
-    return evaluate_gates(report_of(report), gates)
 
 
 def advice(report: dict[str, Any], **limits: Any) -> str:

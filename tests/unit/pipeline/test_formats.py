@@ -1,6 +1,5 @@
 """One table of names: every encoding and every graph is in it, and all that names files follows from it."""
 
-import doctest
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +10,6 @@ from ltp_pipeline import formats
 from ltp_pipeline.config import ExportSettings, load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import ENCODINGS, encodings, graphs, rounding
-from ltp_pipeline.exporters.encodings import packed_codec
 from ltp_pipeline.exporters.graphs import GRAPHS
 from tests.support.cli import invoke
 from tests.support.paths import ROOT
@@ -112,9 +110,3 @@ def test_the_docs_have_a_row_for_each():
     page = (ROOT / "docs" / "formats.md").read_text()
     for name in (*formats.ENCODINGS, *(graph for graph in formats.GRAPHS if graph != formats.ORIGINAL)):
         assert f"| `{name}` |" in page
-
-
-def test_the_example_of_the_packed_codec_is_true():
-    found = doctest.testmod(packed_codec)
-    assert found.attempted > 5
-    assert found.failed == 0

@@ -1,20 +1,16 @@
 """Gates: every one passes, fails, and fails on null; bad limits are refused."""
 
 import copy
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 import ltp_pipeline
-from ltp_pipeline.ci import append_step_summary, github_lines, junit
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import GATES, effective_limits, evaluate_gates, gate_settings
-from ltp_pipeline.intervals import wilson
+from ltp_pipeline.gates import GATES, effective_limits, gate_settings
 from ltp_pipeline.report_parts import Verdict
-from tests.support.sample_report import report_of, sample
+from tests.support.sample_report import judge, report_of, sample
 
 # name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured
 CASES = [
@@ -27,15 +23,6 @@ CASES = [
     ("max_latency_ratio", 1.02, 1.01, ("pruned", "files", 1, "latency"), []),
     ("per_layer_floor", 0.04, 0.05, ("layers",), []),
 ]
-
-
-@pytest.fixture
-def report() -> dict[str, Any]:
-    return sample()[0]
-
-
-def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
-    return evaluate_gates(report_of(report), gates)
 
 
 def changed(report: dict[str, Any], keys: tuple[Any, ...], value: Any) -> dict[str, Any]:
@@ -138,10 +125,6 @@ def test_confidence_counts_for_accuracy_and_baseline(report: dict[str, Any]) -> 
     assert not judge(changed(report, ("difference", "interval"), [-0.001, 0.019]), gate_settings(sure))[0].passed
 
 
-def test_wilson_known_value() -> None:
-    assert wilson(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)
-
-
 def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) -> None:
     report["pruned"]["files"][0]["latency"] = [{"ms": 3.0, "original_ms": 3.0, "ratio": 1.0}]
     (verdict,) = judge(report, gate_settings({"max_latency_ratio": 1.02}))
@@ -202,37 +185,6 @@ def test_a_name_cannot_start_a_line_of_its_own() -> None:
 def test_true_is_no_limit() -> None:
     with pytest.raises(InputError, match="not true or false"):
         gate_settings({"min_accuracy": False})
-
-
-def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
-    verdicts = [
-        *judge(report, gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
-        Verdict("a\x00<b", 1, 2, False),
-    ]
-    root = ElementTree.fromstring(junit(verdicts))  # noqa: S314 - our own text
-    suite = root.find("testsuite")
-    assert suite is not None
-    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
-    cases = suite.findall("testcase")
-    assert [c.get("name") for c in cases] == ["max_drop", "min_sparsity", "a?<b"]
-    failures = [c.find("failure") for c in cases]
-    assert [f is None for f in failures] == [False, True, False]
-    assert failures[0] is not None
-    assert failures[0].get("message") == verdicts[0].line
-
-
-def test_github_annotations_are_escaped() -> None:
-    lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), Verdict("fine", 1.0, 2.0, True)])
-    assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25, a?line)"]
-
-
-def test_step_summary_is_appended(tmp_path: Path) -> None:
-    target = tmp_path / "summary.md"
-    target.write_text("before\n", encoding="utf-8")
-    assert append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(target)})
-    assert target.read_text(encoding="utf-8") == "before\n## Report\n\n"
-    assert not append_step_summary("## Report\n", {})
-    assert not append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(tmp_path)})
 
 
 def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_drop() -> None:

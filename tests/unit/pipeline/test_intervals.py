@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.intervals import paired_interval
+from ltp_pipeline.intervals import paired_interval, wilson
 
 Outcomes = list[tuple[bool, bool]]
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)
@@ -84,3 +84,7 @@ def test_parts_below_nothing_give_an_interval_around_what_is_reported() -> None:
     before, after = np.ones(50), np.linspace(-9, -1, 50)
     assert paired_interval(before, after) == (1.0, 1.0)
     assert paired_interval(np.full(50, -2.0), after)[0] == 0.0
+
+
+def test_wilson_known_value() -> None:
+    assert wilson(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)

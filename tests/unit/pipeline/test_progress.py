@@ -1,11 +1,8 @@
 """Time left, of the stage and of the whole run."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from ltp_pipeline import progress, runner
-from ltp_pipeline.outlook import Outlook, exact, rough
+from ltp_pipeline import progress
 from ltp_pipeline.progress import LineReporter, TerminalReporter
 
 PLAN = {"learn": 120, "finetune": 60, "baseline": 180}
@@ -75,43 +72,3 @@ def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pyte
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 30)
     assert "whole run about 6 min" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0, "5 s"),
-        (17, "15 s"),
-        (59, "60 s"),
-        (61, "1 min"),
-        (3540, "59 min"),
-        (3599, "1 h 00 min"),
-        (9000, "2 h 30 min"),
-    ],
-)
-def test_estimates_are_rough(seconds: float, shown: str):
-    assert rough(seconds) == shown
-
-
-def test_durations_of_a_stage_are_exact():
-    assert [exact(s) for s in (0, 59, 61)] == ["0 s", "59 s", "1 min 01 s"]
-
-
-def test_a_phase_that_nobody_planned_is_shown_all_the_same():
-    outlook = Outlook()
-    outlook.begin("trial")
-    assert outlook.whole(1.0, 30) == "whole run about 30 s"
-
-
-class Planned:
-    """A reporter that takes note of the plan."""
-
-    def plan(self, steps: dict[str, int], search: bool = False) -> None:
-        self.found = (steps, search)
-
-
-def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
-    reporter = Planned()
-    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter))
-    runner.plan(training, {"finetune": 6, "baseline": 0}, search=True)
-    assert reporter.found == ({"finetune": 60}, True)

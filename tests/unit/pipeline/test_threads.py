@@ -150,7 +150,11 @@ def test_what_a_user_has_set_stays(name: str):
 
 @pytest.mark.parametrize(
     ("first", "count", "times"),
-    [("torch, ltp_pipeline", 2, 1), ("ltp_pipeline, torch", 2, 0), ("torch, ltp_pipeline", 1, 0)],
+    [
+        ("torch, ltp_pipeline", 2, 1),
+        pytest.param("ltp_pipeline, torch", 2, 0, marks=pytest.mark.slow),
+        pytest.param("torch, ltp_pipeline", 1, 0, marks=pytest.mark.slow),
+    ],
 )
 def test_a_torch_that_was_loaded_too_early_is_said_once(first: str, count: int, times: int):
     code = f"""

@@ -4,16 +4,22 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model import read
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.lower import lower
-from tests.support.imported import compiled, imported
-from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
+from tests.support.imported import imported
+from tests.support.models import (
+    Graph,
+    branch,
+    conv_bn_classifier,
+    in_constants,
+    loop_body,
+    mlp,
+    run_onnxruntime,
+    with_function,
+)
 from tests.support.round_trip import check_round_trip
 
 
@@ -24,19 +30,6 @@ def names(result) -> list[str]:
 def test_plain_models() -> None:
     assert names(check_round_trip(conv_bn_classifier())) == ["conv1.weight", "conv2.weight", "fc.weight"]
     assert names(check_round_trip(mlp())) == ["fc1.weight", "fc2.weight"]
-
-
-def in_constants(model: ModelProto) -> ModelProto:
-    """The same model with every tensor in a Constant node."""
-    nodes = [
-        helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t) for t in model.graph.initializer
-    ]
-    rest = list(model.graph.node)
-    copy = ModelProto.FromString(model.SerializeToString())
-    del copy.graph.node[:]
-    del copy.graph.initializer[:]
-    copy.graph.node.extend([*nodes, *rest])
-    return copy
 
 
 def test_all_weights_in_constant_nodes() -> None:
@@ -72,27 +65,6 @@ def test_merged_tensors_behind_identity_get_private_statistics() -> None:
 def test_merged_statistics_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(merged_statistics()))
     assert sum(role is Role.STATISTIC for role in result.forward.roles.values()) == 2
-
-
-def test_nodes_in_any_order_are_sorted() -> None:
-    model = conv_bn_classifier()
-    expected = [node.name or node.output[0] for node in model.graph.node]
-    nodes = list(model.graph.node)[::-1]
-    mixed = ModelProto()
-    mixed.CopyFrom(model)
-    del mixed.graph.node[:]
-    mixed.graph.node.extend(nodes)
-    found = read(mixed)
-    assert [node.name or node.output[0] for node in found.proto.graph.node] == expected
-    assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
-
-
-def test_nodes_in_a_circle_are_refused() -> None:
-    g = Graph()
-    g.add("Add", "x", "b", outputs=["a"])
-    g.add("Relu", "a", outputs=["b"])
-    with pytest.raises(InputError, match="not valid ONNX"):
-        read(g.model({"x": ("N", 6)}, ["b"]))
 
 
 def test_a_shared_weight_is_one_kernel() -> None:
@@ -148,65 +120,6 @@ def test_ir_version_3() -> None:
     onnx.checker.check_model(result.file.proto)
 
 
-def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
-    model = conv_bn_classifier(channels=32)
-    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=512)
-    result = imported(tmp_path / "model.onnx")
-    assert result.parity is not None
-    with torch.no_grad():
-        result.state["conv2.weight"].mul_(2)
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "out" / "new.onnx")
-    raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
-    assert not {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL or t.external_data}
-    feeds = random_inputs(model)
-    ours = result(torch.from_numpy(feeds["x"]))[0].detach().numpy()
-    assert np.allclose(ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5)
-    assert result.file.bytes > (tmp_path / "w.bin").stat().st_size
-
-
-def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
-    onnx.save(conv_bn_classifier(32), tmp_path / "a.onnx", save_as_external_data=True, location="w", size_threshold=512)
-    first = imported(tmp_path / "a.onnx").file.sha256
-    data = bytearray((tmp_path / "w").read_bytes())
-    data[3] ^= 1
-    (tmp_path / "w").write_bytes(data)
-    assert imported(tmp_path / "a.onnx").file.sha256 != first
-
-
-def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
-    from ltp_pipeline.exporters import storage
-
-    monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
-    model = conv_bn_classifier(channels=32)
-    result = imported(model)
-    assert result.parity is not None
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "large.onnx")
-    assert (tmp_path / "large.onnx.data").is_file()
-    assert imported(tmp_path / "large.onnx").parity is not None
-
-
-def with_function(weight_inside: bool) -> ModelProto:
-    g = Graph()
-    g.random("w", 6, 6)
-    body = [
-        helper.make_node("Transpose", ["weight"], ["t"], perm=[1, 0]),
-        helper.make_node("MatMul", ["input", "t"], ["product"]),
-        helper.make_node("Relu", ["product"], ["result"]),
-    ]
-    inputs = ["input", "weight"]
-    if weight_inside:
-        tensor = numpy_helper.from_array(g.rng.standard_normal((6, 6)).astype(np.float32), "v")
-        body.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
-        inputs = ["input"]
-    function = helper.make_function("local", "Layer", inputs, ["result"], body, [helper.make_opsetid("", 17)])
-    call = ["h"] if weight_inside else ["h", "w"]
-    g.add("MatMul", "x", "w", outputs=["h"])
-    g.nodes.append(helper.make_node("Layer", call, ["y"], name="layer", domain="local"))
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 6]) for n in ("x", "y")]
-    graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
-    return as_model(graph, 17, imports=[helper.make_opsetid("local", 1)], functions=[function])
-
-
 def test_local_functions_are_walked_and_kept() -> None:
     model = with_function(weight_inside=False)
     result = check_round_trip(model)
@@ -221,26 +134,6 @@ def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None
     assert len(result.kernels) == 2
     assert not result.file.proto.functions
     assert any("written out" in note for note in result.notes)
-
-
-@pytest.mark.parametrize("data_type", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_half_precision_has_single_precision_masters(data_type: int) -> None:
-    model = mlp()
-    for tensor in model.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        tensor.CopyFrom(helper.make_tensor(tensor.name, data_type, array.shape, array.flatten()))
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.elem_type = data_type
-    half = data_type == TensorProto.FLOAT16
-    result = check_round_trip(model, tolerance=2e-2) if half else imported(model)
-    tensors = result.state
-    assert {t.dtype for t in tensors.values()} == {torch.float32}
-    with torch.no_grad():
-        tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = exporters.with_tensors(result.file.proto, lower(*result))
-    assert {t.data_type for t in written.graph.initializer} == {data_type}
-    (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
-    assert y.dtype == (torch.float16 if half else torch.bfloat16)
 
 
 @pytest.mark.parametrize("opset", [13, 17])
@@ -290,13 +183,6 @@ def test_several_inputs_and_outputs_in_order() -> None:
     assert names(result) == ["left.weight", "right.weight"]
 
 
-def branch(name: str, weight: str, fill: float) -> onnx.GraphProto:
-    tensor = numpy_helper.from_array(np.full((6, 6), fill, np.float32), weight)
-    output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
-    node = helper.make_node("MatMul", ["h", weight], [f"{name}_y"], name=f"{name}_mm")
-    return helper.make_graph([node], name, [], [output], [tensor])
-
-
 @pytest.mark.parametrize("same_name", [False, True])
 def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     g = Graph()
@@ -312,18 +198,6 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
         assert names(result) == ["fc.weight", "w_else"]
         assert result.prunable
     assert [n.op_type for n in result.file.proto.graph.node] == ["Gemm", "Constant", "If"]
-
-
-def loop_body() -> onnx.GraphProto:
-    nodes = [
-        helper.make_node("Identity", ["going"], ["again"]),
-        helper.make_node("MatMul", ["state", "w"], ["product"]),
-        helper.make_node("Tanh", ["product"], ["next"]),
-    ]
-    inputs = [("i", TensorProto.INT64, []), ("going", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
-    outputs = [("again", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None)]
-    infos = [[helper.make_tensor_value_info(*v) for v in values] for values in (inputs, outputs)]
-    return helper.make_graph(nodes, "body", *infos)
 
 
 def test_a_loop_with_a_constant_count() -> None:
@@ -372,24 +246,3 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
     assert [n.name for n in again.file.proto.graph.node] == [n.name for n in model.graph.node]
-
-
-@pytest.mark.parametrize("shape", [(1, 32), (1, -1), (-1, 32)])
-def test_a_file_with_a_fixed_batch_runs_on_others(shape: tuple[int, int]):
-    g = Graph()
-    h = g.add("Reshape", g.conv("x", "conv", 1, 2), g.tensor("shape", shape, np.int64))
-    model = g.model({"x": (1, 1, 4, 4)}, [g.add("Gemm", h, g.random("fc", 5, 32), outputs=("y",), transB=1)])
-    x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
-    one_by_one = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
-    with torch.no_grad():
-        (together,) = compiled(model)(torch.from_numpy(x))
-    np.testing.assert_allclose(together.numpy(), one_by_one, rtol=1e-5, atol=1e-6)
-
-
-def test_a_reshape_whose_first_dimension_only_looks_like_the_batch_is_left_alone():
-    g = Graph()
-    table = g.add("Reshape", g.random("table", 8, 4), g.tensor("shape", (1, -1), np.int64))
-    model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])
-    x = np.ones((2, 32), np.float32)
-    (y,) = compiled(model)(torch.from_numpy(x))
-    np.testing.assert_allclose(y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1))

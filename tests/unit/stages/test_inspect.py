@@ -3,37 +3,20 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.display import show_model
-from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.graph import NUMBER_TYPES, signature
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.results import InspectedOperator
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
-from ltp_pipeline.stages.import_model.node_problems import is_quantised, operator_problem
-from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES
 from ltp_pipeline.stages.inspect import inspect
 from tests.support.imported import imported
-from tests.support.models import Graph, conv_bn_classifier, mlp
+from tests.support.models import Graph, conv_bn_classifier
 from tests.support.victims import VICTIMS
-
-
-@pytest.fixture
-def saved(tmp_path):
-    def save(model: onnx.ModelProto):
-        onnx.save(model, tmp_path / "model.onnx")
-        return tmp_path / "model.onnx"
-
-    return save
 
 
 def test_a_classifier(saved, capsys) -> None:
@@ -123,108 +106,3 @@ def test_it_does_without_torch(saved) -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'onnxruntime', 'onnxsim')))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
-
-
-def test_the_table_of_operators_is_that_of_the_registry() -> None:
-    written = Path(operators.__file__).with_name(operators.TABLE).read_text()
-    assert operators.render() == written, "run scripts/write_operators.py"
-
-
-def test_an_operator_is_supported_where_the_importer_can_run_it() -> None:
-    schemas = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
-    for opset in (7, 13, onnx.defs.onnx_opset_version()):
-        for name in sorted(schemas):
-            known = signature(name, opset)
-            runs = registry.find(name, opset) is not None or (known is not None and known.has_body)
-            expected = name == "Constant" or (runs and not is_quantised(name))
-            assert (operator_problem(name, opset) is None) == expected, (name, opset)
-
-
-def test_the_types_that_are_supported_are_those_of_torch() -> None:
-    assert set(TORCH_TYPES) == NUMBER_TYPES
-
-
-def strange_operator(m: ModelProto) -> None:
-    m.graph.node[1].op_type = "StringNormalizer"
-
-
-def other_domain(m: ModelProto) -> None:
-    m.graph.node[1].domain = "org.example"
-    m.opset_import.append(onnx.helper.make_opsetid("org.example", 1))
-
-
-def attribute_of_a_fused_operator(m: ModelProto) -> None:
-    """onnx has no schema of it, so the checker says nothing."""
-    m.graph.node[0].op_type, m.graph.node[0].domain = "FusedGemm", "com.microsoft"
-    m.graph.node[0].attribute.append(onnx.helper.make_attribute("surprise", 1))
-    m.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-
-
-def type_of_a_cast(m: ModelProto) -> None:
-    m.graph.node[1].op_type = "Cast"
-    m.graph.node[1].attribute.append(onnx.helper.make_attribute("to", TensorProto.STRING))
-
-
-def type_of_an_input(m: ModelProto) -> None:
-    m.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT8E4M3FN
-
-
-def strings(m: ModelProto) -> None:
-    m.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
-
-
-def quantised(m: ModelProto) -> None:
-    m.graph.node[1].op_type = "DequantizeLinear"
-    m.graph.node[1].input.append("fc1.bias")
-
-
-def condition_on_the_data(m: ModelProto) -> None:
-    source, target = m.graph.node[1].input[0], m.graph.node[1].output[0]
-    cast = onnx.helper.make_node("Cast", [source], ["yes"], to=TensorProto.BOOL)
-    branches = {}
-    for name, op in (("then_branch", "Relu"), ("else_branch", "Sorcery")):
-        node = onnx.helper.make_node(op, [source], [f"{name}_y"], name=name, domain="" if op == "Relu" else "org")
-        output = onnx.helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
-        branches[name] = onnx.helper.make_graph([node], name, [], [output])
-    m.graph.node[1].CopyFrom(cast)
-    m.graph.node.insert(2, onnx.helper.make_node("If", ["yes"], [target], name="decide", **branches))
-    m.opset_import.append(onnx.helper.make_opsetid("org", 1))
-
-
-def old_opset(m: ModelProto) -> None:
-    m.opset_import[0].version = 6
-
-
-SPOILED: dict[Callable[[ModelProto], None], str] = {
-    strange_operator: "no implementation",
-    other_domain: "operators of this domain are not supported",
-    attribute_of_a_fused_operator: "attribute 'surprise' is not supported",
-    type_of_a_cast: "type STRING is not supported",
-    type_of_an_input: "input 'x' has type FLOAT8E4M3FN",
-    strings: "holds strings",
-    quantised: "have no gradient",
-    condition_on_the_data: "its condition depends on the data",
-    old_opset: "opset 6",
-}
-
-
-@pytest.mark.parametrize("spoil", SPOILED, ids=lambda f: f.__name__)
-def test_it_gives_the_reasons_for_which_run_stops(saved, spoil: Callable[[ModelProto], None]) -> None:
-    model = mlp()
-    spoil(model)
-    with pytest.raises(UnsupportedModel) as caught:
-        imported(model, settings=ModelSettings(simplify="never"))
-    found = inspect(saved(model)).unsupported
-    assert list(found) == list(caught.value.reasons)
-    assert any(SPOILED[spoil] in reason for reason in found)
-
-
-def test_whether_a_model_is_supported_is_told_without_torch(saved) -> None:
-    model = mlp()
-    condition_on_the_data(model)
-    code = (
-        "import sys, onnx; from ltp_pipeline.stages.import_model.supported import problems;"
-        "print(len(problems(onnx.load(sys.argv[1])))); sys.exit('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(saved(model))], capture_output=True, check=True)
-    assert int(done.stdout) == 2

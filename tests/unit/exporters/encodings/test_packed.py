@@ -2,73 +2,14 @@
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ltp_pipeline import exporters
-from ltp_pipeline.errors import ExportFailed, InputError, UsageError
-from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings import packed, packed_codec
-
-LEVELS = [
-    ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-]
-
-
-def sparse_array(shape, density, seed=0, dtype=np.float32):
-    rng = np.random.default_rng(seed)
-    array = rng.standard_normal(shape).astype(dtype)
-    array[rng.random(shape) >= density] = 0
-    return array
-
-
-def two_convs(first, second, opset=13, ir_version=8):
-    nodes = [
-        helper.make_node("Conv", ["x", "a.weight"], ["h"], name="first"),
-        helper.make_node("Conv", ["h", "b.weight"], ["y"], name="second"),
-    ]
-    size = 8 - first.shape[2] + 1 - second.shape[2] + 1
-    element = helper.np_dtype_to_tensor_dtype(first.dtype)
-    graph = helper.make_graph(
-        nodes,
-        "two",
-        [helper.make_tensor_value_info("x", element, [1, first.shape[1], 8, 8])],
-        [helper.make_tensor_value_info("y", element, [1, second.shape[0], size, size])],
-        [numpy_helper.from_array(first, "a.weight"), numpy_helper.from_array(second, "b.weight")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
-
-
-def model_and_kernels(density=0.1, opset=13, dtype=np.float32, shape=(33, 17, 3, 3)):
-    kernels = {
-        "a.weight": sparse_array(shape, density, 1, dtype),
-        "b.weight": sparse_array((65, shape[0], 3, 3), density / 2, 2, dtype),
-    }
-    return two_convs(*kernels.values(), opset=opset), kernels
-
-
-def run(model, level, tmp_path=None):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = level
-    options.log_severity_level = 4
-    if tmp_path is not None:
-        options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    value = session.get_inputs()[0]
-    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}[value.type]
-    x = np.random.default_rng(5).standard_normal(value.shape).astype(dtype)
-    return session.run(None, {"x": x})[0].tobytes()
-
-
-def force(monkeypatch, kind):
-    column = packed.KINDS.index(kind)
-    monkeypatch.setattr(packed, "_choose", lambda costs: np.full(len(costs), column))
-    monkeypatch.setattr(packed, "_smaller", lambda *_: True)
+from tests.support.encoded import LEVELS, force, model_and_kernels, run
+from tests.support.models import sparse_array
 
 
 @pytest.mark.parametrize("small", [0, 6000, packed.SMALL])  # each tensor by itself, one of two, both together
@@ -108,28 +49,6 @@ def test_the_reference_evaluator_reads_it(monkeypatch, kind):
     assert (ReferenceEvaluator(packed.ENCODING.encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
 
 
-def test_the_kinds_each_win_somewhere():
-    chosen = {}
-    for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
-        model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
-        encoded = packed.ENCODING.encode(model, {"a.weight": 0})
-        codes = [t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")]
-        chosen[density] = next(kind for kind in codes if kind in packed_codec.KINDS)
-        exporters.verify(encoded, kernels, "packed")
-    assert {"4v", "6v", "8v", "m"} <= set(chosen.values()), chosen
-    assert chosen[0.1] == "6v"
-    assert chosen[0.9] == "m"
-
-
-def test_long_gaps_between_dense_parts_choose_free_codes():
-    array = np.zeros((512, 512), np.float32)
-    array[::16] = sparse_array((32, 512), 0.25)
-    model = two_convs(array.reshape(512, 512, 1, 1), sparse_array((4, 512, 1, 1), 1.0))
-    encoded = packed.ENCODING.encode(model, ["a.weight"])
-    exporters.verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)}, "packed")
-    assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
-
-
 def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     model, kernels = model_and_kernels()
     encoded = packed.ENCODING.encode(model, kernels)
@@ -141,33 +60,9 @@ def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     assert said == {"a.weight": "", "b.weight": "about b"}
 
 
-def test_pairs_of_codes_fill_both_halves():
-    steps = np.random.default_rng(0).geometric(0.1, 4001).astype(np.int32)
-    for first in (1, 14, 15, 16, 17, 300, 70000):
-        gaps = np.append(np.int32(first), steps)
-        for order in (gaps, gaps[::-1]):
-            (codes,), _ = packed_codec.encode("4v", [order], [np.ones(order.size, np.float32)], [int(order.sum()) + 1])
-            half = -(-codes.size // 2)
-            assert codes[:half].max() <= 14
-            assert codes[half:].max() <= 16
-            assert (packed_codec.unpack("4v", packed_codec.pack("4v", codes))[: codes.size] == codes).all()
-
-
 def test_dense_weights_stay_as_they_are():
     model, kernels = model_and_kernels(1.0)
     assert exporters.to_dense(packed.ENCODING.encode(model, kernels)).SerializeToString() == model.SerializeToString()
-
-
-def test_to_dense_leaves_a_plain_model_alone():
-    model, _ = model_and_kernels()
-    assert exporters.to_dense(model) is model
-
-
-def test_nothing_of_packing_is_left_after_unpacking():
-    model, kernels = model_and_kernels()
-    restored = exporters.to_dense(packed.ENCODING.encode(model, kernels))
-    assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
-    assert {t.name for t in restored.graph.initializer} == set(kernels)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 10])
@@ -227,128 +122,3 @@ def test_shared_and_nested_kernels():
         inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
-
-
-@pytest.mark.parametrize("values", ["fp16", "int8"])
-@pytest.mark.parametrize("density", [0.05, 0.6])
-def test_rounded_values_fold_and_say_so(tmp_path, values, density):
-    model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
-    encoded = packed.ENCODING.encode(model, kernels, values=values)
-    assert exporters.labels(encoded)["values"] == values
-    assert encoded.ByteSize() < packed.ENCODING.encode(model, kernels).ByteSize()
-    onnx.checker.check_model(encoded, full_check=True)
-    restored = exporters.to_dense(encoded)
-    assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
-    assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["Conv", "Conv"]
-    for name, array in exporters.read_tensors(encoded, kernels).items():
-        wanted = kernels[name]
-        assert not array[wanted == 0].any()
-        if values == "fp16":
-            assert (array == wanted.astype(np.float16)).all()
-        else:
-            steps = np.abs(wanted).max(axis=(1, 2, 3), keepdims=True) / 127
-            assert (np.abs(array - wanted) <= 0.5001 * steps).all()
-    with pytest.raises(ExportFailed, match=r"a\.weight"):
-        exporters.verify(encoded, kernels, "packed")
-
-
-def test_values_that_rounding_would_overflow_stay_exact():
-    model, kernels = model_and_kernels(0.05)
-    kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = packed.ENCODING.encode(exporters.with_tensors(model, kernels), kernels, values="fp16")
-    found = exporters.read_tensors(encoded, kernels)
-    assert (found["a.weight"] == kernels["a.weight"]).all()
-    assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
-
-
-def test_unknown_values_are_refused():
-    model, kernels = model_and_kernels()
-    with pytest.raises(UsageError, match="int4"):
-        packed.ENCODING.encode(model, kernels, values="int4")
-
-
-def part(model, suffix):
-    return next(t for t in model.graph.initializer if t.name.endswith(suffix))
-
-
-def replace(tensor, array):
-    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-
-
-def node_of(model, op_type):
-    return next(n for n in model.graph.node if n.op_type == op_type)
-
-
-EDITS = {
-    "gaps past the end": lambda m: replace(part(m, "/8v"), np.full(part(m, "/8v").dims, 255, np.uint8)),
-    "duplicated positions": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint8)),
-    "codes of another type": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint16)),
-    "codes missing": lambda m: replace(part(m, "/8v"), np.ones(3, np.uint8)),
-    "values missing": lambda m: replace(part(m, "/v.1"), np.ones(3, np.float32)),
-    "values of another type": lambda m: replace(part(m, "/v.1"), np.ones(part(m, "/v.1").dims, np.float64)),
-    "values gone": lambda m: m.graph.initializer.remove(part(m, "/v.0")),
-    "values truncated": lambda m: setattr(part(m, "/v.0"), "raw_data", b"\0" * 6),
-    "split sizes": lambda m: replace(part(m, "/n"), numpy_helper.to_array(part(m, "/n"))[::-1].copy()),
-    "negative split size": lambda m: replace(part(m, "/n"), np.array([-5, 9], np.int64)),
-    "one split size": lambda m: replace(part(m, "/n"), np.array([5], np.int64)),
-    "enormous dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([2**40, 2**40], np.int64)),
-    "negative dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([-1, 17, 3, 3], np.int64)),
-    "dims that are no dims": lambda m: replace(part(m, "/s33.17.3.3"), np.float32([1])),
-    "another axis": lambda m: replace(part(m, "/k7/0"), np.array(1)),
-    "another op": lambda m: setattr(node_of(m, "CumSum"), "op_type", "Add"),
-    "another attribute": lambda m: node_of(m, "CumSum").attribute.append(helper.make_attribute("reverse", 1)),
-    "another input": lambda m: node_of(m, "ScatterElements").input.__setitem__(2, "ltp/0/v.1"),
-    "a node gone": lambda m: m.graph.node.remove(node_of(m, "CumSum")),
-    "the last node gone": lambda m: m.graph.node.remove(node_of(m, "Reshape")),
-    "the same name twice": lambda m: node_of(m, "Reshape").output.__setitem__(0, "b.weight"),
-    "a constant gone": lambda m: m.graph.initializer.remove(part(m, "/k7/0")),
-}
-
-
-JOINED_EDITS = {
-    "sizes of the tensors": lambda m: replace(part(m, "/z.0"), numpy_helper.to_array(part(m, "/z.0"))[::-1].copy()),
-    "a tensor less": lambda m: node_of(m, "Split").output.pop(),
-    "tensors exchanged": lambda m: node_of(m, "Reshape").input.__setitem__(0, "ltp/0/y.0.1"),
-    "dims that do not fill it": lambda m: replace(part(m, "/s33.17.3.3"), np.array([33, 17, 3, 2])),
-    "values missing": lambda m: replace(part(m, "/v.0"), np.ones(3, np.float32)),
-}
-
-
-@pytest.mark.parametrize("edit", [*EDITS, *(f"joined: {edit}" for edit in JOINED_EDITS)])
-def test_edits_are_found(monkeypatch, edit):
-    model, kernels = model_and_kernels()
-    force(monkeypatch, "8v")
-    if edit in EDITS:
-        monkeypatch.setattr(packed, "SMALL", 0)
-    encoded = packed.ENCODING.encode(model, kernels)
-    (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
-    with pytest.raises(InputError, match=r"weight|ltp/0"):
-        exporters.to_dense(encoded)
-    with pytest.raises(ExportFailed):
-        exporters.verify(encoded, kernels, "packed")
-
-
-def test_neutral_changes_by_converters_are_taken():
-    model, kernels = model_and_kernels()
-    encoded = packed.ENCODING.encode(model, kernels)
-    for node in encoded.graph.node:
-        node.name = f"renamed {node.output[0]}"
-        if node.op_type == "Reshape":
-            node.attribute.append(helper.make_attribute("allowzero", 0))
-    exporters.verify(onnx.version_converter.convert_version(encoded, 14), kernels, "packed")
-
-
-def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
-    """onnxruntime keeps equal constants once; here the model reads the decoder's -1 from the start."""
-    model, kernels = model_and_kernels(density=0.5)
-    model.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "all"))
-    model.graph.node.append(helper.make_node("Reshape", ["y", "all"], ["flat"], name="flatten"))
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
-    path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
-    onnx.save(model, plain)
-    encoded = packed.ENCODING.encode(model, kernels)
-    (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
-    reader.input[1] = "ltp/flat"
-    onnx.save(encoded, path)
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
-    output_proof.check_running(path, feeds, output_proof.outputs(plain, feeds))

@@ -1,9 +1,6 @@
 """The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
 
-from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,39 +9,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.closeness import gap
-from ltp_pipeline.config import ExportSettings, Settings
-from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import storage
+from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.stages import export, import_model
-from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.stages.validate import count_in_file
-from ltp_pipeline.workspace import Workspace
-from tests.support.models import Graph, conv_bn_classifier, random_inputs, run_onnxruntime
+from tests.support.models import Graph, conv_bn_classifier, prune, random_inputs, run_onnxruntime
 
-ENCODINGS = ("sparse", "packed", "dense")
 KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
-
-
-@pytest.fixture
-def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part that is ours alone, without waiting for a process to start."""
-
-    def failing(*_: object) -> ModelProto:
-        raise simplify.SimplifyFailed("onnxsim is away")
-
-    monkeypatch.setattr(simplify, "simplified", failing)
-
-
-def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
-    rng = np.random.default_rng(seed)
-    for tensor in model.graph.initializer:
-        if len(tensor.dims) > 1:
-            array = numpy_helper.to_array(tensor).copy()
-            array[rng.random(array.shape) < share] = 0
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-    return model
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -241,140 +211,6 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
     np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
 
 
-def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
-    network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
-    kernels = [k.name for k in network.kernels]
-    feeds = random_inputs(network.file.proto, batch=4)
-    return export.run(network.file, lower(network, state), kernels, settings, Workspace(tmp_path), feeds)
-
-
-def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, without_onnxsim: None):
-    files = exported(tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS))))
-    assert [f.format for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
-    assert [(f.graph, f.encoding) for f in files[3:]] == [("deploy", encoding) for encoding in ENCODINGS]
-    assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
-    counts = [count_in_file(f.path, KERNELS) for f in files]
-    assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
-    assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
-    assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
-    assert exporters.labels(exporters.load(files[4].path))["graph"] == "deploy"
-    assert "nodes became" in files[4].notes[0]
-
-
-@pytest.mark.parametrize("values", ["fp16", "int8"])
-def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path, without_onnxsim: None, values: str):
-    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed", "deploy-sparse", "deploy"), values=values))
-    assert [f.values for f in files] == 2 * ["exact", "exact", values]
-    names = ("sparse", "packed", f"packed.rounded-{values}")
-    assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
-    for exact, rounded in (files[1:3], files[4:]):
-        a, b = (exporters.read_tensors(exporters.load(f.path), KERNELS) for f in (exact, rounded))
-        assert (a["conv2.weight"] != b["conv2.weight"]).any()
-        np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
-        model = exporters.load(rounded.path)
-        assert exporters.labels(model)["values"] == values
-        exporters.check_labels(model, KERNELS)
-        assert rounded.bytes < 1.05 * exact.bytes
-
-
-def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(tmp_path: Path, without_onnxsim: None):
-    (plain,) = exported(tmp_path / "plain", ExportSettings(formats=("packed",)))
-    exact, *rounded = exported(tmp_path / "both", ExportSettings(formats=("packed",), values=("int8", "fp16")))
-    assert (exact.sha256, exact.values) == (plain.sha256, "exact")
-    assert [f.values for f in rounded] == ["int8", "fp16"]
-    assert len({f.sha256 for f in (exact, *rounded)}) == 3
-
-
-def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    packed = exporters.ENCODINGS["packed"]
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
-    files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
-    assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
-    assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
-
-
-def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None]) -> None:
-    """Let the packed format do something that its weights do not show."""
-    packed = exporters.ENCODINGS["packed"]
-
-    def wrong(model: ModelProto, kernels: Collection[str]) -> exporters.Draft:
-        made = packed.encode(model, kernels)
-        change(made)
-        return exporters.Draft(made)
-
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, draft=wrong))
-
-
-def another_activation(model: ModelProto) -> None:
-    next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
-
-
-def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    changed(monkeypatch, another_activation)
-    with pytest.raises(ExportFailed, match="other outputs") as caught:
-        exported(tmp_path, ExportSettings(formats=("packed",)))
-    assert caught.value.exit_code == 6
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    save = storage.save
-
-    def full_disk(draft: exporters.Draft, path: Path, external: bool) -> None:
-        if path.name == "model.dense.onnx":
-            raise InputError("no space left", "free some")
-        save(draft, path, external)
-
-    monkeypatch.setattr(storage, "save", full_disk)
-    with pytest.raises(InputError, match="no space left"):
-        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.packed.onnx", "model.sparse.onnx"]
-
-
-def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path: Path, monkeypatch):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ltp_pipeline.exporters.output_proof.check_running", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_fails_takes_those_after_it_along_which_are_not_proven(tmp_path: Path, monkeypatch):
-    changed(monkeypatch, another_activation)
-    with pytest.raises(ExportFailed, match="other outputs"):
-        exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
-    assert [path.name for path in tmp_path.iterdir()] == ["model.sparse.onnx"]
-
-
-def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def late_node(model: ModelProto) -> None:
-        first = next(i for i, n in enumerate(model.graph.node) if n.op_type == "Relu")
-        name = model.graph.node[first].output[0]
-        for node in model.graph.node[first + 1 :]:
-            node.input[:] = ["ltp/late" if n == name else n for n in node.input]
-        model.graph.node.insert(first + 1, helper.make_node("Abs", [name], ["ltp/late"]))
-
-    changed(monkeypatch, late_node)
-    with pytest.raises(ExportFailed, match="not folded at load"):
-        exported(tmp_path, ExportSettings(formats=("packed",)))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def wrong(model: ModelProto, kernels: object) -> deploy.Rewritten:
-        copy = ModelProto.FromString(model.SerializeToString())
-        tensor = next(t for t in copy.graph.initializer if t.name == "fc.bias")
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e-3), tensor.name))
-        return deploy.Rewritten(copy, "")
-
-    monkeypatch.setattr(deploy, "rewrite", wrong)
-    with pytest.raises(ExportFailed, match="something else"):
-        exported(tmp_path, ExportSettings(formats=("dense", "deploy-dense")))
-    assert [p.name for p in tmp_path.iterdir()] == []
-
-
 @pytest.mark.parametrize(
     ("dtype", "change", "same"),
     [(np.float32, 1e-3, False), (np.float16, 1e-3, True), (np.float16, 1.0, False)],
@@ -406,27 +242,3 @@ def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(deploy, "rewrite", lambda *_: deploy.Rewritten(other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):
         deploy.make(model, weights, KERNELS, random_inputs(model))
-
-
-def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_onnxsim: None):
-    (file,) = exported(tmp_path, ExportSettings(formats=("deploy",)))
-    assert (file.graph, file.encoding, file.format, file.name) == (
-        "deploy",
-        "packed",
-        "deploy-packed",
-        "model.deploy.packed.onnx",
-    )
-    labels = exporters.labels(exporters.load(file.path))
-    assert (labels["format"], labels["graph"]) == ("packed", "deploy")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
-
-
-def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
-    given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
-    kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))
-    assert tuple(ExportSettings(values=v).values for v in given) == kept
-
-
-def test_rounding_without_a_packed_file_is_refused():
-    with pytest.raises(ValueError, match="packed"):
-        Settings(export={"formats": ["sparse"], "values": "int8"})

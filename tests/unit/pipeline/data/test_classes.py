@@ -7,8 +7,7 @@ import pytest
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
-from tests.support.photos import jpeg, opened, put, refusal
-from tests.unit.pipeline.data.test_shards import pairs, shard
+from tests.support.photos import jpeg, opened, pairs, put, refusal, shard
 
 PER_CLASS = 10
 

@@ -11,27 +11,8 @@ from PIL import Image
 
 from ltp_pipeline.data import shards
 from ltp_pipeline.errors import InputError
-from tests.support.photos import everything, jpeg, opened, put, refusal
+from tests.support.photos import everything, jpeg, opened, pairs, put, refusal, shard
 from tests.support.samples import only
-
-
-def shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(file, "w") as tar:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return file
-
-
-def pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
-    found = []
-    for i in numbers:
-        found.append((f"n{i:04}.jpg", jpeg(i)))
-        if labels:
-            found.append((f"n{i:04}.cls", str(i % 2).encode()))
-    return found
 
 
 @pytest.mark.parametrize("workers", [0, 2])

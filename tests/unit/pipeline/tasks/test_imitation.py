@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from onnx import helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Classification, Imitation, find_task
-from tests.support.samples import split_of
+from ltp_pipeline.tasks import Imitation
+from ltp_pipeline.tasks.losses import divergence, relative_error
+from tests.support.models import one_node_each
+from tests.support.samples import by_position, split_of
 
 SCORES = Output(0, "scores", "scores")
 VALUES = Output(0, "values", "values")
 
 
-def by_position(run: Callable[[np.ndarray], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
-    """What computes outputs from the one input."""
-    return lambda inputs: run(inputs["x"])
-
-
 def imitation(*outputs: Output, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]) -> Evaluator:
     return Evaluator(Imitation(outputs), by_position(original))
-
-
-def graph(*makers: str):
-    nodes = [helper.make_node(op, ["x"], [f"y{i}"]) for i, op in enumerate(makers)]
-    outputs = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(len(makers))]
-    return helper.make_graph(nodes, "g", [], outputs)
-
-
-def test_top1_counts_the_label_that_scores_highest_and_the_first_among_equals():
-    scores = np.array([[1, 2, 0], [3, 3, 0], [3, 3, 0], [np.nan, 0, 0]], np.float32)
-    found, each = Evaluator(Classification(SCORES, 3))(
-        by_position(lambda x: [x]), split_of(scores, np.array([1, 0, 1, 0]))
-    )
-    assert each.tolist() == [True, True, False, False]
-    assert (found.value, found.top1) == (0.5, 0.5)
-    assert found.top5 is None
 
 
 def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
@@ -85,14 +66,14 @@ def test_the_original_agrees_with_itself():
 
 def test_only_behind_softmax_are_outputs_taken_for_scores():
     shapes = [(2, 10), (2, 10), (2, 10), (2, 10), (2, 5, 4), None]
-    found = Imitation.of(graph("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
+    found = Imitation.of(one_node_each("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
     kinds = ["values", "scores", "scores", "values", "values"]
     assert [(o.position, o.kind) for o in found.outputs] == list(enumerate(kinds))
     assert [o.has_argmax for o in found.outputs] == [True, True, True, False, False]
 
 
 def test_a_softmax_is_seen_through_a_reshape():
-    model = graph("Softmax")
+    model = one_node_each("Softmax")
     model.node.append(helper.make_node("Reshape", ["y0", "shape"], ["rows"]))
     model.output[0].name = "rows"
     assert Imitation.of(model, [(2, 10)], 2).outputs[0].kind == "scores"
@@ -111,17 +92,17 @@ def test_a_softmax_is_seen_through_a_reshape():
     ],
 )
 def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
-    assert Imitation.of(graph(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
+    assert Imitation.of(one_node_each(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
 
 
 def test_saying_scores_leaves_outputs_of_another_shape_values():
-    found = Imitation.of(graph("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
+    found = Imitation.of(one_node_each("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
     assert [o.kind for o in found.outputs] == ["scores", "values"]
 
 
 def test_saying_scores_where_no_output_has_their_shape_is_refused():
     with pytest.raises(InputError, match="no output has the shape of class scores: 'y0'"):
-        Imitation.of(graph("Conv"), [(2, 3, 8, 8)], 2, "scores")
+        Imitation.of(one_node_each("Conv"), [(2, 3, 8, 8)], 2, "scores")
 
 
 def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
@@ -147,15 +128,22 @@ def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
 
 def test_a_model_without_rows_of_numbers_is_refused():
     with pytest.raises(InputError, match="one row per sample"):
-        Imitation.of(graph("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
-
-
-def test_labels_ask_for_class_scores():
-    with pytest.raises(InputError, match="no class score"):
-        find_task(SimpleNamespace(classes=3), graph("Gemm"), [(2, 1)], 2)
+        Imitation.of(one_node_each("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
 
 
 def test_a_network_that_gives_nan_agrees_with_nothing():
     scores = np.array([[1, 0], [1, 0]], np.float32)
     found, _ = imitation(SCORES)(by_position(lambda x: [x * np.nan]), split_of(scores))
     assert found.value == 0.0
+
+
+LOGITS, LABELS = torch.randn(8, 5), torch.randint(0, 5, (8,))
+
+
+def test_without_labels_every_output_counts_alike():
+    outputs = (Output(0, "class", "scores"), Output(2, "boxes", "values"))
+    found = [LOGITS, torch.randn(8, 3, 4)]
+    taught = [torch.randn(8, 5), torch.randn(8, 3, 4)]
+    loss = Imitation(outputs).loss(found, {}, taught)
+    expected = (divergence(found[0], taught[0]) + relative_error(found[1], taught[1])) / 2
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)

@@ -1,28 +1,16 @@
 """The graph as straight-line code: folding, captures, freeing, roles, half precision, devices, and named errors."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper
 
 from ltp_pipeline.stages.import_model.network import compile_graph
-from ltp_pipeline.stages.import_model.node_problems import node_problems
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import Role
 from tests.support.imported import Compiled, compiled
-
-
-def model(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
-    """A model from ONNX's text form; `tensors` become initializers."""
-    text = f'<ir_version: 10, opset_import: ["" : {opset}, "com.example" : 1]> agraph {body}'
-    proto = parser.parse_model(text)
-    for name, value in tensors.items():
-        tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value), name)
-        proto.graph.initializer.append(tensor)
-    return proto
+from tests.support.models import parsed
 
 
 def steps(module: Compiled) -> list[str]:
@@ -34,7 +22,7 @@ F32 = np.float32
 
 def test_constants_are_folded_and_forgotten() -> None:
     module = compiled(
-        model(
+        parsed(
             """(float[N, 6] x) => (float[N, 2, 3] y) {
                 two = Constant <value_ints = [2, 3]> ()
                 batch = Constant <value_ints = [-1]> ()
@@ -49,26 +37,26 @@ def test_constants_are_folded_and_forgotten() -> None:
 
 
 def test_what_depends_on_a_weight_is_not_folded() -> None:
-    module = compiled(model("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)))
+    module = compiled(parsed("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)))
     assert steps(module) == ["Transpose", "MatMul"]
     module(torch.ones(2, 2))[0].sum().backward()
     assert module.state["w"].grad is not None
 
 
 def test_random_numbers_and_dropout_are_not_folded() -> None:
-    module = compiled(model("() => (y) { y = RandomNormal <shape = [3]> () }"))
+    module = compiled(parsed("() => (y) { y = RandomNormal <shape = [3]> () }"))
     assert steps(module) == ["RandomNormal"]
 
 
 def test_activations_are_freed_after_their_last_use() -> None:
-    module = compiled(model("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }"))
+    module = compiled(parsed("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }"))
     freed = [len(slots) for slots in module.forward.program.last_use]
     assert freed == [0, 0, 2, 1]
 
 
 def test_a_branch_captures_outer_values() -> None:
     module = compiled(
-        model(
+        parsed(
             """(bool c, float[2] x) => (float[2] y) {
                 h = Mul (x, w)
                 y = If (c) <
@@ -88,7 +76,7 @@ def test_a_branch_captures_outer_values() -> None:
 
 def test_a_loop_carries_state_and_collects() -> None:
     module = compiled(
-        model(
+        parsed(
             """(int64 n, float[1] x) => (float[1] last, float[K, 1] all) {
                 go = Constant <value = bool {1}> ()
                 last, all = Loop (n, go, x) <
@@ -104,13 +92,13 @@ def test_a_loop_carries_state_and_collects() -> None:
 
 
 def test_other_weights_can_stand_in() -> None:
-    module = compiled(model("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
+    module = compiled(parsed("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
     assert module(torch.ones(2), weights={"w": torch.zeros(2)})[0].tolist() == [0, 0]
     assert module(torch.ones(2))[0].tolist() == [2, 3]
 
 
 def test_a_network_holds_no_weights_and_runs_any_state() -> None:
-    forward, state = compile_graph(model("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3])))
+    forward, state = compile_graph(parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3])))
     x = {"x": torch.ones(2)}
     assert state.keys() == {"training"}
     assert forward(x, state)[0].tolist() == [2, 3]
@@ -121,7 +109,7 @@ def test_a_network_holds_no_weights_and_runs_any_state() -> None:
 def test_settings_are_not_trained() -> None:
     """Scales that become Resize's third input by way of Concat are no weights; what is scaled is."""
     module = compiled(
-        model(
+        parsed(
             """(float[1, 2, 4, 4] x) => (y) {
                 s = Concat <axis = 0> (one, two)
                 z = Mul (x, w)
@@ -141,7 +129,7 @@ BN_TENSORS = {"scale": F32([1, 2]), "bias": F32([0, 1]), "mean": F32([0, 0]), "v
 
 
 def test_batch_normalisation_updates_its_buffers_in_training() -> None:
-    module = compiled(model(BN.format(attributes=""), **BN_TENSORS))
+    module = compiled(parsed(BN.format(attributes=""), **BN_TENSORS))
     native = torch.nn.BatchNorm1d(2, momentum=0.1)
     native.weight.data, native.bias.data = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0])
     x = torch.randn(4, 2, 3)
@@ -153,7 +141,7 @@ def test_batch_normalisation_updates_its_buffers_in_training() -> None:
 
 
 def test_batch_normalisation_in_training_mode_leaves_its_buffers_in_evaluation() -> None:
-    module = compiled(model(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS))
+    module = compiled(parsed(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS))
     y = module(torch.randn(8, 2, 3) + 5)[0]
     assert y[:, 0].mean().abs() < 1e-5
     assert module.state["mean"].tolist() == [0, 0]
@@ -164,7 +152,7 @@ def test_half_weights_have_single_precision_masters_and_arithmetic(dtype: str) -
     code = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
     weight = helper.make_tensor("w", code, [2, 2], [1.0, 2.0, 3.0, 4.0])
     module = compiled(
-        model(
+        parsed(
             f"""({dtype}[N, 2] x) => ({dtype}[N, 2] y, float[N, 2] z) {{
                 h = MatMul (x, w)
                 s = Add (h, tiny)
@@ -188,14 +176,14 @@ def test_half_weights_have_single_precision_masters_and_arithmetic(dtype: str) -
 
 
 def test_half_precision_without_half_weights_stays_half() -> None:
-    module = compiled(model("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
+    module = compiled(parsed("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
     assert module(torch.ones(2, dtype=torch.float16))[0].dtype is torch.float16
 
 
 def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
     """The meta device stands for any other: reading a value from it fails."""
     module = compiled(
-        model(
+        parsed(
             """(float[N, 4] x) => (y) {
                 s = Shape (x)
                 zero = Constant <value_int = 0> ()
@@ -224,7 +212,7 @@ def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
 
 
 def test_an_operator_without_code_runs_by_its_function_body() -> None:
-    module = compiled(model("(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28))
+    module = compiled(parsed("(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28))
     a, b = torch.randn(2, 4), torch.randn(2, 4)
     expected = a * torch.sigmoid(2 * a) * b
     assert torch.allclose(module(a, b)[0], expected, atol=1e-6)
@@ -276,19 +264,19 @@ def test_a_shape_without_elements_may_not_be_huge_either():
 def test_a_broken_graph_is_refused_with_a_reason(reason: str) -> None:
     body, tensors = BROKEN[reason]
     with pytest.raises(NodeError) as caught:
-        compiled(model(body, **tensors))
+        compiled(parsed(body, **tensors))
     assert reason == "Loop" or reason.strip() in str(caught.value)
 
 
 def test_an_error_while_running_names_the_node() -> None:
-    proto = model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")
+    proto = parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")
     proto.graph.node[0].name = "the sum"
     with pytest.raises(NodeError, match=r"^Add 'the sum': "):
         compiled(proto)(torch.zeros(2), torch.zeros(3))
 
 
 def test_a_missing_input_is_an_error() -> None:
-    forward, state = compile_graph(model("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
+    forward, state = compile_graph(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
     with pytest.raises(NodeError, match="no value is given for input 'y'"):
         forward({"x": torch.zeros(2)}, state)
 
@@ -296,39 +284,4 @@ def test_a_missing_input_is_an_error() -> None:
 def test_a_tensor_with_too_few_bytes_is_refused() -> None:
     broken = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], raw_data=b"123")
     with pytest.raises(NodeError, match="initializer 'w' cannot be read"):
-        compiled(model("(float[4] x) => (y) { y = Add (x, w) }", w=broken))
-
-
-def test_every_unsupported_node_is_listed_at_once() -> None:
-    text = helper.make_tensor("text", TensorProto.STRING, [1], [b"a"])
-    proto = model(
-        """(float[2] x, bool c) => (y) {
-            a = com.example.Magic (x)
-            b = Nonsense (a)
-            d = Relu (b)
-            e = Cast <to = 8> (d)
-            f = StringConcat (text, text)
-            y = If (c) <
-                then_branch = yes () => (float[2] q) { q = Magic2 (d) },
-                else_branch = no () => (float[2] r) { r = Neg (d) }
-            >
-        }""",
-        text=text,
-    )
-    proto.graph.node[0].name = "spell"
-    assert node_problems(proto) == [
-        "Magic 'spell' (opset 1, domain com.example): operators of this domain are not supported",
-        "Nonsense 'b' (opset 21, domain ai.onnx): there is no such operator",
-        "Cast 'e' (opset 21, domain ai.onnx): type STRING is not supported",
-        "StringConcat 'f' (opset 21, domain ai.onnx): no implementation",
-        "Magic2 'q' (opset 21, domain ai.onnx): there is no such operator",
-    ]
-
-
-def test_a_supported_model_has_no_node_problems() -> None:
-    assert node_problems(model("(float[2] x) => (y) { y = Relu (x) }")) == []
-
-
-def test_an_input_of_strings_is_unsupported() -> None:
-    reasons = node_problems(model("(string[2] x) => (y) { y = Identity (x) }"))
-    assert reasons == ["Identity 'y' (opset 21, domain ai.onnx): input 'x' has type STRING, which is not supported"]
+        compiled(parsed("(float[4] x) => (y) { y = Add (x, w) }", w=broken))

@@ -1,65 +1,19 @@
 """BatchNormalization that an exporter folded away: restored for training, folded again in the files."""
 
-import json
-from pathlib import Path
-
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 import ltp_pipeline
 from benchmarks.restore_bn import folded
-from ltp_pipeline.config import KernelSettings, Settings, TrainSettings, load_settings
-from ltp_pipeline.data.samples import Data, Split
-from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import run
-from ltp_pipeline.stages import export
+from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.lower import lift, lower
-from ltp_pipeline.stages.train import Job, loop
-from ltp_pipeline.stages.train.statistics import refreshed
-from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Classification
-from ltp_pipeline.workspace import Workspace
-from tests.support.cli import invoke
-from tests.support.imported import Imported, imported
+from ltp_pipeline.stages.lower import lower
+from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier
-from tests.support.samples import only, split_of
-
-CPU = torch.device("cpu")
-
-
-def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
-    samples = np.random.default_rng(1).standard_normal((count, *shape)).astype(dtype)
-    return split_of(samples, np.zeros(count, np.int64))
-
-
-def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> Imported:
-    network, state = ltp_pipeline.import_model(model, kernels)
-    return Imported(*restore_bn.run(network, state, data or split(1, 8, 8), 16, CPU))
-
-
-def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return network(x)[0]
-
-
-def job_of(network: Network, folder: Path) -> Job:
-    """What training of a network on the samples of `split` starts from."""
-    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
-    task = Classification(Output(0, "logits", "scores"), 5)
-    return Job(network, task, data, Settings(train=TrainSettings(batch_size=16)), Workspace(folder), CPU)
-
-
-def stored(model: ModelProto) -> dict[str, np.ndarray]:
-    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-
-
-def nodes(graph: onnx.GraphProto) -> list[NodeProto]:
-    return [NodeProto.FromString(n.SerializeToString()) for n in graph.node]
+from tests.support.restored import CPU, outputs, restored, split
+from tests.support.samples import only
 
 
 def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samples():
@@ -73,48 +27,6 @@ def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samp
         assert torch.allclose(after(x, training=True)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
     assert after.kernels == before.kernels
     assert any("2 folded BatchNormalization restored" in note for note in after.notes)
-
-
-def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
-    network, state = restored(folded(conv_bn_classifier()))
-    norm = network.norms[0]
-    spoiled = {**state, norm.mean: state[norm.mean] + 1, norm.variance: state[norm.variance] * 2}
-    found = refreshed(job_of(network, tmp_path), spoiled)
-    assert torch.allclose(found[norm.mean], state[norm.mean], atol=1e-5)
-    assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
-
-
-def test_untrained_it_folds_back_to_the_weights_of_the_file():
-    model = folded(conv_bn_classifier())
-    arrays = lower(*restored(model))
-    expected = stored(model)
-    assert arrays.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(arrays[name], value, rtol=1e-6, atol=1e-6)
-
-
-def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Path):
-    network, tensors = result = restored(folded(conv_bn_classifier()))
-    with torch.no_grad():
-        for norm in network.norms:
-            tensors[norm.kernel][:, :, ::2] = 0.0
-            tensors[norm.scale].mul_(-torch.linspace(0.1, 3, 8))
-            tensors[norm.mean].add_(0.3)
-    arrays = lower(network, tensors)
-    for norm in network.norms:
-        assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
-        assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
-    export.write(network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx")
-    x = torch.randn(4, 1, 8, 8)
-    assert torch.allclose(outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4)
-
-
-def test_lifting_the_weights_of_the_original_gives_the_same_state_again(tmp_path: Path):
-    model = folded(conv_bn_classifier())
-    network, state = restored(model)
-    again = lift(job_of(network, tmp_path), stored(model))
-    assert list(again) == list(state)
-    assert all(torch.equal(again[name], tensor) for name, tensor in state.items())
 
 
 def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
@@ -170,58 +82,3 @@ def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytes
     network = restored(folded(conv_bn_classifier()))
     assert not network.norms
     assert "not restored" in network.notes[-1]
-
-
-@pytest.fixture
-def folded_example(example: Path) -> Path:
-    path = example / "model.onnx"
-    onnx.save(folded(onnx.load(path)), path)
-    return path
-
-
-def settings_for(path: Path) -> Settings:
-    options = {
-        "train": {"epochs": 2, "finetune_epochs": 1},
-        "export": {"formats": ["dense"]},
-        "model": {"restore_bn": True},
-    }
-    return load_settings(path, options=options)
-
-
-def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
-    folded_example: Path, capsys: pytest.CaptureFixture[str]
-):
-    out = folded_example.parent / "run"
-    quick = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.9", "--export", "dense")
-    asked = ("--set", "model.restore_bn=true", "--target-compression", 10, *quick)
-    result = invoke(capsys, "run", folded_example, *asked, "--out", out)
-    assert result.code == 0, result.err
-    original, exported = onnx.load(folded_example).graph, onnx.load(out / "model.dense.onnx").graph
-    assert nodes(exported) == nodes(original)
-    assert [t.name for t in exported.initializer] == [t.name for t in original.initializer]
-    report = json.loads((out / "report.json").read_text())
-    assert any("BatchNormalization restored" in note for note in report["notes"])
-    assert report["pruned"]["compression"] == pytest.approx(10, abs=0.05)
-    assert report["pruned"]["accuracy"]["top1"] > 0.5
-
-
-def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(folded_example: Path, monkeypatch: pytest.MonkeyPatch):
-    folder = folded_example.parent
-    run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
-    taken, original = 0, loop._step
-
-    def step(*arguments):
-        nonlocal taken
-        taken += 1
-        if taken in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    monkeypatch.setattr(loop, "_step", step)
-    arguments = (folded_example, settings_for(folded_example), folder / "parts", SilentReporter())
-    for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            run(*arguments)
-    run(*arguments)
-    for name in ("model.dense.onnx", "baseline/model.dense.onnx", "trail/001.onnx", "trail/002.onnx"):
-        assert (folder / "parts" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name

@@ -7,106 +7,10 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from ltp_pipeline.config import ModelSettings
-from ltp_pipeline.errors import InputError, LtpError, UnsupportedModel
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.import_model import read
-from tests.support.imported import imported
-from tests.support.models import Graph, conv_bn_classifier, mlp
-from tests.unit.stages.test_import_model import branch, loop_body, with_function
-
-NEVER = ModelSettings(simplify="never")
-
-
-def refused(model: ModelProto) -> LtpError:
-    with pytest.raises(LtpError) as caught:
-        imported(model, settings=NEVER)
-    assert caught.value.exit_code in (3, 4)
-    assert "\n" not in caught.value.what
-    return caught.value
-
-
-def test_every_reason_is_listed_at_once() -> None:
-    g = Graph()
-    g.tensor("q", np.ones((4, 4)), np.int8)
-    g.tensor("scale", 0.1)
-    g.add("MatMul", "x", g.add("DequantizeLinear", "q", "scale", name="dq"), outputs=["h"])
-    g.add("Add", "h", g.add("DequantizeLinear", "q", "scale", name="dq2"), outputs=["k"])
-    g.add("Reshape", g.add("StringNormalizer", "text", name="words"), g.tensor("s", [-1], np.int64), outputs=["t"])
-    total = g.add("ReduceSum", "k", keepdims=0)
-    g.add("If", g.add("Greater", total, "scale"), name="decide", outputs=["y"], **branches())
-    model = g.model({"x": (4, 4), "text": ("N",)}, ["y"], types={"text": TensorProto.STRING})
-    error = refused(model)
-    assert isinstance(error, UnsupportedModel)
-    text = "\n".join(error.reasons)
-    for part in ("'dq'", "'dq2'", "quantised", "'text' holds strings", "'decide'", "depends on the data", "'words'"):
-        assert part in text
-
-
-def branches() -> dict[str, onnx.GraphProto]:
-    then, other = branch("t", "wt", 1), branch("e", "we", 2)
-    for graph in (then, other):
-        del graph.node[0].input[1:]
-        graph.node[0].op_type = "Relu"
-        del graph.initializer[:]
-    return {"then_branch": then, "else_branch": other}
-
-
-@pytest.mark.parametrize(
-    "op", ["QLinearMatMul", "MatMulInteger", "ConvInteger", "QLinearConv", "DynamicQuantizeLinear"]
-)
-def test_quantised_operators(op: str) -> None:
-    g = Graph()
-    conv = op.endswith(("Conv", "ConvInteger")) and "Mat" not in op
-    shape = (4, 4, 1, 1) if conv else (4, 4)
-    scale, zero = g.tensor("scale", 0.1), g.tensor("zero", 0, np.uint8)
-    weight = g.tensor("w", np.ones(shape), np.uint8)
-    inputs: dict[str, list[str]] = {
-        "QLinearMatMul": ["x", scale, zero, weight, scale, zero, scale, zero],
-        "QLinearConv": ["x", scale, zero, weight, scale, zero, scale, zero],
-        "MatMulInteger": ["x", weight],
-        "ConvInteger": ["x", weight],
-        "DynamicQuantizeLinear": ["x"],
-    }
-    dynamic = op.startswith("Dynamic")
-    g.add(op, *inputs[op], name="node", outputs=["y", "s", "z"] if dynamic else ["y"])
-    kind = TensorProto.FLOAT if dynamic else TensorProto.UINT8
-    result = TensorProto.INT32 if op.endswith("Integer") else TensorProto.UINT8
-    model = g.model({"x": (1, 4, 4, 4) if conv else (4, 4)}, ["y"], types={"x": kind, "y": result})
-    error = refused(model)
-    assert isinstance(error, UnsupportedModel)
-    assert any("'node'" in r and "quantised" in r for r in error.reasons)
-
-
-def test_a_loop_that_depends_on_the_data() -> None:
-    g = Graph()
-    g.random("w", 6, 6)
-    count = g.add("Cast", g.add("ReduceMax", "x", keepdims=0), to=TensorProto.INT64)
-    g.add("Loop", count, "", "x", name="again", outputs=["y"], body=loop_body())
-    error = refused(g.model({"x": ("N", 6)}, ["y"]))
-    assert "number of rounds depends on the data" in "".join(getattr(error, "reasons", ()))
-
-
-def test_a_loop_that_depends_on_a_shape_is_fine() -> None:
-    g = Graph()
-    g.random("w", 6, 6)
-    count = g.add("Gather", g.add("Shape", "x"), g.tensor("zero", 0, np.int64))
-    g.add("Loop", count, g.tensor("true", True, np.bool_), "x", outputs=["y"], body=loop_body())
-    assert imported(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER).parity is not None
-
-
-@pytest.mark.parametrize("count", [10**6, 2**62])
-def test_a_loop_without_end(count: int) -> None:
-    g = Graph()
-    g.random("w", 6, 6)
-    g.add("Loop", g.tensor("count", count, np.int64), "", "x", name="long", outputs=["y"], body=loop_body())
-    assert "'long'" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
-
-
-def test_a_loop_with_nothing_to_stop_it() -> None:
-    g = Graph()
-    g.random("w", 6, 6)
-    g.add("Loop", "", g.tensor("true", True, np.bool_), "x", name="endless", outputs=["y"], body=loop_body())
-    assert "never ends" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
+from tests.support.imported import refused
+from tests.support.models import Graph, mlp, with_function
 
 
 def cycle(m: ModelProto) -> None:
@@ -269,38 +173,6 @@ def test_functions_that_call_themselves_or_explode(depth: int) -> None:
     assert isinstance(refused(model), InputError)
 
 
-def save_external(model: ModelProto, folder, location: str = "w.bin") -> None:
-    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location=location, size_threshold=64)
-
-
-@pytest.mark.parametrize("where", ["../w.bin", "/etc/hostname", "missing.bin", "", "sub/../../w.bin", "C:\\w.bin"])
-def test_external_data_outside_the_folder(tmp_path, where: str) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    save_external(mlp(), folder)
-    (tmp_path / "w.bin").write_bytes((folder / "w.bin").read_bytes())
-    model = onnx.load(folder / "model.onnx", load_external_data=False)
-    for tensor in model.graph.initializer:
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                entry.value = where
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(InputError, match=r"fc1\.weight"):
-        read(folder / "model.onnx")
-
-
-@pytest.mark.parametrize("inside", [True, False])
-def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    save_external(mlp(), folder)
-    target = (folder if inside else tmp_path) / "real.bin"
-    (folder / "w.bin").rename(target)
-    (folder / "w.bin").symlink_to(target)
-    with pytest.raises(InputError, match=r"fc1\.weight"):
-        read(folder / "model.onnx")
-
-
 def test_names_that_are_no_text(tmp_path) -> None:
     for model in (mlp(), with_function(weight_inside=False)):
         content = model.SerializeToString()
@@ -309,15 +181,3 @@ def test_names_that_are_no_text(tmp_path) -> None:
                 (tmp_path / "model.onnx").write_bytes(content.replace(name, b"\xff" + name[1:]))
                 with pytest.raises(InputError, match="UTF-8"):
                     read(tmp_path / "model.onnx")
-
-
-def test_files_that_are_no_models(tmp_path) -> None:
-    whole = conv_bn_classifier().SerializeToString()
-    for name, content in {"empty": b"", "jpeg": b"\xff\xd8\xff\xe0JFIF" * 50, "half": whole[: len(whole) // 2]}.items():
-        path = tmp_path / f"{name}.onnx"
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=name):
-            read(path)
-    for path in (tmp_path / "missing.onnx", tmp_path):
-        with pytest.raises(InputError):
-            read(path)

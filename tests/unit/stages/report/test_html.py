@@ -116,6 +116,7 @@ def test_needs_no_network(page: str) -> None:
     }
 
 
+@pytest.mark.slow
 def test_same_bytes_in_another_process(page: str) -> None:
     code = "from tests.unit.stages.report.test_html import render, sample; import sys; "
     code += "sys.stdout.buffer.write(render(*sample()).encode())"
@@ -171,31 +172,13 @@ def test_what_was_not_measured_has_its_reason() -> None:
     assert "curve, gain (global magnitude) not measured: one point was measured" in page
 
 
+@pytest.mark.slow
 def test_a_large_network_stays_small() -> None:
     report, log = sample()
     layer = report["layers"][5]
     report["layers"] = [layer | {"name": f"layer{i}.weight"} for i in range(400)]
     log = [line | {"step": i, "thresholds": {f"l{k}": 1e-4 for k in range(100)}} for i, line in enumerate(log * 10)]
     assert len(render(report, log)) < 3_000_000
-
-
-@pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
-def test_too_short_a_log_gives_no_curve(log: list[dict[str, Any]]) -> None:
-    assert plots.training(log) is None
-    assert plots.thresholds(log) is None
-
-
-def test_steps_done_again_count_once() -> None:
-    _, log = sample()
-    lines = [x for x in log if x["stage"] == "learn"]
-    assert plots.training(lines) == plots.training([*lines[:40], *lines[20:]])
-
-
-def test_the_fine_tuning_that_counts_is_the_last() -> None:
-    _, log = sample()
-    earlier = [x | {"stage": "finetune-003", "loss": 9.0} for x in log if x["stage"] == "finetune-007"]
-    assert plots.training([*earlier, *log]) == plots.training(log)
-    assert "fine-tuning" in str(plots.training(log))
 
 
 def test_unusual_values_are_drawn() -> None:

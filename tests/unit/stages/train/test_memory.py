@@ -4,8 +4,11 @@ import os
 import platform
 
 import pytest
+import torch
 
-from ltp_pipeline.stages.train.memory import keep_freed_memory
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.stages.import_model.program import NodeError
+from ltp_pipeline.stages.train.memory import enough_for, keep_freed_memory
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +30,17 @@ def test_what_the_user_set_is_left_alone(name: str, monkeypatch: pytest.MonkeyPa
 def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     assert not keep_freed_memory()
+
+
+@pytest.mark.parametrize("where", ["in a node", "elsewhere"])
+def test_running_out_of_memory_says_what_helps(where: str):
+    def step() -> None:
+        try:
+            raise torch.OutOfMemoryError
+        except torch.OutOfMemoryError as error:
+            if where == "in a node":
+                raise NodeError("node 3") from error
+            raise
+
+    with pytest.raises(TrainingFailed, match="does not hold 128 samples"), enough_for(128):
+        step()

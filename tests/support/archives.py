@@ -1,0 +1,34 @@
+"""Arrays of an npz file, opened as a user's data would be."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+
+GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
+RGB = TensorInfo("image", "FLOAT", ("N", 3, 4, 4))
+
+
+def images(count: int, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
+    return np.arange(count * int(np.prod(shape))).reshape(count, *shape).astype(dtype)
+
+
+def labels(count: int, classes: int = 5) -> np.ndarray:
+    return np.arange(count) % classes
+
+
+def opened(path: Path, model_input: TensorInfo = GREY, seed: int = 0, **settings: Any) -> Data:
+    return open_data(DataSettings(path=path, **settings), model_input, seed)
+
+
+def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        open_data(DataSettings(path=path, **settings), model_input, 0)
+    assert "\n" not in caught.value.what + caught.value.remedy
+    return caught.value

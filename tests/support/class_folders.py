@@ -1,0 +1,35 @@
+"""Small images in class folders, opened as a user's data would be."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+
+RGB = TensorInfo("image", "FLOAT", ("N", 3, 6, 8))
+ANY = TensorInfo("image", "FLOAT", ("N", 3, "H", "W"))
+
+
+def picture(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape or (6, 8, 3), dtype=np.uint8)
+
+
+def save(file: Path, pixels: np.ndarray) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file)
+
+
+def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
+    return open_data(DataSettings(path=path, **settings), model_input, 0)
+
+
+def refused_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        open_folder(path, model_input, **{"max_broken": 0, **settings})
+    return caught.value

@@ -1,0 +1,47 @@
+"""Models whose folded BatchNormalization is restored."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from onnx import ModelProto, numpy_helper
+
+import ltp_pipeline
+from ltp_pipeline.config import KernelSettings, Settings, TrainSettings
+from ltp_pipeline.data.samples import Data, Split
+from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
+from ltp_pipeline.workspace import Workspace
+from tests.support.imported import Imported
+from tests.support.samples import split_of
+
+CPU = torch.device("cpu")
+
+
+def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
+    samples = np.random.default_rng(1).standard_normal((count, *shape)).astype(dtype)
+    return split_of(samples, np.zeros(count, np.int64))
+
+
+def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> Imported:
+    network, state = ltp_pipeline.import_model(model, kernels)
+    return Imported(*restore_bn.run(network, state, data or split(1, 8, 8), 16, CPU))
+
+
+def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return network(x)[0]
+
+
+def job_of(network: Network, folder: Path) -> Job:
+    """What training of a network on the samples of `split` starts from."""
+    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
+    task = Classification(Output(0, "logits", "scores"), 5)
+    return Job(network, task, data, Settings(train=TrainSettings(batch_size=16)), Workspace(folder), CPU)
+
+
+def stored(model: ModelProto) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}

@@ -1,0 +1,93 @@
+"""The finished run that tests share: the embedded example, pruned once, copied by each test that needs it."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from onnx import ModelProto
+
+import ltp_pipeline
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.stages.report import plots
+from ltp_pipeline.workspace import MANIFEST
+
+TRAIN = {"epochs": 2, "finetune_epochs": 1}
+FORMATS = ("sparse", "packed", "dense")
+MAX_DROP = 0.5
+OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP)  # those of the shared run but for --export
+
+
+def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.Outcome:
+    """Prune the example in a folder into `run` beside it; a copy of the shared run there is not trained again."""
+    given = {"train": TRAIN, "export": {"formats": FORMATS}, "gates": {"max_drop": MAX_DROP}, **sections}
+    return ltp_pipeline.run(folder / "model.onnx", out=folder / "run", **given)
+
+
+def shared_run(root: Path) -> Path:
+    """The example's folder with the run in it, made by whoever comes first; not to be changed."""
+    folder = root / "shared"
+    with FileLock(root / "shared.lock"):
+        if not (root / "shared.done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            copy_to(folder)
+            prune(folder)
+            (root / "shared.done").touch()
+    return folder
+
+
+def untold(shared: Path, folder: Path) -> Path:
+    """A copy of the shared run as it was before its files and its report were written: nothing is left to train."""
+    shutil.copytree(shared, folder)
+    manifest = folder / "run" / MANIFEST
+    content = json.loads(manifest.read_text())
+    del content["done"]["report"]
+    manifest.write_text(json.dumps(content))
+    return folder
+
+
+def told_anew(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:
+    """A copy of the shared run with other files, another baseline or other gates."""
+    with quick():
+        prune(untold(shared, folder), **sections)
+    return folder
+
+
+def common_root(factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files that all workers of pytest-xdist see."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and its time of change."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Leave out what takes longest and has tests of its own: pictures in reports, and a process for onnxsim."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "svg", lambda name, *_: f'<svg id="{name}"></svg>')
+        patch.setattr(simplify, "simplified", _simplified_here)
+        patch.setattr(simplify, "_limit_memory", lambda _: None)
+        yield
+
+
+def _simplified_here(model: ModelProto, save: Any, load: Any) -> ModelProto:
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
+        save(model, source)
+        simplify._child(str(source), str(target), "0")
+        return load(target)

@@ -1,0 +1,111 @@
+"""Packed files are read back, and no edit goes unnoticed."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ltp_pipeline import exporters
+from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.encodings import packed
+from tests.support.encoded import force, model_and_kernels
+
+
+def test_to_dense_leaves_a_plain_model_alone():
+    model, _ = model_and_kernels()
+    assert exporters.to_dense(model) is model
+
+
+def test_nothing_of_packing_is_left_after_unpacking():
+    model, kernels = model_and_kernels()
+    restored = exporters.to_dense(packed.ENCODING.encode(model, kernels))
+    assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
+    assert {t.name for t in restored.graph.initializer} == set(kernels)
+
+
+def part(model, suffix):
+    return next(t for t in model.graph.initializer if t.name.endswith(suffix))
+
+
+def replace(tensor, array):
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def node_of(model, op_type):
+    return next(n for n in model.graph.node if n.op_type == op_type)
+
+
+EDITS = {
+    "gaps past the end": lambda m: replace(part(m, "/8v"), np.full(part(m, "/8v").dims, 255, np.uint8)),
+    "duplicated positions": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint8)),
+    "codes of another type": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint16)),
+    "codes missing": lambda m: replace(part(m, "/8v"), np.ones(3, np.uint8)),
+    "values missing": lambda m: replace(part(m, "/v.1"), np.ones(3, np.float32)),
+    "values of another type": lambda m: replace(part(m, "/v.1"), np.ones(part(m, "/v.1").dims, np.float64)),
+    "values gone": lambda m: m.graph.initializer.remove(part(m, "/v.0")),
+    "values truncated": lambda m: setattr(part(m, "/v.0"), "raw_data", b"\0" * 6),
+    "split sizes": lambda m: replace(part(m, "/n"), numpy_helper.to_array(part(m, "/n"))[::-1].copy()),
+    "negative split size": lambda m: replace(part(m, "/n"), np.array([-5, 9], np.int64)),
+    "one split size": lambda m: replace(part(m, "/n"), np.array([5], np.int64)),
+    "enormous dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([2**40, 2**40], np.int64)),
+    "negative dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([-1, 17, 3, 3], np.int64)),
+    "dims that are no dims": lambda m: replace(part(m, "/s33.17.3.3"), np.float32([1])),
+    "another axis": lambda m: replace(part(m, "/k7/0"), np.array(1)),
+    "another op": lambda m: setattr(node_of(m, "CumSum"), "op_type", "Add"),
+    "another attribute": lambda m: node_of(m, "CumSum").attribute.append(helper.make_attribute("reverse", 1)),
+    "another input": lambda m: node_of(m, "ScatterElements").input.__setitem__(2, "ltp/0/v.1"),
+    "a node gone": lambda m: m.graph.node.remove(node_of(m, "CumSum")),
+    "the last node gone": lambda m: m.graph.node.remove(node_of(m, "Reshape")),
+    "the same name twice": lambda m: node_of(m, "Reshape").output.__setitem__(0, "b.weight"),
+    "a constant gone": lambda m: m.graph.initializer.remove(part(m, "/k7/0")),
+}
+
+
+JOINED_EDITS = {
+    "sizes of the tensors": lambda m: replace(part(m, "/z.0"), numpy_helper.to_array(part(m, "/z.0"))[::-1].copy()),
+    "a tensor less": lambda m: node_of(m, "Split").output.pop(),
+    "tensors exchanged": lambda m: node_of(m, "Reshape").input.__setitem__(0, "ltp/0/y.0.1"),
+    "dims that do not fill it": lambda m: replace(part(m, "/s33.17.3.3"), np.array([33, 17, 3, 2])),
+    "values missing": lambda m: replace(part(m, "/v.0"), np.ones(3, np.float32)),
+}
+
+
+@pytest.mark.parametrize("edit", [*EDITS, *(f"joined: {edit}" for edit in JOINED_EDITS)])
+def test_edits_are_found(monkeypatch, edit):
+    model, kernels = model_and_kernels()
+    force(monkeypatch, "8v")
+    if edit in EDITS:
+        monkeypatch.setattr(packed, "SMALL", 0)
+    encoded = packed.ENCODING.encode(model, kernels)
+    (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
+    with pytest.raises(InputError, match=r"weight|ltp/0"):
+        exporters.to_dense(encoded)
+    with pytest.raises(ExportFailed):
+        exporters.verify(encoded, kernels, "packed")
+
+
+def test_neutral_changes_by_converters_are_taken():
+    model, kernels = model_and_kernels()
+    encoded = packed.ENCODING.encode(model, kernels)
+    for node in encoded.graph.node:
+        node.name = f"renamed {node.output[0]}"
+        if node.op_type == "Reshape":
+            node.attribute.append(helper.make_attribute("allowzero", 0))
+    exporters.verify(onnx.version_converter.convert_version(encoded, 14), kernels, "packed")
+
+
+def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
+    """onnxruntime keeps equal constants once; here the model reads the decoder's -1 from the start."""
+    model, kernels = model_and_kernels(density=0.5)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "all"))
+    model.graph.node.append(helper.make_node("Reshape", ["y", "all"], ["flat"], name="flatten"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
+    path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
+    onnx.save(model, plain)
+    encoded = packed.ENCODING.encode(model, kernels)
+    (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
+    reader.input[1] = "ltp/flat"
+    onnx.save(encoded, path)
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
+    output_proof.check_running(path, feeds, output_proof.outputs(plain, feeds))

@@ -1,0 +1,23 @@
+"""What tests of data share."""
+
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.data import images
+from tests.support.class_folders import picture, save
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten images of two classes, a folder each."""
+    for c, name in enumerate(("cat", "dog")):
+        for i in range(5):
+            save(tmp_path / "pets" / name / f"{i}.png", picture(10 * c + i))
+    return tmp_path / "pets"
+
+
+@pytest.fixture(params=[0, 2**28], ids=["decoded each time", "decoded once"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are decoded when they are asked for, or once."""
+    monkeypatch.setattr(images, "KEEP_BYTES", request.param)

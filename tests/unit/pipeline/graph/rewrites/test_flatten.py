@@ -1,0 +1,33 @@
+"""Ifs with a constant condition and functions are written out."""
+
+import numpy as np
+
+from ltp_pipeline.graph.rewrites.flatten import flatten
+from tests.support.models import parsed
+
+
+def test_an_if_inside_a_branch_that_is_written_out_is_written_out_too() -> None:
+    model = parsed(
+        """(float[2] x) => (float[2] y) {
+            y = If (yes) <
+                then_branch = t () => (float[2] p) {
+                    no = Constant <value = bool {0}> ()
+                    h = Neg (x)
+                    p = If (no) <
+                        then_branch = tt () => (float[2] q) { q = Exp (h) },
+                        else_branch = te () => (float[2] q) { q = Add (h, w) }
+                    >
+                },
+                else_branch = e () => (float[2] p) { p = Relu (x) }
+            >
+            z = Relu (y)
+        }""",
+        yes=np.array(True),
+        w=np.ones(2, np.float32),
+    )
+    before = model.SerializeToString()
+    flat, notes = flatten(model)
+    assert [node.op_type for node in flat.graph.node] == ["Constant", "Neg", "Add", "Identity", "Identity", "Relu"]
+    assert flat.graph.node[2].input[:] == [flat.graph.node[1].output[0], "w"]
+    assert notes == ["2 If nodes with a constant condition are walked as their branch"]
+    assert model.SerializeToString() == before

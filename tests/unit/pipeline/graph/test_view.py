@@ -1,0 +1,38 @@
+"""One view of a graph: who produces and who uses a value."""
+
+import numpy as np
+from onnx import ModelProto
+
+from ltp_pipeline import graph as graphs
+from tests.support.models import parsed
+
+
+def test_producers_and_users_include_nested_graphs(nested: ModelProto) -> None:
+    view = graphs.View(nested.graph)
+    assert view.producers["h"].op_type == "Mul"
+    assert "w" not in view.producers
+    assert [(use.node.op_type, use.slot) for use in view.users["b"]] == [("Mul", 1), ("Add", 1)]
+    assert "y" not in view.users
+    assert view.behind == {"a": "w", "b": "w"}
+    assert (view.counts["w"], view.counts["h"], view.counts["y"]) == (2, 1, 1)
+
+
+def test_reads_look_through_what_only_passes_on(nested: ModelProto) -> None:
+    found = [(node.op_type, name) for node, _, name in graphs.reads(nested.graph, outputs=True)]
+    assert found == [
+        *(("Mul", "x"), ("Mul", "w"), ("If", "c"), ("Add", "h"), ("Add", "w")),
+        *(("output", "p"), ("output", "w"), ("output", "y")),
+    ]
+
+
+def test_a_name_of_one_branch_says_nothing_about_the_other() -> None:
+    model = parsed(
+        """(float[2] x, bool c) => (float[2] y) {
+            y = If (c) <
+                then_branch = yes () => (float[2] p) { t = Identity (w) p = Neg (t) },
+                else_branch = no () => (float[2] q) { q = Neg (t) }
+            >
+        }""",
+        w=np.ones(2, np.float32),
+    )
+    assert [name for node, _, name in graphs.reads(model.graph) if node.op_type == "Neg"] == ["w", "t"]

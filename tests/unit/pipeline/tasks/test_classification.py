@@ -1,0 +1,47 @@
+"""Right answers and their loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ltp_pipeline.stages.evaluate import Evaluator
+from ltp_pipeline.task import LABEL, Output
+from ltp_pipeline.tasks import Classification
+from ltp_pipeline.tasks.losses import divergence
+from tests.support.samples import by_position, split_of
+
+SCORES = Output(0, "scores", "scores")
+
+
+def test_top1_counts_the_label_that_scores_highest_and_the_first_among_equals():
+    scores = np.array([[1, 2, 0], [3, 3, 0], [3, 3, 0], [np.nan, 0, 0]], np.float32)
+    found, each = Evaluator(Classification(SCORES, 3))(
+        by_position(lambda x: [x]), split_of(scores, np.array([1, 0, 1, 0]))
+    )
+    assert each.tolist() == [True, True, False, False]
+    assert (found.value, found.top1) == (0.5, 0.5)
+    assert found.top5 is None
+
+
+LOGITS, LABELS = torch.randn(8, 5), torch.randint(0, 5, (8,))
+
+
+def test_probabilities_give_the_same_loss_as_the_scores_they_come_from():
+    by_scores = Classification(SCORES, 5).loss([LOGITS], {LABEL: LABELS}, None)
+    by_probabilities = Classification(SCORES, 5, is_probability=True).loss([LOGITS.softmax(1)], {LABEL: LABELS}, None)
+    assert by_scores.item() == pytest.approx(by_probabilities.item(), rel=1e-5)
+
+
+def test_distillation_asks_nothing_of_a_student_that_is_its_teacher():
+    loss = Classification(SCORES, 5, distill=1.0).loss([LOGITS], {LABEL: LABELS}, [LOGITS])
+    assert loss.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_share_of_distillation_mixes_the_two_losses():
+    taught = torch.randn(8, 5)
+    mixed = Classification(SCORES, 5, distill=0.25).loss([LOGITS], {LABEL: LABELS}, [taught])
+    expected = 0.75 * F.cross_entropy(LOGITS, LABELS) + 0.25 * divergence(LOGITS, taught)
+    assert mixed.item() == pytest.approx(expected.item(), rel=1e-6)

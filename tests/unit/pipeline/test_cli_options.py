@@ -1,0 +1,14 @@
+"""Options that several commands share."""
+
+import pytest
+
+
+@pytest.mark.parametrize("command", ["run", "pick", "gate"])
+def test_every_command_that_judges_takes_every_gate(command: str):
+    import inspect
+
+    from ltp_pipeline import cli, cli_files
+    from ltp_pipeline.cli_options import GATES
+
+    function = getattr(cli, command, None) or getattr(cli_files, command)
+    assert set(GATES) <= set(inspect.signature(function).parameters)

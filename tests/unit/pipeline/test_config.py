@@ -1,0 +1,38 @@
+"""Settings: where they come from, what is taken and what is refused."""
+
+import re
+import tomllib
+
+import pytest
+
+from ltp_pipeline.config import ExportSettings, Settings, load_settings
+from ltp_pipeline.errors import InputError
+from tests.support.paths import ROOT
+
+
+def test_settings_shown_in_the_readme_are_valid():
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert Settings.model_validate(tomllib.loads(block)).budget.target_compression == 10
+
+
+def test_an_unknown_format_is_told_once():
+    with pytest.raises(InputError) as told:
+        load_settings(None, options={"export": {"formats": ["foo"]}})
+    assert "at least 1 item" not in told.value.what
+
+
+@pytest.mark.parametrize(("given", "kept"), [(0.5, (0.5,)), (2, (2.0,)), ([0.1, 0.2], (0.1, 0.2))])
+def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float, ...]):
+    data = load_settings(None, options={"data": {"mean": given, "std": given}}).data
+    assert (data.mean, data.std) == (kept, kept)
+
+
+def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
+    given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
+    kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))
+    assert tuple(ExportSettings(values=v).values for v in given) == kept
+
+
+def test_rounding_without_a_packed_file_is_refused():
+    with pytest.raises(ValueError, match="packed"):
+        Settings(export={"formats": ["sparse"], "values": "int8"})

@@ -1,0 +1,50 @@
+"""What tests of stages share."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+
+import ltp_pipeline
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import open_data
+from ltp_pipeline.demo import copy_to
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
+from ltp_pipeline.workspace import Workspace
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> tuple[Job, State]:
+    """The embedded example, ready to be trained."""
+    copy_to(tmp_path / "example")
+    network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
+    settings = Settings.model_validate({"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}})
+    data = open_data(settings.data, network.file.inputs[0], 0)
+    workspace = Workspace(tmp_path / "run")
+    workspace.begin({})
+    task = Classification(Output(0, network.file.outputs[0].name, "scores"), 10)
+    return Job(network, task, data, settings, workspace, CPU), state
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(model: onnx.ModelProto):
+        onnx.save(model, tmp_path / "model.onnx")
+        return tmp_path / "model.onnx"
+
+    return save
+
+
+@pytest.fixture
+def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that is wrong on large values only: random input does not show it, the data do."""
+    capped = [replace(found, function=lambda x: x.clamp(0, 50)) for found in registry._OPS["", "Relu"]]
+    monkeypatch.setitem(registry._OPS, ("", "Relu"), capped)

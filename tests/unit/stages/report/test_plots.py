@@ -1,0 +1,27 @@
+"""Pictures of the report, from the report and the log."""
+
+from typing import Any
+
+import pytest
+
+from ltp_pipeline.stages.report import plots
+from tests.support.sample_report import sample
+
+
+@pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
+def test_too_short_a_log_gives_no_curve(log: list[dict[str, Any]]) -> None:
+    assert plots.training(log) is None
+    assert plots.thresholds(log) is None
+
+
+def test_steps_done_again_count_once() -> None:
+    _, log = sample()
+    lines = [x for x in log if x["stage"] == "learn"]
+    assert plots.training(lines) == plots.training([*lines[:40], *lines[20:]])
+
+
+def test_the_fine_tuning_that_counts_is_the_last() -> None:
+    _, log = sample()
+    earlier = [x | {"stage": "finetune-003", "loss": 9.0} for x in log if x["stage"] == "finetune-007"]
+    assert plots.training([*earlier, *log]) == plots.training(log)
+    assert "fine-tuning" in str(plots.training(log))

@@ -1,0 +1,104 @@
+"""example.npz of a handoff."""
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.data import recipe
+from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.stages import handoff, handoff_example
+from tests.support.bare import bare
+from tests.support.finished import RECIPE, finished
+from tests.support.photos import opened, put
+from tests.support.sample_report import report_of
+from tests.support.samples import model
+
+LABELS = np.arange(10) % 2
+
+
+def test_the_range_is_that_of_all_samples(tmp_path: Path):
+    x = np.zeros((3, 10, 4), np.float32)
+    x[1, 3, 1], x[2, 8, 2] = -1.5, 7
+    named = {
+        f"{key}_{part}": v
+        for part, *pair in zip(("train", "val", "test"), x, [LABELS] * 3, strict=True)
+        for key, v in zip("xy", pair, strict=True)
+    }
+    np.savez(tmp_path / "data.npz", **named)
+    kept = recipe.of_data(opened(tmp_path / "data.npz", model(4)))
+    assert (kept.low, kept.high) == (-1.5, 7)
+    made = kept.generate(50, seed=1)
+    assert (made.dtype, made.shape) == (np.float32, (50, 4))
+    assert -1.5 <= made.min() < -1 < 6 < made.max() <= 7
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
+
+
+def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
+    return bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
+
+
+def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: Path, tmp_path: Path):
+    report = finished(tmp_path / "run")
+    again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
+    assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
+    example = np.load(folder / "example.npz")
+    keys = {"samples", "input", "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    assert set(example.files) == keys
+    script = put(
+        tmp_path / "check.py",
+        b"import sys, numpy as np, preprocess\n"
+        b"example = np.load(sys.argv[1])\n"
+        b"assert preprocess.prepare(example['samples']).tobytes() == example['input'].tobytes()\n",
+    )
+    shutil.copy(folder / "preprocess.py", tmp_path)
+    done = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
+    assert done.returncode == 0, done.stderr
+
+
+def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: Path):
+    finished(tmp_path)
+    floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
+    kept = recipe.of_report({"recipe": RECIPE | floats | {"channels_to_front": False, "resize": None}})
+    fed = Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32))
+    example = np.load(io.BytesIO(handoff_example.make(kept, fed, [tmp_path / "model.packed.onnx"], None).content))
+    assert np.array_equal(example["samples"], kept.generate(4, handoff_example.SEED))
+    assert not np.array_equal(example["samples"], example["input"])
+
+
+def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
+    report = finished(tmp_path / "run")
+    samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out", samples)
+    assert np.array_equal(np.load(out / "example.npz")["samples"], samples)
+    assert "**Its samples are real data**: the first 3 of the test split." in (out / "HANDOFF.md").read_text()
+    assert verify(out).returncode == 0
+
+
+def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
+    kept = recipe.of_report({"recipe": RECIPE})
+    finished(tmp_path)
+    fixed = Tensor(name="image", type="FLOAT", shape=(6, 3, 32, 32))
+    for real in (None, np.zeros((4, 32, 32, 3), np.uint8), np.zeros((9, 32, 32, 3), np.uint8)):
+        made = handoff_example.make(kept, fixed, [tmp_path / "model.packed.onnx"], real)
+        assert np.load(io.BytesIO(made.content))["input"].shape == (6, 3, 32, 32)
+        assert made.real == (0 if real is None else min(6, len(real)))
+
+
+def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    finished(tmp_path)
+    monkeypatch.setattr(handoff_example, "MOST_BYTES", 4 * 3 * 32 * 32 * 4)
+    made = handoff_example.make(
+        recipe.of_report({"recipe": RECIPE}),
+        Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32)),
+        [tmp_path / "model.packed.onnx"],
+        None,
+    )
+    assert np.load(io.BytesIO(made.content))["input"].shape == (1, 3, 32, 32)

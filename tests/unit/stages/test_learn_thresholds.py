@@ -1,0 +1,27 @@
+"""The stage that learns thresholds."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.records import State, TrailEntry
+from ltp_pipeline.stages import learn_thresholds
+from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train import Job
+
+
+@pytest.mark.parametrize(("pruned", "fails"), [(1.0, True), (1.0004, False)])
+def test_nothing_was_pruned_is_said_only_where_nothing_was(
+    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
+):
+    """A small share of a large network may be all that was to be pruned; zeros of the original do not count."""
+    job, state = started
+    state["stem.weight"][::2] = 0
+    nonzeros = sum(count_nonzeros(job.network, state).values())
+    before = sum(k.elements for k in job.network.kernels) / nonzeros
+    entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
+    monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
+    monkeypatch.setattr(learn_thresholds.trail, "read", lambda _: [entry])
+    with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
+        assert learn_thresholds.run(job, state, 0.9).trail == (entry,)

@@ -1,0 +1,14 @@
+"""Accuracy while training."""
+
+import torch
+
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.evaluate import accuracy
+
+
+def test_evaluating_does_not_move_weights_or_statistics(started: tuple[Job, State]):
+    job, state = started
+    before = {n: t.clone() for n, t in state.items()}
+    assert accuracy(job, state, job.data.val) > 0.9
+    assert all(torch.equal(before[n], t) for n, t in state.items())
