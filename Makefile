@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 BENCHMARKS := import_model large_graph step_overhead export decoding quality restore_bn without_norms
 
-.PHONY: setup demo test test-all check format bench clean
+.PHONY: setup demo test test-slow test-all check format bench clean
 
 setup: $(STAMP)
 
@@ -20,10 +21,13 @@ demo: $(STAMP)
 	$(BIN)/ltp-pipeline demo --out demo
 
 test: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS) -m 'not long'
+	$(PYTEST) -m 'not slow and not long'
+
+test-slow: $(STAMP)
+	$(PYTEST) -m 'slow and not long'
 
 test-all: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS)
+	$(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,8 +69,9 @@ def run(
     check_reachable(settings)
     preflight.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
-    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say), workspace.held():
+    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say), ExitStack() as stack:
         job, original = preflight.prepare(import_model.read(model), settings, workspace)
+        stack.enter_context(workspace.held())  # not before: a run that cannot begin leaves no folder
         ranks.start()
         identity = preflight.identity(job.network.file, job.data, settings)
         going_on = not fresh and workspace.holds(identity)
@@ -216,7 +217,10 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), job)
     if not ranks.from_leader(float(outcome is not None), job.device):
         return None
-    return outcome or _of_leader(job)
+    if outcome is None:
+        return _of_leader(job)
+    ranks.wait()
+    return outcome
 
 
 def _of_leader(job: Job) -> Outcome:

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 import ltp_pipeline as ltp
-from ltp_pipeline.demo import copy_to
 from ltp_pipeline.errors import InputError
 from tests.support.cli import invoke
+from tests.support.runs import quick, untold
 
 
 class Place(os.PathLike[str]):
@@ -26,19 +26,20 @@ class Place(os.PathLike[str]):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ltp.Outcome]:
-    """A model and the run of it, both given as text."""
-    folder = tmp_path_factory.mktemp("example")
-    model = str(copy_to(folder))
+def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ltp.Outcome]:
+    """A model and the run of it, both given as text; with these settings the shared run need not be trained again."""
+    folder = untold(shared, tmp_path_factory.mktemp("api") / "example")
+    model = str(folder / "model.onnx")
     settings = ltp.Settings(
         data=ltp.DataSettings(path=str(folder / "digits.npz"), scale=0.0625),
-        budget=ltp.BudgetSettings(target_compression=5),
-        train=ltp.TrainSettings(epochs=1, finetune_epochs=0, batch_size=64),
+        budget=ltp.BudgetSettings(target_compression=30),
+        train=ltp.TrainSettings(epochs=2, finetune_epochs=1, batch_size=64, lr=0.03),
         export=ltp.ExportSettings(formats=("packed",)),
         baseline=ltp.BaselineSettings(enabled=False),
         gates=ltp.GateSettings(max_drop=0.9),
     )
-    return model, ltp.run(model, settings, out=str(folder / "run"))
+    with quick():
+        return model, ltp.run(model, settings, out=str(folder / "run"))
 
 
 def test_run_returns_an_outcome_with_verdicts(finished: tuple[str, ltp.Outcome]):

@@ -6,27 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.config import load_settings
-from ltp_pipeline.demo import copy_to
-from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.report_schema import File
-from ltp_pipeline.runner import run
 from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
+from tests.support.runs import told_anew
+
+AGAIN = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9, "--no-baseline", "--export", "sparse")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("example")
-    copy_to(folder)
-    options = {
-        "train": {"epochs": 1, "finetune_epochs": 1},
-        "export": {"formats": ["sparse"]},
-        "baseline": {"enabled": False},
-        "gates": {"max_drop": 0.9},
-    }
-    run(folder / "model.onnx", load_settings(folder / "model.onnx", options=options), folder / "run", SilentReporter())
-    return folder / "run"
+def alone(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run with one file and no baseline."""
+    folder = tmp_path_factory.mktemp("export") / "example"
+    export, baseline, gates = {"formats": ["sparse"]}, {"enabled": False}, {"max_drop": 0.9}
+    return told_anew(shared, folder, export=export, baseline=baseline, gates=gates)
+
+
+@pytest.fixture
+def finished(alone: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(alone, tmp_path / "example")) / "run"
 
 
 def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]:
@@ -62,39 +60,35 @@ def test_rounded_files_are_written_beside_the_exact_one(finished: Path, capsys: 
     assert "One file is enough: model.packed.onnx" in page
     assert "values rounded to int8" in page
     assert "| file, packed, int8 |" in (finished / "report.md").read_text()
-    exported(capsys, finished, "--values", "exact")
 
 
-def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, tmp_path: Path, capsys):
+def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys):
     """The report says what the run's gates say of all its files; only `gate` fails by them."""
-    shutil.copytree(finished, tmp_path / "run")
-    manifest = tmp_path / "run" / MANIFEST
+    manifest = finished / MANIFEST
     content = json.loads(manifest.read_text())
     content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
     manifest.write_text(json.dumps(content))
-    result = invoke(capsys, "export", tmp_path / "run", "--format", "dense")
+    result = invoke(capsys, "export", finished, "--format", "dense")
     assert result.code == 0, result.err
     assert "note: the run's gates fail with these files: max_drop" in result.err
     assert "FAILED" not in result.out
-    report = tmp_path / "run" / "report.json"
+    report = finished / "report.json"
     assert json.loads(report.read_text())["verdict"] == "failed"
     assert invoke(capsys, "gate", report).code == 7
 
 
-def test_an_unfinished_run_is_not_exported(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    shutil.copytree(finished, tmp_path / "run")
-    manifest = tmp_path / "run" / MANIFEST
+def test_an_unfinished_run_is_not_exported(finished: Path, capsys: pytest.CaptureFixture[str]):
+    manifest = finished / MANIFEST
     content = json.loads(manifest.read_text())
     del content["done"]["report"]
     manifest.write_text(json.dumps(content))
-    result = invoke(capsys, "export", tmp_path / "run", "--format", "dense")
+    result = invoke(capsys, "export", finished, "--format", "dense")
     assert (result.code, "is not finished" in result.err) == (3, True)
 
 
 def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.CaptureFixture[str]):
-    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
     exported(capsys, finished, "--format", "dense")
-    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, "--max-drop", 0.9)
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert (finished / "model.dense.onnx").is_file()
     assert "is finished already" in result.err
@@ -102,21 +96,19 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
 
 
 def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytest.CaptureFixture[str]):
-    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
     exported(capsys, finished, "--format", "packed", "--format", "dense", "--values", "fp16")
-    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, "--max-drop", 0.9)
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert not (finished / "model.dense.onnx").exists()
     assert "Removed model.dense.onnx, which was not asked for now" in result.err
 
 
 def test_only_files_that_were_asked_for_are_judged(finished: Path, capsys: pytest.CaptureFixture[str]):
-    options = ("--set", "train.epochs=1", "--set", "train.finetune_epochs=1", "--no-baseline", "--export", "sparse")
     exported(capsys, finished, "--format", "packed", "--values", "exact")
     sparse, packed = ((finished / f"model.{name}.onnx").stat().st_size for name in ("sparse", "packed"))
     assert packed < sparse
-    limit = ("--max-drop", 0.9, "--max-bytes", sparse - 1)
-    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *options, *limit)
+    limit = ("--max-bytes", sparse - 1)
+    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN, *limit)
     assert result.code == 7
     assert "smallest file: model.sparse.onnx" in result.err
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ltp_pipeline.config import Settings, load_settings
-from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages.train import loop
@@ -36,18 +35,12 @@ def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("whole")
-    copy_to(folder)
-    run(folder / "model.onnx", settings_for(folder), folder / "run", SilentReporter())
-    return files(folder / "run")
+def uninterrupted(shared: Path) -> dict[str, bytes]:
+    return files(shared / "run")
 
 
-@pytest.mark.parametrize("stop_after", [1, 25, 45, 80])
-def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
-    example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
-):
-    """Stops are counted in steps: within learning, at its second epoch, in fine-tuning, in the baseline."""
+def stop_and_go_on(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int) -> dict[str, bytes]:
+    """The files of a run that is interrupted after so many steps and taken up again."""
     taken = 0
     original = loop._step
 
@@ -64,14 +57,22 @@ def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
         run(*arguments)
     assert not (example / "run" / "report.json").exists()
     run(*arguments)
-    assert files(example / "run") == uninterrupted
+    return files(example / "run")
+
+
+@pytest.mark.parametrize("stop_after", [1, 25, 45, 80])
+def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
+    example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
+):
+    """Stops are counted in steps: within learning, at its second epoch, in fine-tuning, in the baseline."""
+    assert stop_and_go_on(example, monkeypatch, stop_after) == uninterrupted
 
 
 def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
-    test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(example, uninterrupted, monkeypatch, 12)
+    assert stop_and_go_on(example, monkeypatch, 12) == uninterrupted
 
 
 def test_a_run_goes_on_with_the_threads_it_began_with(
@@ -112,21 +113,11 @@ COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epoch
 COMMAND += ("--export", "sparse", "--export", "dense")
 
 
-@pytest.fixture(scope="module")
-def never_killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("process")
-    copy_to(folder)
-    process = start(*COMMAND, cwd=folder)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return files(folder / "run")
-
-
 @pytest.mark.parametrize(
     "mark", ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"]
 )
 def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
-    example: Path, never_killed: dict[str, bytes], mark: str
+    example: Path, uninterrupted: dict[str, bytes], mark: str
 ):
     """Killed before the first epoch ends, between epochs, after fine-tuning, and between two exports."""
     process = start(*COMMAND, cwd=example)
@@ -138,10 +129,10 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert "Going on with the run" in err
-    assert files(example / "run") == never_killed
+    assert files(example / "run") == uninterrupted
 
 
-def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, never_killed: dict[str, bytes]):
+def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, uninterrupted: dict[str, bytes]):
     """A limit on the size of files stands in for the disk: checkpoints do not fit, the manifest does."""
     process = start(*COMMAND, cwd=example, largest_file=100_000)
     _, err = process.communicate(timeout=300)
@@ -151,7 +142,7 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, never_k
     again = start(*COMMAND, cwd=example)
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
-    assert files(example / "run") == never_killed
+    assert files(example / "run") == uninterrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

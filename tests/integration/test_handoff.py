@@ -12,12 +12,9 @@ import onnxruntime
 import pytest
 
 import ltp_pipeline
-from ltp_pipeline.config import load_settings
-from ltp_pipeline.demo import copy_to
-from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import run
 from tests.support.bare import bare
 from tests.support.cli import invoke
+from tests.support.runs import told_anew
 
 FILES = tuple(
     (graph + name, values)
@@ -27,19 +24,12 @@ FILES = tuple(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's folder after a short run with everything that can be handed off."""
-    folder = tmp_path_factory.mktemp("example")
-    copy_to(folder)
-    options = {
-        "train": {"epochs": 1, "finetune_epochs": 1},
-        "export": {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "values": "int8"},
-        "baseline": {"enabled": False},
-        "gates": {"max_drop": 0.9, "min_compression": 2},
-    }
-    settings = load_settings(folder / "model.onnx", options=options)
-    run(folder / "model.onnx", settings, folder / "run", SilentReporter())
-    return folder
+def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run's folder with everything that can be handed off."""
+    folder = tmp_path_factory.mktemp("handoff") / "example"
+    export = {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "values": "int8"}
+    gates = {"max_drop": 0.9, "min_compression": 2}
+    return told_anew(shared, folder, export=export, baseline={"enabled": False}, gates=gates)
 
 
 def report_of(finished: Path) -> dict:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.demo import copy_to
 from tests.support.cli import start
 
 COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
@@ -22,13 +21,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("whole")
-    copy_to(folder)
-    process = start(*COMMAND, cwd=folder)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return files(folder / "run")
+def uninterrupted(shared: Path) -> dict[str, bytes]:
+    return files(shared / "run")
 
 
 def takes_signals(process: "subprocess.Popen[str]") -> bool:

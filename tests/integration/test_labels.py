@@ -159,7 +159,7 @@ def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(mod
 
 
 def test_a_run_that_trusted_its_labels_goes_on_only_if_they_still_are(model: Path, tmp_path: Path, capsys, monkeypatch):
-    from ltp_pipeline.stages import choose
+    from ltp_pipeline.stages import select_entry
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -167,7 +167,7 @@ def test_a_run_that_trusted_its_labels_goes_on_only_if_they_still_are(model: Pat
     x, y = pictures()
     wrong = (x, np.argsort(SWAP)[y], FIT)
     with monkeypatch.context() as patch:
-        patch.setattr(choose, "run", stop)
+        patch.setattr(select_entry, "run", stop)
         assert attempt(capsys, model, tmp_path, *wrong, "--trust-labels").code == 130
     before = sorted(p.name for p in (tmp_path / "run").iterdir())
     result = attempt(capsys, model, tmp_path, *wrong)

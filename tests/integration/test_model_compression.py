@@ -13,6 +13,7 @@ from ltp_pipeline.demo import copy_to
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
 from tests.support.cli import invoke
+from tests.support.runs import quick
 
 TABLE = 200_000
 OPTIONS = ("--epochs", 1, "--finetune-epochs", 1, "--target-compression", 5, "--no-baseline", "--max-drop", 0.9)
@@ -40,7 +41,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "baseline": {"enabled": False},
         "gates": {"max_drop": 0.9},
     }
-    run(folder / "model.onnx", load_settings(folder / "model.onnx", options=options), folder / "run", SilentReporter())
+    settings = load_settings(folder / "model.onnx", options=options)
+    with quick():
+        run(folder / "model.onnx", settings, folder / "run", SilentReporter())
     return folder
 
 

@@ -7,27 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ltp_pipeline
-from ltp_pipeline.demo import copy_to
 from ltp_pipeline.stages.train import Job, loop
 from ltp_pipeline.stages.train.phase import Phase
+from ltp_pipeline.workspace import Workspace
 from tests.support.cli import Result, invoke
-
-TRAINING = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse"]}}
+from tests.support.runs import told_anew
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's folder after a short run whose last entry was chosen."""
-    folder = tmp_path_factory.mktemp("example")
-    copy_to(folder)
-    ltp_pipeline.run(folder / "model.onnx", out=folder / "run", gates={"max_drop": 0.9}, **TRAINING)
-    return folder
+def judged(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run with one file and a gate of its own."""
+    folder = tmp_path_factory.mktemp("pick") / "example"
+    return told_anew(shared, folder, export={"formats": ["sparse"]}, gates={"max_drop": 0.9}) / "run"
 
 
 @pytest.fixture
-def finished(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained / "run", tmp_path / "run"))
+def finished(judged: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(judged, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -100,12 +96,12 @@ def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
 @pytest.mark.parametrize("other", ["nonzeros", "epochs"])
 def test_a_baseline_of_another_size_or_length_does_not_fit(finished: Path, capsys, steps: list[str], other: str):
     """Told by a gate that is refused where no baseline fits."""
-    report = report_of(finished)
+    weights, said = Workspace(finished).load_weights("baseline")
     if other == "nonzeros":
-        report["baseline"]["nonzeros"] += 1
+        said["nonzeros"] += 1
     else:
-        report["baseline"]["epochs"]["finetune"] += 1
-    (finished / "report.json").write_text(json.dumps(report))
+        said["epochs"]["finetune"] += 1
+    Workspace(finished).save_weights("baseline", weights, said)
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 2)
     assert (result.code, steps) == (3, []), result.err

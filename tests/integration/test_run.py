@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,28 +14,10 @@ import pytest
 from onnx import numpy_helper
 
 from tests.support.cli import invoke
+from tests.support.runs import FORMATS, OPTIONS
 
+EVERY = tuple(chain.from_iterable(("--export", name) for name in FORMATS))
 QUICK = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.5", "--set", "gates.min_compression=2")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's folder after a short run in it."""
-    from ltp_pipeline.config import load_settings
-    from ltp_pipeline.demo import copy_to
-    from ltp_pipeline.progress import SilentReporter
-    from ltp_pipeline.runner import run
-
-    folder = tmp_path_factory.mktemp("example")
-    copy_to(folder)
-    options = {
-        "train": {"epochs": 2, "finetune_epochs": 1},
-        "export": {"formats": ["sparse", "packed", "dense"]},
-        "gates": {"max_drop": 0.5},
-    }
-    settings = load_settings(folder / "model.onnx", options=options)
-    run(folder / "model.onnx", settings, folder / "run", SilentReporter())
-    return folder
 
 
 def report_of(folder: Path) -> dict:
@@ -149,8 +132,7 @@ def test_every_layer_is_listed_with_its_threshold(finished: Path):
 
 def test_the_same_command_again_only_judges_the_gates(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns
-    short = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--export", "packed", "--export", "dense")
-    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *short, "--max-drop", "0.5")
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS, *EVERY)
     assert result.code == 0, result.err
     assert "finished already" in result.err
     assert (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns == before
@@ -173,15 +155,13 @@ def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(finished: Pa
 def test_a_report_that_does_not_belong_to_its_file_fails(finished: Path, capsys: pytest.CaptureFixture[str]):
     path = finished / "run" / "model.dense.onnx"
     content = path.read_bytes()
-    try:
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        result = invoke(capsys, "gate", finished / "run" / "report.json")
-    finally:
-        path.write_bytes(content)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    result = invoke(capsys, "gate", finished / "run" / "report.json")
     assert result.code == 7
     assert "model.dense.onnx" in result.err
 
 
+@pytest.mark.usefixtures("as_shipped")
 def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.CaptureFixture[str]):
     names = ("report.md", "report.html")
     before = [(finished / "run" / n).read_bytes() for n in names]
@@ -210,9 +190,8 @@ def test_validate_of_a_file_in_its_run_prepares_as_the_run_did(finished: Path, c
     assert json.loads(result.out)["accuracy"] == report_of(finished)["pruned"]["accuracy"]
 
 
-def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    run = tmp_path / "run"
-    shutil.copytree(finished / "run", run)
+def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.CaptureFixture[str]):
+    run = finished / "run"
     (run / "log.jsonl").write_text("")
     assert invoke(capsys, "report", run).code == 0
     for folder in (run, run / "handoff"):
@@ -221,17 +200,14 @@ def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("content", [b"{", None])
 def test_a_report_that_was_changed_by_hand_is_made_again(
-    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None
+    finished: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
 ):
-    run, report = tmp_path / "run", tmp_path / "run" / "report.json"
-    shutil.copytree(finished / "run", run)
+    run, report = finished / "run", finished / "run" / "report.json"
     before = report_of(finished)["pruned"]["drop"]
     changed = json.loads(report.read_text())
     changed["pruned"]["drop"] = -0.5
     report.write_bytes(json.dumps(changed).encode() if content is None else content)
-    formats = ("--export", "sparse", "--export", "packed", "--export", "dense")
-    options = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.5, *formats)
-    result = invoke(capsys, "run", finished / "model.onnx", "--out", run, *options)
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", run, *OPTIONS, *EVERY)
     assert result.code == 0, result.err
     assert json.loads(report.read_text())["pruned"]["drop"] == before
 
@@ -360,48 +336,38 @@ def test_packed_and_unpacked_files_say_which_they_are(finished: Path, tmp_path: 
     assert found == ["packed", "dense"]
 
 
-def test_another_format_is_exported_later_without_training(finished: Path, tmp_path: Path, capsys):
-    import shutil
-
-    shutil.copytree(finished, tmp_path / "copy")
-    (tmp_path / "copy" / "run" / "model.dense.onnx").unlink()
-    before = (finished / "run" / "model.sparse.onnx").read_bytes()
-    arguments = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--max-drop", 0.5)
-    run = tmp_path / "copy" / "run"
-    assert invoke(capsys, "run", tmp_path / "copy" / "model.onnx", "--out", run, *arguments).code == 0
+def test_another_format_is_exported_later_without_training(finished: Path, capsys):
+    run = finished / "run"
+    (run / "model.dense.onnx").unlink()
+    before = (run / "model.sparse.onnx").read_bytes()
+    assert invoke(capsys, "run", finished / "model.onnx", "--out", run, *OPTIONS, "--export", "sparse").code == 0
     assert invoke(capsys, "export", run, "--format", "dense").code == 0
     assert (run / "model.dense.onnx").is_file()
     assert (run / "model.sparse.onnx").read_bytes() == before
 
 
-def test_fresh_never_deletes_a_model_that_lies_in_the_run_directory(finished: Path, tmp_path: Path, capsys):
-    import shutil
-
-    shutil.copytree(finished / "run", tmp_path / "run")
-    shutil.copy(finished / "model.onnx", tmp_path / "run" / "original.onnx")
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-    arguments = ("--config", finished / "ltp.toml", "--out", tmp_path / "run", "--fresh")
-    result = invoke(capsys, "run", tmp_path / "run" / "original.onnx", *arguments)
+def test_fresh_never_deletes_a_model_that_lies_in_the_run_directory(finished: Path, capsys):
+    run = finished / "run"
+    shutil.copy(finished / "model.onnx", run / "original.onnx")
+    (run / "notes.txt").write_text("mine")
+    arguments = ("--config", finished / "ltp.toml", "--out", run, "--fresh")
+    result = invoke(capsys, "run", run / "original.onnx", *arguments)
     assert result.code == 3
-    assert (tmp_path / "run" / "original.onnx").is_file()
+    assert (run / "original.onnx").is_file()
     options = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0.9)
     assert invoke(capsys, "run", finished / "model.onnx", *arguments, *options).code == 0
-    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert (run / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("damage", ["deleted", "replaced"])
-def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished, tmp_path, capsys, damage: str):
-    import shutil
-
-    shutil.copytree(finished, tmp_path / "copy")
-    run, sparse = tmp_path / "copy" / "run", tmp_path / "copy" / "run" / "model.sparse.onnx"
+def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished: Path, capsys, damage: str):
+    run, sparse = finished / "run", finished / "run" / "model.sparse.onnx"
     before = sparse.read_bytes()
     if damage == "deleted":
         sparse.unlink()
     else:
         shutil.copy(run / "model.packed.onnx", sparse)
-    options = ("--epochs", 2, "--finetune-epochs", 1, "--export", "sparse", "--export", "packed", "--export", "dense")
-    result = invoke(capsys, "run", tmp_path / "copy" / "model.onnx", "--out", run, *options, "--max-drop", 0.5)
+    result = invoke(capsys, "run", finished / "model.onnx", "--out", run, *OPTIONS, *EVERY)
     assert result.code == 0, result.err
     assert sparse.read_bytes() == before
 

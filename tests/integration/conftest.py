@@ -1,0 +1,35 @@
+"""What tests of whole runs share."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.runs import common_root, listing, shared_run
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The example's folder after a short run in it, with a baseline and every encoding; copy it to change it."""
+    folder = shared_run(common_root(tmp_path_factory))
+    before = listing(folder)
+    yield folder
+    assert listing(folder) == before, "a test has changed the run that all tests share"
+
+
+@pytest.fixture
+def finished(shared: Path, tmp_path: Path) -> Path:
+    """A copy of the shared run's folder that may be changed."""
+    return Path(shutil.copytree(shared, tmp_path / "finished"))
+
+
+@pytest.fixture
+def as_shipped() -> None:
+    """Asked for by tests that need pictures in reports, or onnxsim in its own process."""
+
+
+@pytest.fixture(autouse=True)
+def _quickly(request: pytest.FixtureRequest) -> None:
+    if "as_shipped" not in request.fixturenames:
+        request.getfixturevalue("quickly")
