@@ -32,10 +32,12 @@ __all__ = [
     "TrainSettings",
     "Verdict",
     "compare",
+    "export",
     "gate",
     "handoff",
     "import_model",
     "inspect",
+    "pick",
     "report",
     "run",
     "trail",
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ltp_pipeline.api import compare, gate, handoff, inspect, report, run, trail, unpack, validate
+    from ltp_pipeline.api import compare, export, gate, handoff, inspect, pick, report, run, trail, unpack, validate
     from ltp_pipeline.comparison import Comparison
     from ltp_pipeline.config import (
         BaselineSettings,

@@ -89,6 +89,8 @@ def run(
             progress.say(f"Going on with the run in {workspace.root}")
         else:
             notes.warn(job, original, accuracy)
+        if workspace.done("learn"):
+            return complete(job, original, learn_thresholds.recall(workspace))
         with _timed(workspace, "learn"):
             learned = learn_thresholds.run(job, original, accuracy)
         return complete(job, original, learned)
@@ -139,7 +141,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         budget_missed=selected.missed,
         no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
     )
-    return conclude(build(findings), job)
+    return conclude(build(findings), settings, workspace)
 
 
 def _select(
@@ -213,7 +215,7 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
             had = ExportSettings.model_validate(done["export"])  # `export` may have added files
             workspace.remember_inputs(model, settings.model_copy(update={"export": had}), job.task.metric.name)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
-            outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), job)
+            outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
     if not ranks.from_leader(float(outcome is not None), job.device):
         return None
     return outcome or _of_leader(job)
@@ -232,26 +234,25 @@ def plan(job: Job, epochs: Mapping[str, int], search: bool = False) -> None:
     job.workspace.progress.plan(steps, search)
 
 
-def conclude(content: Report, job: Job) -> Outcome:
+def conclude(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
-    workspace = job.workspace
     for folder in ("", BASELINE_FOLDER):
         for name in workspace.keep_models(folder, [file.path for file in content.files]):
             workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = write_verdicts(content, job)
-    workspace.mark_done("report", _asked(job.settings))
+    outcome = write_verdicts(content, settings, workspace)
+    workspace.mark_done("report", _asked(settings))
     ranks.wait()
     return outcome
 
 
-def write_verdicts(content: Report, job: Job) -> Outcome:
+def write_verdicts(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
-    gates, asked, root = job.settings.gates, job.settings.export.formats, job.workspace.root
+    gates, asked, root = settings.gates, settings.export.formats, workspace.root
     pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
     verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
     limits = {**content.settings, "gates": gates.model_dump(mode="json")}
     content = with_verdicts(content.model_copy(update={"settings": limits}), verdicts)
-    report.write(content, job.workspace)
+    report.write(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return Outcome(root, content, verdicts)
 
