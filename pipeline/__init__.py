@@ -61,10 +61,10 @@ if TYPE_CHECKING:
         Settings,
         TrainSettings,
     )
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
-    from ltp_pipeline.runner import Outcome
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
@@ -75,7 +75,7 @@ _HOMES = {  # of what is neither in api.py nor a class of settings
     "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
-    "Outcome": "runner",
+    "Outcome": "outcome",
     "Report": "report_schema",
     "TrailRow": "results",
     "Verdict": "report_parts",

@@ -22,9 +22,9 @@ from ltp_pipeline.results import TrailRow
 from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
 
 if TYPE_CHECKING:
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.results import Inspection, Measurement
-    from ltp_pipeline.runner import Outcome
 
 __all__ = [
     "compare",

@@ -15,9 +15,9 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import GateFailed
 
 if TYPE_CHECKING:
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
-    from ltp_pipeline.runner import Outcome
 
 
 def register(app: typer.Typer) -> None:

@@ -15,10 +15,11 @@ from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT
+from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.report_schema import File, Pruned
-from ltp_pipeline.runner import BASELINE_FOLDER, Outcome, conclude, run
+from ltp_pipeline.runner import run
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.handoff_example import example_input
 from ltp_pipeline.stages.lower import as_file_types

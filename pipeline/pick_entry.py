@@ -12,9 +12,10 @@ from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, chan
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import find_format
 from ltp_pipeline.gates import effective_limits, gate_settings
+from ltp_pipeline.outcome import Outcome, finished_already
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
-from ltp_pipeline.runner import Outcome, complete, finished_already, plan
+from ltp_pipeline.runner import complete, plan
 from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
