@@ -45,7 +45,10 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
     if not ranks.from_leader(float(outcome is not None), job.device):
         return None
-    return outcome or outcome_of_leader(job)
+    if outcome is None:
+        return outcome_of_leader(job)
+    ranks.wait()
+    return outcome
 
 
 def outcome_of_leader(job: Job) -> Outcome:

@@ -52,31 +52,37 @@ def run(
     check_reachable(settings)
     preflight.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
-    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say), workspace.held():
+    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
         job, original = preflight.prepare(import_model.read(model), settings, workspace)
         ranks.start()
-        identity = preflight.identity(job.network.file, job.data, settings)
-        going_on = not fresh and workspace.holds(identity)
-        if done := finished_already(job, model, going_on, exactly):
-            return done
-        accuracy = preflight.original_accuracy(job, original)  # an error here leaves everything as it was
-        if not going_on:
-            workspace.begin(identity)
-        workspace.remember_inputs(model, settings, job.task.metric.name)
-        workspace.keep_threads(threads.current())
-        job = preflight.with_strength(job, original, accuracy)
-        epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
-        compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
-        plan(job, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
-        if going_on:
-            progress.say(f"Going on with the run in {workspace.root}")
-        else:
-            notes.warn(job, original, accuracy)
-        if workspace.done("learn"):
-            return complete(job, original, learn_thresholds.recall(workspace))
-        with _timed(workspace, "learn"):
-            learned = learn_thresholds.run(job, original, accuracy)
-        return complete(job, original, learned)
+        with workspace.held():
+            return _run(job, original, model, fresh, exactly)
+
+
+def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> Outcome:
+    workspace, settings = job.workspace, job.settings
+    identity = preflight.identity(job.network.file, job.data, settings)
+    going_on = not fresh and workspace.holds(identity)
+    if done := finished_already(job, model, going_on, exactly):
+        return done
+    accuracy = preflight.original_accuracy(job, original)  # an error here leaves everything as it was
+    if not going_on:
+        workspace.begin(identity)
+    workspace.remember_inputs(model, settings, job.task.metric.name)
+    workspace.keep_threads(threads.current())
+    job = preflight.with_strength(job, original, accuracy)
+    epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
+    compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
+    plan(job, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
+    if going_on:
+        workspace.progress.say(f"Going on with the run in {workspace.root}")
+    else:
+        notes.warn(job, original, accuracy)
+    if workspace.done("learn"):
+        return complete(job, original, learn_thresholds.recall(workspace))
+    with _timed(workspace, "learn"):
+        learned = learn_thresholds.run(job, original, accuracy)
+    return complete(job, original, learned)
 
 
 def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | None = None) -> Outcome:
