@@ -181,7 +181,7 @@ def handoff(run: AnyPath, out: AnyPath | None = None, example_samples: int = 0) 
     The example holds the first `example_samples` of the test split, or else generated ones.
     """
     from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff_samples import stored_samples
+    from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
     content = report_io.read(folder / REPORT_JSON)

@@ -21,7 +21,7 @@ from ltp_pipeline.progress import Reporter
 from ltp_pipeline.report_schema import File, Pruned
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import export, import_model
-from ltp_pipeline.stages.handoff_example import example_input
+from ltp_pipeline.stages.handoff.example import example_input
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import REPORT_JSON, Workspace
