@@ -177,12 +177,14 @@ def within_memory() -> Any:
 
 
 def _serve() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # native code prints where it likes; that is no answer
     sessions: dict[tuple[str, bool], Any] = {}
     for line in sys.stdin:
         with within_memory():
             answer = _answer(json.loads(line), sessions)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

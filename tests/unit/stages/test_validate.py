@@ -13,10 +13,10 @@ from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.records import Measured
 from ltp_pipeline.stages import export, validate
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import Reference, Session
 from ltp_pipeline.tasks import Imitation
+from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.imported import Imported, imported
 from tests.support.models import Graph

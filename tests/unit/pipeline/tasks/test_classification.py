@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.task import LABEL, Output
 from ltp_pipeline.tasks import Classification
+from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.losses import divergence
 from tests.support.samples import by_position, split_of
 

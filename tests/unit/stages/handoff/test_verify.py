@@ -11,7 +11,9 @@ import pytest
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.report_parts import Tensor
-from ltp_pipeline.stages import handoff, handoff_example, handoff_verify
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.handoff import example as handoff_example
+from ltp_pipeline.stages.handoff import verify as handoff_verify
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, classifier, finished
 from tests.support.sample_report import report_of

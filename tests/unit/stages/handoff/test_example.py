@@ -10,7 +10,8 @@ import pytest
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.report_parts import Tensor
-from ltp_pipeline.stages import handoff, handoff_example
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.handoff import example as handoff_example
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, finished
 from tests.support.photos import opened, put

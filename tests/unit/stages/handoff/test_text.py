@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline.stages import handoff_text
+from ltp_pipeline.stages.handoff import text as handoff_text
 from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
 

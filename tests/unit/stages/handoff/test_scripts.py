@@ -15,7 +15,9 @@ from PIL import Image
 from ltp_pipeline.data import Data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.handoff import example as handoff_example
+from ltp_pipeline.stages.handoff import scripts as handoff_scripts
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, finished
 from tests.support.photos import RGB, jpeg, opened, put
