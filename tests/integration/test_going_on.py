@@ -15,6 +15,7 @@ from ltp_pipeline.runner import run
 from ltp_pipeline.stages.train import loop
 from tests.support.cli import invoke, start
 
+SLOW = pytest.mark.slow
 OPTIONS = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse", "dense"]}}
 FILES = ("model.sparse.onnx", "model.dense.onnx", "baseline/model.sparse.onnx", "trail/001.onnx", "trail/002.onnx")
 
@@ -60,7 +61,7 @@ def stop_and_go_on(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: i
     return files(example / "run")
 
 
-@pytest.mark.parametrize("stop_after", [1, 25, 45, 80])
+@pytest.mark.parametrize("stop_after", [pytest.param(1, marks=SLOW), 25, pytest.param(45, marks=SLOW), 80])
 def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
 ):
@@ -75,6 +76,7 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
     assert stop_and_go_on(example, monkeypatch, 12) == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_threads_it_began_with(
     example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -113,6 +115,7 @@ COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epoch
 COMMAND += ("--export", "sparse", "--export", "dense")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mark", ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"]
 )
@@ -132,6 +135,7 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
     assert files(example / "run") == uninterrupted
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, uninterrupted: dict[str, bytes]):
     """A limit on the size of files stands in for the disk: checkpoints do not fit, the manifest does."""
     process = start(*COMMAND, cwd=example, largest_file=100_000)
@@ -145,7 +149,9 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, uninter
     assert files(example / "run") == uninterrupted
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW), pytest.param(signal.SIGHUP, marks=SLOW)]
+)
 def test_ctrl_c_termination_and_a_closed_terminal_end_with_130_and_keep_what_is_done(
     example: Path, number: signal.Signals
 ):

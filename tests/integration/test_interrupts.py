@@ -45,7 +45,12 @@ def press(process: "subprocess.Popen[str]", pause: float, times: int = 3) -> Non
 
 @pytest.mark.parametrize(
     ("moment", "pause"),
-    [("the first import", 0.01), ("heavy imports", 0.1), ("trail/001.onnx", 0.3), ("model.sparse.onnx", 0.0)],
+    [
+        ("the first import", 0.01),
+        ("heavy imports", 0.1),
+        pytest.param("trail/001.onnx", 0.3, marks=pytest.mark.slow),
+        pytest.param("model.sparse.onnx", 0.0, marks=pytest.mark.slow),
+    ],
 )
 def test_three_interrupts_at_any_moment_end_with_130_and_damage_nothing(
     example: Path, uninterrupted: dict[str, bytes], moment: str, pause: float

@@ -207,6 +207,7 @@ def test_class_folders_in_another_order_than_the_models_classes(model: Path, tmp
     assert handed["data"]["classes"] == {"bright": 3, "dark": 0, "dim": 1, "light": 2}
 
 
+@pytest.mark.slow
 def test_several_ranks_stop_alike_and_one_of_them_tells_why(model: Path, tmp_path: Path):
     x, y = pictures()
     np.savez(tmp_path / "data.npz", x=x, y=y)

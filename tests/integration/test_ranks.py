@@ -12,6 +12,7 @@ import pytest
 from ltp_pipeline import exporters
 from tests.support.cli import start
 
+pytestmark = pytest.mark.slow
 OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--export", "dense")
 
 

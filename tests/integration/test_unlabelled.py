@@ -13,6 +13,7 @@ from tests.support.models import run_onnxruntime
 from tests.support.trained import ending_in, regression, save_unlabelled, trained_mlp
 
 LONGER = ("--batch-size", 32, "--epochs", 6, "--finetune-epochs", 4, "--target-compression", 3)
+BRIEFEST = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline")
 SHORT = ("--epochs", 3, "--finetune-epochs", 2, "--target-compression", 6, "--max-drop", 0.9)
 
 
@@ -106,6 +107,7 @@ def test_behind_a_softmax_the_same_class_is_what_counts(tmp_path: Path, capsys):
     assert report["pruned"]["accuracy"]["value"] > 0.9
 
 
+@pytest.mark.slow
 def test_the_default_budget_is_met_in_variance_explained(example: Path, capsys):
     without_labels(example)
     result = invoke(
@@ -140,7 +142,7 @@ def test_a_model_of_several_outputs_is_pruned_and_each_is_proven(example: Path, 
 
 def test_validate_measures_nearness_to_the_original(example: Path, capsys):
     without_labels(example)
-    prune(capsys, example, "--no-baseline")
+    prune(capsys, example, *BRIEFEST)
     arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
     found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
     assert found.code == 0, found.err
@@ -188,7 +190,7 @@ def test_an_output_without_a_row_per_sample_is_left_out_of_run_and_validation(ex
     model.graph.output.append(helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, 10]))
     onnx.save(model, example / "model.onnx")
     without_labels(example)
-    report = prune(capsys, example, "--no-baseline")
+    report = prune(capsys, example, *BRIEFEST)
     arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
     found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
     assert json.loads(found.out)["accuracy"]["value"] == report["pruned"]["accuracy"]["value"]
