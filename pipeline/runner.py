@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import exporters, ranks, report_io, threads
+from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.errors import InputError
@@ -116,7 +116,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     assert measured is not None  # noqa: S101 - the leader has measured
     assert pruned is not None  # noqa: S101
     kernels = [k.name for k in job.network.kernels]
-    before = exporters.read_tensors(job.network.file.proto, kernels)
+    before = {name: job.network.file.model.array(name) for name in kernels}
     findings = Findings(
         network=job.network,
         data=job.data,
