@@ -32,10 +32,12 @@ __all__ = [
     "TrainSettings",
     "Verdict",
     "compare",
+    "export",
     "gate",
     "handoff",
     "import_model",
     "inspect",
+    "pick",
     "report",
     "run",
     "trail",
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ltp_pipeline.api import compare, gate, handoff, inspect, report, run, trail, unpack, validate
+    from ltp_pipeline.api import compare, export, gate, handoff, inspect, pick, report, run, trail, unpack, validate
     from ltp_pipeline.comparison import Comparison
     from ltp_pipeline.config import (
         BaselineSettings,
@@ -59,10 +61,10 @@ if TYPE_CHECKING:
         Settings,
         TrainSettings,
     )
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
-    from ltp_pipeline.runner import Outcome
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
@@ -73,7 +75,7 @@ _HOMES = {  # of what is neither in api.py nor a class of settings
     "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
-    "Outcome": "runner",
+    "Outcome": "outcome",
     "Report": "report_schema",
     "TrailRow": "results",
     "Verdict": "report_parts",

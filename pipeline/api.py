@@ -6,12 +6,12 @@ What takes long to import is imported where it is used: a gate needs no torch.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline import comparison, report_io
-from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, completed, load_settings
+from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, load_settings, with_default_budget
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.gate_files import check_files
@@ -22,11 +22,23 @@ from ltp_pipeline.results import TrailRow
 from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
 
 if TYPE_CHECKING:
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.results import Inspection, Measurement
-    from ltp_pipeline.runner import Outcome
 
-__all__ = ["compare", "gate", "handoff", "inspect", "report", "run", "trail", "unpack", "validate"]
+__all__ = [
+    "compare",
+    "export",
+    "gate",
+    "handoff",
+    "inspect",
+    "pick",
+    "report",
+    "run",
+    "trail",
+    "unpack",
+    "validate",
+]
 
 
 def run(
@@ -43,7 +55,7 @@ def run(
     model = Path(model)
     if settings is not None and options:
         raise InputError("both settings and options are given", "put the options into the settings")
-    settings = load_settings(model, options=options) if settings is None else completed(settings)
+    settings = load_settings(model, options=options) if settings is None else with_default_budget(settings)
     from ltp_pipeline.runner import run as run_stages
 
     folder = Path(out) if out is not None else default_out(model)
@@ -118,6 +130,37 @@ def trail(run: AnyPath) -> tuple[TrailRow, ...]:
     )
 
 
+def pick(
+    run: AnyPath,
+    entry: int,
+    *,
+    formats: Sequence[str] = (),
+    baseline: bool | None = None,
+    progress: Reporter | None = None,
+    **limits: Any,
+) -> Outcome:
+    """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
+
+    `baseline` says whether one of this size is trained; None takes the run's own where it fits.
+    """
+    from ltp_pipeline.pick_entry import pick as finish
+
+    return finish(Path(run), entry, progress or SilentReporter(), formats, baseline, limits)
+
+
+def export(
+    run: AnyPath,
+    formats: Sequence[str] = (),
+    *,
+    values: Sequence[str] | None = None,
+    progress: Reporter | None = None,
+) -> Outcome:
+    """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
+    from ltp_pipeline.more_files import export_again
+
+    return export_again(Path(run), formats, progress or SilentReporter(), values)
+
+
 def unpack(model: AnyPath, out: AnyPath) -> Path:
     """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
     from ltp_pipeline import exporters, graph
@@ -138,7 +181,7 @@ def handoff(run: AnyPath, out: AnyPath | None = None, example_samples: int = 0) 
     The example holds the first `example_samples` of the test split, or else generated ones.
     """
     from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff_samples import stored_samples
+    from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
     content = report_io.read(folder / REPORT_JSON)

@@ -15,9 +15,9 @@ from ltp_pipeline import ranks
 from ltp_pipeline.errors import GateFailed
 
 if TYPE_CHECKING:
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
-    from ltp_pipeline.runner import Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -94,10 +94,12 @@ def pick(
 
     It is judged by the gates given here, or else by those of the run.
     """
-    from ltp_pipeline.finished import pick as finish_entry
+    from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
-    finish(finish_entry(folder, entry, make_reporter(quiet), export or (), baseline, limits), Path(), as_json)
+    reporter = make_reporter(quiet)
+    outcome = api.pick(folder, entry, formats=export or (), baseline=baseline, progress=reporter, **limits)
+    finish(outcome, Path(), as_json)
 
 
 def export(
@@ -111,10 +113,10 @@ def export(
 
     Gates are not judged here: `ltp-pipeline gate` does that.
     """
-    from ltp_pipeline.finished import export_again
+    from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
-    outcome = export_again(folder, formats or (), make_reporter(quiet), values or None)
+    outcome = api.export(folder, formats or (), values=values or None, progress=make_reporter(quiet))
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
         if not verdict.passed:

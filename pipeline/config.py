@@ -5,7 +5,7 @@ Later sources win: defaults < preset < ltp.toml < options of the command line.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -271,10 +271,15 @@ def load_settings(
         settings = Settings.model_validate(merged)
     except ValidationError as error:
         raise InputError(*_complaint(error)) from None
-    return completed(settings)
+    return with_default_budget(settings)
 
 
-def completed(settings: Settings) -> Settings:
+def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:
+    """Export settings with some changed, checked as those of ltp.toml are."""
+    return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
+
+
+def with_default_budget(settings: Settings) -> Settings:
     """With the budget that holds where nothing is asked for; one beside λ is refused."""
     if settings.method.lambda_ is not None:
         if settings.budget != BudgetSettings():

@@ -18,9 +18,9 @@ from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
+    from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_schema import Pruned
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
-    from ltp_pipeline.runner import Outcome
 
 UNMEASURED = "not measured"
 

@@ -163,6 +163,11 @@ class Workspace:
         return None if found is None else int(found)
 
     @property
+    def model_sha256(self) -> str | None:
+        """Of the model that the run in this directory was made from."""
+        return cast("str | None", self._manifest.get("identity", {}).get("model"))
+
+    @property
     def data_fingerprint(self) -> str | None:
         """Of the data that the run in this directory was made from."""
         return cast("str | None", self._manifest.get("identity", {}).get("data"))

@@ -21,9 +21,9 @@ from ltp_pipeline.graph import Model, read
 from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.tasks import Imitation, find_task
+from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.imitation import EXPLAINED
 
 if TYPE_CHECKING:

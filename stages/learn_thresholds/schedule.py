@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 WORKS, BROKEN = 0.9, 0.4  # shares of its accuracy that a network keeps, cut to size: mild, strong
-MILD, STRONG = 4.0, 15.0  # the compressions that stand for them where there is no target
+MILD, STRONG = 4.0, 15.0  # compressions that stand for them in a search; a target of STRONG is always strong
 NARROWEST = 0.01  # width of the gate for a mild budget; for a strong one it is 1
 NARROW = 0.1  # and this at the end, for kernels without a norm
 

@@ -22,7 +22,7 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.learn_thresholds.schedule import strength
+from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -78,8 +78,8 @@ def original_accuracy(job: Job, state: State) -> float:
 def with_strength(job: Job, state: State, original: float) -> Job:
     """Measure how much the target asks of the network: how far it still works when it is simply cut to size. (R5).
 
-    `original` is the accuracy on the validation split. All processes measure together, once: a run that goes on, goes
-    on with what was measured when it began.
+    From a compression of STRONG on, every target is strong. `original` is the accuracy on the validation split. All
+    processes measure together, once: a run that goes on, goes on with what was measured when it began.
     """
     wanted, workspace = job.settings.budget.wanted_compression, job.workspace
     if wanted is None:
@@ -87,14 +87,18 @@ def with_strength(job: Job, state: State, original: float) -> Job:
     known = ranks.from_leader(-1.0 if workspace.strength is None else workspace.strength, job.device)
     if known >= 0:
         return replace(job, strength=known)
+    found = 1.0 if wanted >= STRONG else _measured_strength(job, state, original, wanted)
+    workspace.keep_strength(found)
+    return replace(job, strength=found)
+
+
+def _measured_strength(job: Job, state: State, original: float, wanted: float) -> float:
     elements = sum(k.elements for k in job.network.kernels)
     given = job.data.val.labels
     guess = 0.0 if given is None else labels.guessing(given)
     cut = baseline.accuracy_when_cut(job, state, int(elements / wanted))
     better = original > guess and (given is None or labels.beats(original, len(given), guess))
-    found = strength((cut - guess) / (original - guess) if better else 0.0)
-    workspace.keep_strength(found)
-    return replace(job, strength=found)
+    return strength((cut - guess) / (original - guess) if better else 0.0)
 
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:

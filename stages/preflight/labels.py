@@ -18,7 +18,7 @@ from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import wilson
-from ltp_pipeline.stages.evaluate import BATCH
+from ltp_pipeline.tasks.evaluator import BATCH
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import DataSettings

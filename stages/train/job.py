@@ -16,10 +16,10 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import State
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.task import Task
+from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:

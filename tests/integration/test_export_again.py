@@ -168,3 +168,47 @@ def test_what_could_not_be_written_is_not_asked_for_again(
 def test_the_deploy_graph_can_be_added_to_the_formats_there_are(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = exported(capsys, finished)
     assert exported(capsys, finished, "--format", "deploy-dense") == {*before, "deploy-dense"}
+
+
+@pytest.fixture
+def without_data(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the run that has lost its data and its checkpoints."""
+    folder = tmp_path / "example"
+    shutil.copytree(finished, folder / "run")
+    shutil.rmtree(folder / "run" / "state")
+    manifest = json.loads((folder / "run" / MANIFEST).read_text())
+    manifest["inputs"]["settings"]["data"]["path"] = str(tmp_path / "gone.npz")
+    manifest["inputs"]["settings"]["export"]["formats"] = ["sparse"]
+    (folder / "run" / MANIFEST).write_text(json.dumps(manifest))
+    report = json.loads((folder / "run" / "report.json").read_text())
+    report["pruned"]["files"] = [f for f in report["pruned"]["files"] if f["path"] == "model.sparse.onnx"]
+    (folder / "run" / "report.json").write_text(json.dumps(report))
+    return folder / "run"
+
+
+def test_without_data_a_file_with_the_same_outputs_has_the_accuracy_of_the_measured_one(without_data: Path, capsys):
+    before = json.loads((without_data / "report.json").read_text())
+    exported(capsys, without_data, "--format", "dense")
+    report = json.loads((without_data / "report.json").read_text())
+    (dense,) = (f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("original", "dense"))
+    assert dense["accuracy"] == before["pruned"]["accuracy"]
+    assert "same bit for bit" in dense["reasons"]["accuracy"]
+    assert (dense["latency"], dense["load_ms"]) == ([], None)
+    assert invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9).code == 0
+
+
+def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(without_data: Path, capsys):
+    exported(capsys, without_data, "--format", "deploy-dense")
+    report = json.loads((without_data / "report.json").read_text())
+    (deployed,) = (f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("deploy", "dense"))
+    assert deployed["accuracy"] is None
+    assert "data of the run were not there" in deployed["reasons"]["accuracy"]
+
+
+def test_another_model_in_its_place_is_refused(without_data: Path, finished: Path, capsys):
+    manifest = json.loads((without_data / MANIFEST).read_text())
+    manifest["inputs"]["model"] = str(finished / "model.sparse.onnx")
+    (without_data / MANIFEST).write_text(json.dumps(manifest))
+    result = invoke(capsys, "export", without_data, "--format", "dense")
+    assert result.code == 3
+    assert "no longer the model of the run" in result.err

@@ -9,10 +9,11 @@ import pytest
 
 from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.finished import pick
 from ltp_pipeline.hashing import sha256_of
+from ltp_pipeline.outcome import Outcome
+from ltp_pipeline.pick_entry import pick
 from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import Outcome, run
+from ltp_pipeline.runner import run
 from tests.support.bare import ONNX, bare
 from tests.support.cli import invoke
 

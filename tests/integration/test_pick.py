@@ -11,6 +11,7 @@ import ltp_pipeline
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.stages.train import Job, loop
 from ltp_pipeline.stages.train.phase import Phase
+from ltp_pipeline.workspace import Workspace
 from tests.support.cli import Result, invoke
 
 TRAINING = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse"]}}
@@ -100,12 +101,13 @@ def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
 @pytest.mark.parametrize("other", ["nonzeros", "epochs"])
 def test_a_baseline_of_another_size_or_length_does_not_fit(finished: Path, capsys, steps: list[str], other: str):
     """Told by a gate that is refused where no baseline fits."""
-    report = report_of(finished)
+    workspace = Workspace(finished)
+    weights, meta = workspace.load_weights("baseline")
     if other == "nonzeros":
-        report["baseline"]["nonzeros"] += 1
+        meta["nonzeros"] += 1
     else:
-        report["baseline"]["epochs"]["finetune"] += 1
-    (finished / "report.json").write_text(json.dumps(report))
+        meta["epochs"]["finetune"] += 1
+    workspace.save_weights("baseline", weights, meta)
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 2)
     assert (result.code, steps) == (3, []), result.err

@@ -10,7 +10,7 @@ import typer
 
 import ltp_pipeline
 from ltp_pipeline.cli import app
-from ltp_pipeline.config import Settings, completed, load_settings
+from ltp_pipeline.config import Settings, load_settings, with_default_budget
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TrailEntry
 from ltp_pipeline.stages.select_entry import pareto
@@ -82,7 +82,7 @@ def test_an_unknown_format_is_told_once():
 
 
 def test_settings_from_python_get_the_default_budget_and_no_options_beside_them():
-    assert completed(Settings()).budget.accuracy_budget == 0.01
+    assert with_default_budget(Settings()).budget.accuracy_budget == 0.01
     with pytest.raises(InputError, match="both settings and options"):
         ltp_pipeline.run("model.onnx", Settings(), train={"epochs": 1})
 

@@ -13,7 +13,8 @@ from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.stages import handoff, handoff_text
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.handoff import text as handoff_text
 from tests.support.models import Graph
 from tests.support.sample_report import report_of, sample
 

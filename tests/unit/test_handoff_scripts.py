@@ -19,7 +19,10 @@ from ltp_pipeline.data import Data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.report_parts import Tensor
-from ltp_pipeline.stages import handoff, handoff_example, handoff_scripts, handoff_verify
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.handoff import example as handoff_example
+from ltp_pipeline.stages.handoff import scripts as handoff_scripts
+from ltp_pipeline.stages.handoff import verify as handoff_verify
 from tests.support.bare import bare
 from tests.support.photos import RGB, jpeg, opened, put
 from tests.support.sample_report import report_of

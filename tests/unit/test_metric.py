@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification, Imitation, find_task
+from ltp_pipeline.tasks.evaluator import Evaluator
 from tests.support.samples import split_of
 
 SCORES = Output(0, "scores", "scores")

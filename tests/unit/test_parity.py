@@ -15,12 +15,12 @@ from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel
 from ltp_pipeline.records import Measured
 from ltp_pipeline.stages import export, import_model, validate
-from ltp_pipeline.stages.evaluate import Evaluator
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.preflight import prepare
 from ltp_pipeline.stages.validate import Reference, Session
 from ltp_pipeline.tasks import Imitation
+from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.imported import Imported, imported
 from tests.support.models import Graph, conv_bn_classifier, run_onnxruntime

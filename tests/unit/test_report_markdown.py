@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.stages import handoff_text
+from ltp_pipeline.stages.handoff import text as handoff_text
 from ltp_pipeline.stages.report import html, markdown, text
 from tests.support.sample_report import HOSTILE, report_of, sample
 

@@ -12,7 +12,7 @@ from ltp_pipeline.display import show_validation
 from ltp_pipeline.graph import Model, read, write
 from ltp_pipeline.records import Accuracy, Sparsity
 from ltp_pipeline.results import Measurement
-from ltp_pipeline.stages import handoff_text
+from ltp_pipeline.stages.handoff import text as handoff_text
 from ltp_pipeline.stages.report import html, markdown, text
 from ltp_pipeline.stages.report.plots import trail
 from tests.support.models import Graph, conv_bn_classifier

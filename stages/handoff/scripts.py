@@ -33,7 +33,7 @@ image = image.resize(({columns}, {rows}), Image.Resampling.BILINEAR, box=(left *
 
 def verify() -> str:
     """The text of verify.py, which is the same for every model."""
-    return resources.files("ltp_pipeline.stages").joinpath("handoff_verify.py").read_text(encoding="utf-8")
+    return resources.files("ltp_pipeline.stages.handoff").joinpath("verify.py").read_text(encoding="utf-8")
 
 
 def preprocess(recipe: Recipe, input_type: str) -> str:

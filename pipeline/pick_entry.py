@@ -1,4 +1,4 @@
-"""What is done with a run that is there: finish another entry of its trail, write further files."""
+"""Finish another entry of a run's trail, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline import ranks, threads
-from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, load_settings
-from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.formats import EXACT, find_format
+from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, changed_export
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.formats import find_format
 from ltp_pipeline.gates import effective_limits, gate_settings
+from ltp_pipeline.outcome import Outcome, finished_already
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
-from ltp_pipeline.runner import Outcome, complete, finished_already, plan, run
+from ltp_pipeline.runner import complete, plan
 from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
@@ -26,49 +27,6 @@ class Point:
 
     nonzeros: int
     epochs: int
-
-
-def export_again(
-    folder: Path,
-    formats: Sequence[str],
-    progress: Reporter,
-    values: Sequence[str] | None = None,
-) -> Outcome:
-    """Write and prove further files of a finished run from the weights it kept."""
-    workspace = Workspace(folder, progress)
-    model, settings = workspace.inputs()
-    asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
-    if workspace.done("report") is None:
-        how = "run" if workspace.entry is None else "pick"
-        raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
-    try:
-        if workspace.entry is not None:
-            return _finish(workspace.run_of(), workspace.entry, model, asked, asked.baseline.enabled, exactly=True)
-        return run(model, asked, folder, progress, exactly=True)
-    except LtpError:
-        workspace.inputs()
-        workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
-        raise
-
-
-def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str] | None = None) -> ExportSettings:
-    """What `export` asks for: the files there are and these; `values` None leaves rounding as it was."""
-    if values is None:
-        values = had.values
-    elif set(values) != {EXACT}:
-        values = [*had.values, *values]
-    return _export(had, formats=[*had.formats, *formats], values=values)
-
-
-def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
-    """These files instead; rounded ones stay where there are packed ones."""
-    asked = _export(had, formats=formats, values=())
-    return _export(asked, values=had.values if any(find_format(name).can_be_rounded for name in asked.formats) else ())
-
-
-def _export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:
-    """Changed settings, checked as those of ltp.toml are."""
-    return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
 
 
 def pick(
@@ -96,12 +54,20 @@ def pick(
     settings = settings.model_copy(update={"gates": gates})
     if baseline is None and (limits or {}).get("beat_baseline"):
         baseline = True  # there is no other way to tell
-    return _finish(parent, number, model, settings, baseline)
+    return finish_entry(parent, number, model, settings, baseline)
 
 
-def _finish(
+def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
+    """These files instead; rounded ones stay where there are packed ones."""
+    asked = changed_export(had, formats=formats, values=())
+    rounded = any(find_format(name).can_be_rounded for name in asked.formats)
+    return changed_export(asked, values=had.values if rounded else ())
+
+
+def finish_entry(
     parent: Workspace, number: int, model: Path, settings: Settings, baseline: bool | None, exactly: bool = False
 ) -> Outcome:
+    """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
     progress = parent.progress
     workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
     kept = workspace.kept_threads() or parent.kept_threads()

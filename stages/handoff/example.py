@@ -41,7 +41,7 @@ def make(recipe: Recipe, model_input: Tensor, models: Sequence[Path], real: Arra
     arrays = dict[str, Array]()
     for count in counts:
         samples = recipe.generate(count, SEED) if real is None else real[np.arange(count) % len(real)]
-        x = recipe.prepare(samples.copy()).astype(input_type(recipe, model_input.type))
+        x = _prepared(recipe, samples, model_input)
         arrays = {"samples": samples, "input": x, "tolerance": np.array(limit)}
         for path in models:
             arrays |= _outputs(path, {model_input.name: x})
@@ -50,6 +50,17 @@ def make(recipe: Recipe, model_input: Tensor, models: Sequence[Path], real: Arra
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]  # no name here is that of an option
     return Example(file.getvalue(), limit, 0 if real is None else min(len(real), counts[0]))
+
+
+def example_input(recipe: Recipe, model_input: Tensor) -> Array:
+    """A few generated samples as the model takes them."""
+    shape = model_input.shape or [None]
+    count = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else SAMPLES
+    return _prepared(recipe, recipe.generate(count, SEED), model_input)
+
+
+def _prepared(recipe: Recipe, samples: Array, model_input: Tensor) -> Array:
+    return recipe.prepare(samples.copy()).astype(input_type(recipe, model_input.type))
 
 
 def input_type(recipe: Recipe, onnx_type: str) -> str:

@@ -9,8 +9,8 @@ from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
 from ltp_pipeline.report_parts import Accuracy, Tensor
 from ltp_pipeline.report_schema import File, Report
-from ltp_pipeline.stages.handoff_example import TOLERANCE
-from ltp_pipeline.stages.handoff_scripts import span
+from ltp_pipeline.stages.handoff.example import TOLERANCE
+from ltp_pipeline.stages.handoff.scripts import span
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.markdown import code, escape
 

@@ -9,7 +9,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import copy, write_bytes
 from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages import handoff_example, handoff_scripts, handoff_text
+from ltp_pipeline.stages.handoff import example, scripts, text
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
 
 FOLDER = "handoff"
@@ -40,15 +40,15 @@ def run(report: Report, source: Path, out: Path, samples: Array | None = None) -
 
 def _made(report: Report, models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    steps, wanted = recipe.of_report(report.data.model_dump(exclude_unset=True)), handoff_text.given(report)
-    example = handoff_example.make(steps, wanted, models, samples)
-    texts = {
-        SETTINGS: handoff_text.settings_toml(report),
-        README: handoff_text.render(report, example.tolerance, example.real),
-        PREPROCESS: handoff_scripts.preprocess(steps, handoff_example.input_type(steps, wanted.type)),
-        VERIFY: handoff_scripts.verify(),
+    steps, wanted = recipe.of_report(report.data.model_dump(exclude_unset=True)), text.given(report)
+    shown = example.make(steps, wanted, models, samples)
+    pages = {
+        SETTINGS: text.settings_toml(report),
+        README: text.render(report, shown.tolerance, shown.real),
+        PREPROCESS: scripts.preprocess(steps, example.input_type(steps, wanted.type)),
+        VERIFY: scripts.verify(),
     }
-    return {EXAMPLE: example.content, **{name: text.encode() for name, text in texts.items()}}
+    return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}}
 
 
 def _models(report: Report, source: Path) -> list[str]:
@@ -70,7 +70,7 @@ def _refuse_foreign(out: Path) -> None:
     if not out.is_dir():
         raise InputError(f"{out} is no folder", "give an empty or new folder with --out")
     page = out / README
-    ours = page.is_file() and page.read_bytes().startswith(handoff_text.MARK.encode())
+    ours = page.is_file() and page.read_bytes().startswith(text.MARK.encode())
     if not ours and any(out.iterdir()):
         raise InputError(f"{out} is not empty and holds no handoff", "give an empty or new folder with --out")
 
