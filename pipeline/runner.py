@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import exporters, ranks, threads
+from ltp_pipeline import ranks, threads
 from ltp_pipeline.config import Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude, finished_already, outcome_of_leader
@@ -107,7 +107,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     assert measured is not None  # noqa: S101 - the leader has measured
     assert pruned is not None  # noqa: S101
     kernels = [k.name for k in job.network.kernels]
-    before = exporters.read_tensors(job.network.file.proto, kernels)
+    before = {name: job.network.file.model.array(name) for name in kernels}
     findings = Findings(
         network=job.network,
         data=job.data,

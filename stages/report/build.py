@@ -134,7 +134,7 @@ def picture_weights(
 def _model(f: Findings) -> parts.Model:
     model = f.network.file
     kernels = {k.name for k in f.network.kernels}
-    others = [(name, c.elements) for name, c in exporters.float_weights(f.network.file.proto) if name not in kernels]
+    others = [(name, c.elements) for name, c in exporters.float_weights(f.network.file.model) if name not in kernels]
     return parts.Model(
         name=model.path.name if model.path else "model",
         path=str(model.path) if model.path else None,

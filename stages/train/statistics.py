@@ -39,7 +39,7 @@ def update_shares(network: Network) -> dict[str, float]:
     """How far a batch moves each running statistic, by its name."""
     known = set(network.forward.statistics)
     shares: dict[str, float] = {}
-    for node in network.file.proto.graph.node:
+    for node in network.file.model.graph.node:
         if node.op_type == "BatchNormalization":
             momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
             shares |= {n: update_share(momentum) for n in node.input[3:5] if n in known}

@@ -14,8 +14,8 @@ from ltp_pipeline import exporters
 from ltp_pipeline.closeness import gap
 from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import storage
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.graph import Model, read, storage
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.lower import lower
@@ -31,7 +31,7 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part that is ours alone, without waiting for a process to start."""
 
-    def failing(*_: object) -> ModelProto:
+    def failing(*_: object) -> Model:
         raise simplify.SimplifyFailed("onnxsim is away")
 
     monkeypatch.setattr(simplify, "simplified", failing)
@@ -45,6 +45,12 @@ def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
             array[rng.random(array.shape) < share] = 0
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return model
+
+
+def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
+    """The deploy graph with everything inside, and the note."""
+    made, note = deploy.rewrite(Model.of(model), kernels)
+    return made.filled(), note
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -67,10 +73,10 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     g.nodes[-1].output[0] = output
     model = prune(g.model(inputs, [output]), 0.5)
     kernels = weights_of(model)
-    made = deploy.rewrite(model, kernels).model
+    made = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (exporters.read_tensors(m, kernels) for m in (model, made))
+    before, after = (exporters.read_tensors(Model.of(m), kernels) for m in (model, made))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
     check_same(model, made)
     return made
@@ -89,37 +95,34 @@ def norm_view_and_shape() -> ModelProto:
 def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
     model = prune(norm_view_and_shape())
     before = model.SerializeToString()
-    made = deploy.rewrite(model, ["conv.weight", "w"])
+    made, note = rewrite(model, ["conv.weight", "w"])
     assert model.SerializeToString() == before
-    assert "1 of 1 BatchNormalization folded" in made.note
-    assert "not folded" not in made.note
-    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made.model))
-    assert {"conv.weight", "w"} <= {t.name for t in made.model.graph.initializer}
-    assert made.model.metadata_props == model.metadata_props
-    assert made.model.graph.output == model.graph.output
-    check_same(model, made.model)
+    assert "1 of 1 BatchNormalization folded" in note
+    assert "not folded" not in note
+    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made))
+    assert {"conv.weight", "w"} <= {t.name for t in made.graph.initializer}
+    assert made.metadata_props == model.metadata_props
+    assert made.graph.output == model.graph.output
+    check_same(model, made)
 
 
 def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
     model = prune(conv_bn_classifier())
-    made = deploy.rewrite(model, KERNELS)
-    assert "constants not folded: onnxsim is away" in made.note
-    assert "BatchNormalization" not in operators(made.model)
-    check_same(model, made.model)
+    made, note = rewrite(model, KERNELS)
+    assert "constants not folded: onnxsim is away" in note
+    assert "BatchNormalization" not in operators(made)
+    check_same(model, made)
 
 
 def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    def meddling(model: ModelProto, *_: object) -> ModelProto:
-        copy = ModelProto.FromString(model.SerializeToString())
-        tensor = next(t for t in copy.graph.initializer if t.name == "fc.weight")
-        tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
-        return copy
+    def meddling(model: Model) -> Model:
+        return model.with_weights({"fc.weight": 2 * model.array("fc.weight")})
 
     monkeypatch.setattr(simplify, "simplified", meddling)
     model = prune(conv_bn_classifier())
-    made = deploy.rewrite(model, KERNELS)
-    assert "onnxsim changed kernels" in made.note
-    check_same(model, made.model)
+    made, note = rewrite(model, KERNELS)
+    assert "onnxsim changed kernels" in note
+    check_same(model, made)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -146,7 +149,7 @@ def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias
     g.batch_norm(g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7)
     g.nodes[-1].output[0] = "y"
     model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
-    made = deploy.rewrite(model, ["w"]).model
+    made = rewrite(model, ["w"])[0]
     assert operators(made) == ["Gemm"]
     check_same(model, made)
 
@@ -188,7 +191,7 @@ def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: 
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
-    assert "BatchNormalization" in operators(deploy.rewrite(model, ["conv.weight"]).model)
+    assert "BatchNormalization" in operators(rewrite(model, ["conv.weight"])[0])
 
 
 def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None):
@@ -197,7 +200,7 @@ def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None
     g.nodes[-1].output[0] = "y"
     given = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=given)
-    assert operators(deploy.rewrite(model, ["conv.weight"]).model) == ["Conv", "BatchNormalization"]
+    assert operators(rewrite(model, ["conv.weight"])[0]) == ["Conv", "BatchNormalization"]
 
 
 def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
@@ -209,7 +212,7 @@ def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
     g.add("Identity", h, outputs=("z",))
     g.add("Identity", "x", outputs=("same",))
     model = prune(g.model({"x": ("N", 1, 5, 5)}, ["y", "z", "same"]))
-    made = deploy.rewrite(model, ["conv.weight"]).model
+    made = rewrite(model, ["conv.weight"])[0]
     assert operators(made) == [
         "Conv",
         "Relu",
@@ -223,7 +226,7 @@ def test_a_dropout_whose_mask_is_read_stays(without_onnxsim: None):
     g = Graph()
     g.add("Dropout", g.add("Relu", "x"), outputs=("y", "mask"))
     model = g.model({"x": ("N", 4)}, ["y", "mask"], types={"mask": TensorProto.BOOL})
-    assert operators(deploy.rewrite(model, []).model) == ["Relu", "Dropout"]
+    assert operators(rewrite(model, [])[0]) == ["Relu", "Dropout"]
 
 
 def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None):
@@ -235,7 +238,7 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
         branches[name] = helper.make_graph([helper.make_node(op, [h], [f"{name}_y"])], name, [], [output])
     g.add("If", "c", outputs=("y",), **branches)
     model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
-    made = deploy.rewrite(model, []).model
+    made = rewrite(model, [])[0]
     assert operators(made) == ["Relu", "If"]
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(False)}
     np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
@@ -244,7 +247,7 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
 def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
     kernels = [k.name for k in network.kernels]
-    feeds = random_inputs(network.file.proto, batch=4)
+    feeds = random_inputs(network.file.model.proto, batch=4)
     return export.run(network.file, lower(network, state), kernels, settings, Workspace(tmp_path), feeds)
 
 
@@ -257,7 +260,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, w
     assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
     assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
     assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
-    assert exporters.labels(exporters.load(files[4].path))["graph"] == "deploy"
+    assert exporters.labels(read(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
 
@@ -268,10 +271,10 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path,
     names = ("sparse", "packed", f"packed.rounded-{values}")
     assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
     for exact, rounded in (files[1:3], files[4:]):
-        a, b = (exporters.read_tensors(exporters.load(f.path), KERNELS) for f in (exact, rounded))
+        a, b = (exporters.read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
         np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
-        model = exporters.load(rounded.path)
+        model = read(rounded.path)
         assert exporters.labels(model)["values"] == values
         exporters.check_labels(model, KERNELS)
         assert rounded.bytes < 1.05 * exact.bytes
@@ -297,12 +300,12 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     """Let the packed format do something that its weights do not show."""
     packed = exporters.ENCODINGS["packed"]
 
-    def wrong(model: ModelProto, kernels: Collection[str]) -> exporters.Draft:
-        made = packed.encode(model, kernels)
+    def wrong(model: Model, kernels: Collection[str]) -> Model:
+        made = packed.encode(model, kernels).filled()
         change(made)
-        return exporters.Draft(made)
+        return Model.of(made)
 
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, draft=wrong))
+    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encode=wrong))
 
 
 def another_activation(model: ModelProto) -> None:
@@ -318,14 +321,14 @@ def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, mon
 
 
 def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    save = storage.save
+    write = storage.write
 
-    def full_disk(draft: exporters.Draft, path: Path, external: bool) -> None:
+    def full_disk(model: Model, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
             raise InputError("no space left", "free some")
-        save(draft, path, external)
+        write(model, path, external)
 
-    monkeypatch.setattr(storage, "save", full_disk)
+    monkeypatch.setattr(storage, "write", full_disk)
     with pytest.raises(InputError, match="no space left"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.packed.onnx", "model.sparse.onnx"]
@@ -363,11 +366,8 @@ def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, m
 
 
 def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def wrong(model: ModelProto, kernels: object) -> deploy.Rewritten:
-        copy = ModelProto.FromString(model.SerializeToString())
-        tensor = next(t for t in copy.graph.initializer if t.name == "fc.bias")
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e-3), tensor.name))
-        return deploy.Rewritten(copy, "")
+    def wrong(model: Model, kernels: object) -> tuple[Model, str]:
+        return model.with_weights({"fc.bias": model.array("fc.bias") + np.float32(1e-3)}), ""
 
     monkeypatch.setattr(deploy, "rewrite", wrong)
     with pytest.raises(ExportFailed, match="something else"):
@@ -386,12 +386,11 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    model = g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind})
+    model = Model.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
     weights = exporters.read_tensors(model, ["fc.weight"])
 
-    def shifted(model: ModelProto, kernels: object) -> deploy.Rewritten:
-        bias = exporters.read_tensors(model, ["fc.bias"])["fc.bias"] + np.dtype(dtype).type(change)
-        return deploy.Rewritten(exporters.with_tensors(model, {"fc.bias": bias}), "")
+    def shifted(model: Model, kernels: object) -> tuple[Model, str]:
+        return model.with_weights({"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}), ""
 
     monkeypatch.setattr(deploy, "rewrite", shifted)
     told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
@@ -400,12 +399,12 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
-    model = prune(conv_bn_classifier())
+    model = Model.of(prune(conv_bn_classifier()))
     weights = exporters.read_tensors(model, KERNELS)
-    other = exporters.with_tensors(model, {"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
-    monkeypatch.setattr(deploy, "rewrite", lambda *_: deploy.Rewritten(other, ""))
+    other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
+    monkeypatch.setattr(deploy, "rewrite", lambda *_: (other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):
-        deploy.make(model, weights, KERNELS, random_inputs(model))
+        deploy.make(model, weights, KERNELS, random_inputs(model.proto))
 
 
 def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_onnxsim: None):
@@ -416,7 +415,7 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    labels = exporters.labels(exporters.load(file.path))
+    labels = exporters.labels(read(file.path))
     assert (labels["format"], labels["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 

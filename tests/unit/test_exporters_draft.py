@@ -1,10 +1,11 @@
-"""Drafts and scans: the same bytes as encoding first and kernel by kernel, in less time."""
+"""Encoded models and scans: the same bytes as protobuf writes, in less time."""
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
+from ltp_pipeline.graph import Model, write
 
 
 def sparse_array(shape, density, seed=0, dtype=np.float32):
@@ -15,6 +16,10 @@ def sparse_array(shape, density, seed=0, dtype=np.float32):
 
 
 def model_of(arrays, constant=None):
+    return Model.of(proto_of(arrays, constant))
+
+
+def proto_of(arrays, constant=None):
     nodes, outputs, initializers = [], [], []
     for name, array in arrays.items():
         if name == constant:
@@ -44,47 +49,47 @@ def arrays_of_all_sorts():
 
 @pytest.mark.parametrize("format_", exporters.ENCODINGS)
 @pytest.mark.parametrize("given", [False, True])
-def test_a_draft_is_saved_as_the_same_bytes(tmp_path, format_, given):
+def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given):
     arrays = arrays_of_all_sorts()
-    model = model_of(arrays, constant="held")
-    before = model.SerializeToString()
-    expected = exporters.ENCODINGS[format_].encode(model, list(arrays))
-    scan = exporters.Scan(model, arrays, arrays if given else {})
+    proto = proto_of(arrays, constant="held")
+    before = proto.SerializeToString()
+    model = Model.of(proto).with_weights(arrays if given else {})
+    expected = exporters.stamp(exporters.ENCODINGS[format_].encode(model, list(arrays)), format=format_).filled()
+    scan = exporters.Scan(model, arrays)
     for name in (*exporters.ENCODINGS, format_):  # every format fills the scan differently
-        draft = exporters.ENCODINGS[name].draft(model, scan)
-    exporters.stamp(draft.model, format=format_)
-    exporters.stamp(expected, format=format_)
-    exporters.save(draft, tmp_path / "draft.onnx")
-    assert (tmp_path / "draft.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
-    exporters.verify(tmp_path / "draft.onnx", arrays, format_)
-    assert draft.filled().SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
-    assert model.SerializeToString() == before
+        encoded = exporters.ENCODINGS[name].encode(model, scan)
+    encoded = exporters.stamp(encoded, format=format_)
+    write(encoded, tmp_path / "encoded.onnx")
+    assert (tmp_path / "encoded.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
+    exporters.verify(tmp_path / "encoded.onnx", arrays, format_)
+    assert encoded.filled().SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
+    assert model.filled().SerializeToString() == proto.SerializeToString() == before
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
-def test_a_draft_with_rounded_values(tmp_path, values):
+def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
-    expected = exporters.ENCODINGS["packed"].encode(model, list(arrays), values=values)
-    draft = exporters.ENCODINGS["packed"].draft(model, exporters.Scan(model, arrays, arrays), values=values)
-    exporters.save(draft, tmp_path / "draft.onnx")
-    assert (tmp_path / "draft.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
+    expected = exporters.ENCODINGS["packed"].encode(model, list(arrays), values=values).filled()
+    write(
+        exporters.ENCODINGS["packed"].encode(model, exporters.Scan(model, arrays), values=values), tmp_path / "m.onnx"
+    )
+    assert (tmp_path / "m.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
 
 
 @pytest.mark.parametrize("format_", exporters.ENCODINGS)
-def test_a_draft_of_a_model_with_external_data(tmp_path, format_):
+def test_an_encoded_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
-    exporters.save(exporters.ENCODINGS[format_].draft(model, list(arrays)), tmp_path / "m.onnx", external=True)
+    write(exporters.ENCODINGS[format_].encode(model, list(arrays)), tmp_path / "m.onnx", external=True)
     exporters.verify(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 
 
-def test_arrays_of_another_type_than_the_tensors_are_not_taken():
+def test_arrays_of_another_type_than_the_tensors_are_converted():
     arrays = {"half": sparse_array((64, 64), 0.1, 1, np.float16)}
-    model = model_of(arrays)
-    wide = {"half": arrays["half"].astype(np.float32)}
-    encoded = exporters.ENCODINGS["sparse"].encode(model, exporters.Scan(model, wide, wide))
+    model = model_of(arrays).with_weights({"half": arrays["half"].astype(np.float32)})
+    encoded = exporters.ENCODINGS["sparse"].encode(model, exporters.Scan(model, arrays))
     exporters.verify(encoded, arrays, "sparse")
 
 

@@ -11,6 +11,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError, UsageError
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings import packed, packed_codec
+from ltp_pipeline.graph import Model
 
 LEVELS = [
     ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -65,6 +66,19 @@ def run(model, level, tmp_path=None):
     return session.run(None, {"x": x})[0].tobytes()
 
 
+def encode(model, kernels, **how):
+    """A packed model with everything inside."""
+    return packed.ENCODING.encode(Model.of(model), kernels, **how).filled()
+
+
+def verify(model, kernels):
+    exporters.verify(Model.of(model), kernels, "packed")
+
+
+def to_dense(model):
+    return exporters.to_dense(Model.of(model)).filled()
+
+
 def force(monkeypatch, kind):
     column = packed.KINDS.index(kind)
     monkeypatch.setattr(packed, "_choose", lambda costs: np.full(len(costs), column))
@@ -79,9 +93,9 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
     monkeypatch.setattr(packed, "SMALL", small)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
-    exporters.verify(encoded, kernels, "packed")
+    verify(encoded, kernels)
     for level in LEVELS:
         assert run(encoded, level) == run(model, level)
     run(encoded, LEVELS[1], tmp_path)
@@ -94,8 +108,8 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
 def test_half_precision(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1, dtype=np.float16)
     force(monkeypatch, kind)
-    encoded = packed.ENCODING.encode(model, kernels)
-    exporters.verify(encoded, kernels, "packed")
+    encoded = encode(model, kernels)
+    verify(encoded, kernels)
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
 
@@ -105,17 +119,17 @@ def test_the_reference_evaluator_reads_it(monkeypatch, kind):
     force(monkeypatch, kind)
     x = np.random.default_rng(0).standard_normal((1, 17, 8, 8)).astype(np.float32)
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    assert (ReferenceEvaluator(packed.ENCODING.encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
+    assert (ReferenceEvaluator(encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
 
 
 def test_the_kinds_each_win_somewhere():
     chosen = {}
     for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
         model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
-        encoded = packed.ENCODING.encode(model, {"a.weight": 0})
+        encoded = encode(model, {"a.weight": 0})
         codes = [t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")]
         chosen[density] = next(kind for kind in codes if kind in packed_codec.KINDS)
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
     assert {"4v", "6v", "8v", "m"} <= set(chosen.values()), chosen
     assert chosen[0.1] == "6v"
     assert chosen[0.9] == "m"
@@ -125,19 +139,19 @@ def test_long_gaps_between_dense_parts_choose_free_codes():
     array = np.zeros((512, 512), np.float32)
     array[::16] = sparse_array((32, 512), 0.25)
     model = two_convs(array.reshape(512, 512, 1, 1), sparse_array((4, 512, 1, 1), 1.0))
-    encoded = packed.ENCODING.encode(model, ["a.weight"])
-    exporters.verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)}, "packed")
+    encoded = encode(model, ["a.weight"])
+    verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)})
     assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
 
 
 def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     model, kernels = model_and_kernels()
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 1
     model.graph.initializer[1].doc_string = "about b"
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 2
-    said = {t.name: t.doc_string for t in exporters.to_dense(encoded).graph.initializer}
+    said = {t.name: t.doc_string for t in to_dense(encoded).graph.initializer}
     assert said == {"a.weight": "", "b.weight": "about b"}
 
 
@@ -155,17 +169,17 @@ def test_pairs_of_codes_fill_both_halves():
 
 def test_dense_weights_stay_as_they_are():
     model, kernels = model_and_kernels(1.0)
-    assert exporters.to_dense(packed.ENCODING.encode(model, kernels)).SerializeToString() == model.SerializeToString()
+    assert to_dense(encode(model, kernels)).SerializeToString() == model.SerializeToString()
 
 
 def test_to_dense_leaves_a_plain_model_alone():
-    model, _ = model_and_kernels()
+    model = Model.of(model_and_kernels()[0])
     assert exporters.to_dense(model) is model
 
 
 def test_nothing_of_packing_is_left_after_unpacking():
     model, kernels = model_and_kernels()
-    restored = exporters.to_dense(packed.ENCODING.encode(model, kernels))
+    restored = to_dense(encode(model, kernels))
     assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
     assert {t.name for t in restored.graph.initializer} == set(kernels)
 
@@ -173,13 +187,13 @@ def test_nothing_of_packing_is_left_after_unpacking():
 @pytest.mark.parametrize("opset", [7, 9, 10])
 def test_old_opsets_stay_dense(opset):
     model, kernels = model_and_kernels(opset=opset)
-    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_a_name_with_the_reserved_prefix_keeps_a_model_dense():
     model, kernels = model_and_kernels()
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "ltp/0/p"
-    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_inputs_of_old_ir_versions_go():
@@ -188,10 +202,10 @@ def test_inputs_of_old_ir_versions_go():
     for name, array in kernels.items():
         model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
     onnx.checker.check_model(model, full_check=True)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == 4
-    exporters.verify(encoded, kernels, "packed")
+    verify(encoded, kernels)
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
 
@@ -222,8 +236,8 @@ def test_shared_and_nested_kernels():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     for format_ in exporters.ENCODINGS.values():
-        encoded = format_.encode(model, ["w", "inner"])
-        exporters.verify(encoded, {"w": array, "inner": array}, format_.name)
+        encoded = format_.encode(Model.of(model), ["w", "inner"]).filled()
+        exporters.verify(Model.of(encoded), {"w": array, "inner": array}, format_.name)
         inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
@@ -233,14 +247,14 @@ def test_shared_and_nested_kernels():
 @pytest.mark.parametrize("density", [0.05, 0.6])
 def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
-    encoded = packed.ENCODING.encode(model, kernels, values=values)
-    assert exporters.labels(encoded)["values"] == values
-    assert encoded.ByteSize() < packed.ENCODING.encode(model, kernels).ByteSize()
+    encoded = encode(model, kernels, values=values)
+    assert exporters.labels(Model.of(encoded))["values"] == values
+    assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
-    restored = exporters.to_dense(encoded)
+    restored = to_dense(encoded)
     assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
     assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["Conv", "Conv"]
-    for name, array in exporters.read_tensors(encoded, kernels).items():
+    for name, array in exporters.read_tensors(Model.of(encoded), kernels).items():
         wanted = kernels[name]
         assert not array[wanted == 0].any()
         if values == "fp16":
@@ -249,14 +263,14 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
             steps = np.abs(wanted).max(axis=(1, 2, 3), keepdims=True) / 127
             assert (np.abs(array - wanted) <= 0.5001 * steps).all()
     with pytest.raises(ExportFailed, match=r"a\.weight"):
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
 
 
 def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = packed.ENCODING.encode(exporters.with_tensors(model, kernels), kernels, values="fp16")
-    found = exporters.read_tensors(encoded, kernels)
+    encoded = encode(Model.of(model).with_weights(kernels).filled(), kernels, values="fp16")
+    found = exporters.read_tensors(Model.of(encoded), kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 
@@ -264,7 +278,7 @@ def test_values_that_rounding_would_overflow_stay_exact():
 def test_unknown_values_are_refused():
     model, kernels = model_and_kernels()
     with pytest.raises(UsageError, match="int4"):
-        packed.ENCODING.encode(model, kernels, values="int4")
+        encode(model, kernels, values="int4")
 
 
 def part(model, suffix):
@@ -320,22 +334,22 @@ def test_edits_are_found(monkeypatch, edit):
     force(monkeypatch, "8v")
     if edit in EDITS:
         monkeypatch.setattr(packed, "SMALL", 0)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
     with pytest.raises(InputError, match=r"weight|ltp/0"):
-        exporters.to_dense(encoded)
+        to_dense(encoded)
     with pytest.raises(ExportFailed):
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
 
 
 def test_neutral_changes_by_converters_are_taken():
     model, kernels = model_and_kernels()
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     for node in encoded.graph.node:
         node.name = f"renamed {node.output[0]}"
         if node.op_type == "Reshape":
             node.attribute.append(helper.make_attribute("allowzero", 0))
-    exporters.verify(onnx.version_converter.convert_version(encoded, 14), kernels, "packed")
+    verify(onnx.version_converter.convert_version(encoded, 14), kernels)
 
 
 def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
@@ -346,7 +360,7 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
     path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
     onnx.save(model, plain)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
     reader.input[1] = "ltp/flat"
     onnx.save(encoded, path)

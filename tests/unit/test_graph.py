@@ -120,7 +120,7 @@ def test_an_if_inside_a_branch_that_is_written_out_is_written_out_too() -> None:
         w=np.ones(2, np.float32),
     )
     before = model.SerializeToString()
-    flat, notes = flatten(model)
+    flat, notes = flatten(graphs.Model.of(model))
     assert [node.op_type for node in flat.graph.node] == ["Constant", "Neg", "Add", "Identity", "Identity", "Relu"]
     assert flat.graph.node[2].input[:] == [flat.graph.node[1].output[0], "w"]
     assert notes == ["2 If nodes with a constant condition are walked as their branch"]
@@ -149,7 +149,8 @@ def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
 
     def work(nodes: int) -> tuple[int, int]:
         file = import_model.read(large_graph.GRAPHS[kind](nodes))
-        reading = calls(lambda: import_model.read(file.proto))
+        proto = file.model.filled()
+        reading = calls(lambda: import_model.read(proto))
         return reading, calls(lambda: import_model.build(file, KernelSettings()))
 
     work(1000)  # fills what is cached

@@ -6,8 +6,8 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph import write
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model import read
 from ltp_pipeline.stages.import_model.roles import Role
@@ -83,7 +83,7 @@ def test_nodes_in_any_order_are_sorted() -> None:
     del mixed.graph.node[:]
     mixed.graph.node.extend(nodes)
     found = read(mixed)
-    assert [node.name or node.output[0] for node in found.proto.graph.node] == expected
+    assert [node.name or node.output[0] for node in found.model.graph.node] == expected
     assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
 
 
@@ -145,7 +145,7 @@ def test_ir_version_3() -> None:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 9))
     result = check_round_trip(model)
-    onnx.checker.check_model(result.file.proto)
+    onnx.checker.check_model(result.file.model.filled())
 
 
 def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
@@ -155,7 +155,7 @@ def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     assert result.parity is not None
     with torch.no_grad():
         result.state["conv2.weight"].mul_(2)
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "out" / "new.onnx")
+    write(result.file.model.with_weights(lower(*result)), tmp_path / "out" / "new.onnx")
     raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
     assert not {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL or t.external_data}
     feeds = random_inputs(model)
@@ -174,13 +174,13 @@ def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
 
 
 def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
-    from ltp_pipeline.exporters import storage
+    from ltp_pipeline.graph import storage
 
     monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
     model = conv_bn_classifier(channels=32)
     result = imported(model)
     assert result.parity is not None
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "large.onnx")
+    write(result.file.model.with_weights(lower(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
     assert imported(tmp_path / "large.onnx").parity is not None
 
@@ -212,14 +212,14 @@ def test_local_functions_are_walked_and_kept() -> None:
     result = check_round_trip(model)
     assert names(result) == ["w"]
     assert result.prunable
-    assert [n.op_type for n in result.file.proto.graph.node] == ["MatMul", "Layer"]
-    assert len(result.file.proto.functions) == 1
+    assert [n.op_type for n in result.file.model.graph.node] == ["MatMul", "Layer"]
+    assert len(result.file.model.proto.functions) == 1
 
 
 def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
     result = check_round_trip(with_function(weight_inside=True))
     assert len(result.kernels) == 2
-    assert not result.file.proto.functions
+    assert not result.file.model.proto.functions
     assert any("written out" in note for note in result.notes)
 
 
@@ -237,7 +237,7 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
         tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = exporters.with_tensors(result.file.proto, lower(*result))
+    written = result.file.model.with_weights(lower(*result)).filled()
     assert {t.data_type for t in written.graph.initializer} == {data_type}
     (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
     assert y.dtype == (torch.float16 if half else torch.bfloat16)
@@ -256,7 +256,7 @@ def test_an_export_in_training_mode_infers_again(opset: int) -> None:
     model = g.model({"x": ("N", 1, 8, 8)}, ["y"], opset=opset)
     result = check_round_trip(model)
     assert "training-mode nodes put into inference mode" in result.notes[0]
-    assert not any(len(n.output) > 1 for n in result.file.proto.graph.node)
+    assert not any(len(n.output) > 1 for n in result.file.model.graph.node)
 
 
 def test_dynamic_sizes_without_data() -> None:
@@ -311,7 +311,7 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     if not same_name:  # else there is no telling which of the two tensors a name means
         assert names(result) == ["fc.weight", "w_else"]
         assert result.prunable
-    assert [n.op_type for n in result.file.proto.graph.node] == ["Gemm", "Constant", "If"]
+    assert [n.op_type for n in result.file.model.graph.node] == ["Gemm", "Constant", "If"]
 
 
 def loop_body() -> onnx.GraphProto:
@@ -371,7 +371,7 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     for kernel in again.kernels:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
-    assert [n.name for n in again.file.proto.graph.node] == [n.name for n in model.graph.node]
+    assert [n.name for n in again.file.model.graph.node] == [n.name for n in model.graph.node]
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (1, -1), (-1, 32)])
