@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from onnx import NodeProto, shape_inference
+from onnx import GraphProto, NodeProto, shape_inference
 from torch import Tensor
 
-from ltp_pipeline.graph import Model, copy_of, label, reads, standard_opset
+from ltp_pipeline.graph import Model, attribute, copy_of, is_standard, label, reads, standard_opset
 from ltp_pipeline.records import Kernel, ModelFile, State
 from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
+from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, array_to_torch, widened
@@ -41,6 +42,7 @@ class Forward:
     input_names: tuple[str, ...]
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
+    statistics: Mapping[str, float]  # running statistics of norms, and how far a batch moves each
 
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
@@ -68,11 +70,6 @@ class Forward:
         """Tensors of a state that are trained; the others are running statistics."""
         return tuple(name for name in self.slots if self.roles[name] is Role.WEIGHT)
 
-    @property
-    def statistics(self) -> tuple[str, ...]:
-        """Running statistics of norms."""
-        return tuple(name for name in self.slots if self.roles[name] is Role.STATISTIC)
-
 
 def compile_graph(model: Model) -> tuple[Forward, State]:
     """Compile a graph; also its tensors that training changes."""
@@ -91,8 +88,18 @@ def compile_graph(model: Model) -> tuple[Forward, State]:
         tuple(i.name for i in graph.input if i.name not in initial),
         tuple(TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output),
         is_half,
+        _update_shares(graph, roles),
     )
     return forward, {name: widened(tensor) for name, tensor in state.items()}
+
+
+def _update_shares(graph: GraphProto, roles: Mapping[str, Role]) -> dict[str, float]:
+    """For each running statistic, the share of the way to a batch's own that the batch moves it."""
+    return {
+        name: update_share(attribute(node, "momentum", 0.9))
+        for node, _, name in reads(graph)
+        if is_standard(node, "BatchNormalization") and roles.get(name) is Role.STATISTIC
+    }
 
 
 @dataclass(frozen=True)

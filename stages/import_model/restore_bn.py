@@ -21,6 +21,7 @@ from ltp_pipeline.graph import Model, copy_of, declared, every_node, identities,
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network, RestoredNorm, compile_graph, observer
+from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
 
@@ -53,6 +54,8 @@ def run(network: Network, state: State, train: Split, batch_size: int, device: t
         return network, state
     model, norms, normalised = _insert(walked, convs, state)
     forward, filled = compile_graph(model)
+    shares = {name: update_share(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)}
+    forward = replace(forward, statistics={**forward.statistics, **shares})  # the node has single precision
     restored = replace(network, forward=forward, norms=norms, observed=observer(model, normalised))
     filled = calibrated(restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device)
     with torch.no_grad():

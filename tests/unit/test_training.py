@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx import TensorProto, helper
 
 import ltp_pipeline
 from ltp_pipeline.config import Settings
@@ -28,6 +29,7 @@ from ltp_pipeline.stages.train.statistics import refreshed
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification
 from ltp_pipeline.workspace import Workspace
+from tests.support.models import Graph, as_model
 from tests.support.samples import only
 
 CPU = torch.device("cpu")
@@ -86,6 +88,29 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[Job, Stat
     by_batch = torch.stack([b.var((0, 2, 3)) for b in y.split(128)]).mean(0)
     assert torch.allclose(found["stem.bn.var"], by_batch, rtol=1e-3, atol=1e-5)
     assert state["stem.bn.mean"].eq(7.0).all()
+
+
+def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(started: tuple[Job, State]):
+    job, _ = started
+    g = Graph()
+    x = g.batch_norm(g.conv("image", "conv", 1, 4), "outer", 4)
+    norm = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"])
+    function = helper.make_function(
+        "local", "Norm", ["x", "s", "b", "m", "v"], ["y"], [norm], [helper.make_opsetid("", 17)]
+    )
+    names = [g.positive("s", 4), g.random("b", 4), g.tensor("m", np.full(4, 7.0)), g.tensor("v", np.full(4, 9.0))]
+    g.nodes.append(helper.make_node("Norm", [x, *names], ["n"], domain="local"))
+    g.add("GlobalAveragePool", "n", outputs=("out",))
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("image", "out")]
+    values[0].CopyFrom(helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 1, 8, 8]))
+    graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
+    model = as_model(graph, 17, imports=[helper.make_opsetid("local", 1)], functions=[function])
+    network, state = ltp_pipeline.import_model(model)
+    found = refreshed(replace(job, network=network), state)
+    assert state["m"].eq(7.0).all()
+    assert state["v"].eq(9.0).all()
+    assert found["m"].abs().max() < 6.0
+    assert not torch.equal(found["outer.running_mean"], state["outer.running_mean"])
 
 
 def test_evaluating_does_not_move_weights_or_statistics(started: tuple[Job, State]):
