@@ -33,23 +33,24 @@ from onnx import ModelProto, helper
 
 from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
 from ltp_pipeline import exporters
+from ltp_pipeline.graph import Model, write, write_all
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
 
 
-def pruned(model: ModelProto, sparsity: float, seed: int) -> tuple[ModelProto, dict[str, Any]]:
+def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[Model, dict[str, Any]]:
     """The network with random weights, this share of each kernel zero; and its kernels."""
     rng = np.random.default_rng(seed)
     kernels, biases = {}, {}
-    for tensor in model.graph.initializer:
+    for tensor in network.graph.initializer:
         array = rng.standard_normal(tuple(tensor.dims), np.float32) * np.float32(0.05)
         if array.ndim > 1:
             array.reshape(-1)[rng.permutation(array.size)[: round(sparsity * array.size)]] = 0
             kernels[tensor.name] = array
         else:
             biases[tensor.name] = array
-    return exporters.with_tensors(model, {**kernels, **biases}), kernels
+    return Model.of(network).with_weights({**kernels, **biases}), kernels
 
 
 def bound_bytes(kernels: dict[str, Any]) -> float:
@@ -62,12 +63,12 @@ def bound_bytes(kernels: dict[str, Any]) -> float:
     return total
 
 
-def sizes(name: str, model: ModelProto, kernels: dict[str, Any], folder: Path, compressors: bool) -> dict[str, Any]:
+def sizes(name: str, model: Model, kernels: dict[str, Any], folder: Path, compressors: bool) -> dict[str, Any]:
     """Write every format, prove it, and compare its size."""
     files = {}
     for format_ in exporters.ENCODINGS.values():
         path = folder / f"{name}.{format_.name}.onnx"
-        exporters.save(format_.encode(model, kernels), path)
+        write(format_.encode(model, kernels), path)
         exporters.verify(path, kernels, format_.name)
         files[format_.name] = path
     bytes_ = {key: path.stat().st_size for key, path in files.items()}
@@ -114,7 +115,7 @@ def interleaved(
     return {name: min(values) for name, values in times.items()}
 
 
-def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: int) -> dict[str, float]:
+def writing(model: Model, kernels: dict[str, Any], folder: Path, rounds: int) -> dict[str, float]:
     """All three formats against numpy writing the dense kernels once, each file flushed and fsynced.
 
     Ours is all from a dense model and its arrays to three files: looking for nonzeros (once), encoding, serialising,
@@ -129,11 +130,11 @@ def writing(model: ModelProto, kernels: dict[str, Any], folder: Path, rounds: in
             os.fsync(file.fileno())
 
     def by_us() -> None:
-        scan = exporters.Scan(model, kernels, kernels)
+        scan = exporters.Scan(model, kernels)
         formats = [exporters.ENCODINGS[name] for name in ("dense", "sparse", "packed")]
-        drafts = ((format_.draft(model, scan), folder / f"written.{format_.name}.onnx") for format_ in formats)
-        for saving in exporters.save_all(drafts, written=[]).values():
-            saving.result()
+        encoded = ((format_.encode(model, scan), folder / f"written.{format_.name}.onnx") for format_ in formats)
+        for writing in write_all(encoded, written=[]).values():
+            writing.result()
 
     actions: dict[str, Callable[[], object]] = {
         "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),

@@ -3,9 +3,9 @@
 import tempfile
 from pathlib import Path
 
-from ltp_pipeline import exporters
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
+from ltp_pipeline.graph import write
 from ltp_pipeline.records import Pruned, State, TrailEntry
 from ltp_pipeline.stages import finetune
 from ltp_pipeline.stages.import_model.network import Network
@@ -33,7 +33,7 @@ def train_dense(network: Network, state: State, data: Data, settings: Settings, 
     with tempfile.TemporaryDirectory() as scratch:
         job = start(network, data, settings, Path(scratch))
         state = finetune.run(job, Pruned(state, {}, 0, {}), job.epochs).state
-    exporters.save(exporters.with_tensors(network.file.proto, lower(network, state)), path)
+    write(network.file.model.with_weights(lower(network, state)), path)
     return final_numbers(job, state)
 
 

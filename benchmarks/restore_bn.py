@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from onnx import ModelProto, helper, numpy_helper
 
 from benchmarks import quality
 from benchmarks.jobs import final_numbers, learn, start
-from ltp_pipeline import exporters, import_model
+from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
 from ltp_pipeline.errors import TrainingFailed
@@ -60,7 +61,7 @@ def main() -> None:
         options.compressions, options.seeds, samples = [20.0], [0], 4_000
     rows = json.loads(options.out.read_text())["rows"] if options.out and options.out.is_file() else []
     data = quality.fashion_mnist(options.data, options.cache, samples)
-    dense = exporters.load(quality.dense("resnet", data, options.cache, samples))
+    dense = onnx.load(quality.dense("resnet", data, options.cache, samples))
     forms = [(f, lr) for f in options.forms for lr in LEARNING_RATES[f] if not options.rates or lr in options.rates]
     for seed, compression, (form, lr) in itertools.product(options.seeds, options.compressions, forms):
         key = {"form": form, "lr": lr, "compression": compression, "seed": seed}

@@ -4,29 +4,20 @@ A file is a graph (graphs/) in an encoding (encodings/); pipeline/formats.py has
 """
 
 from ltp_pipeline.exporters.decoding import read_tensors, to_dense
-from ltp_pipeline.exporters.draft import Draft
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.metadata import labels, stamp
 from ltp_pipeline.exporters.readback import check_labels, verify
 from ltp_pipeline.exporters.scan import Scan
-from ltp_pipeline.exporters.storage import load, load_with_data, save, save_all
-from ltp_pipeline.exporters.tensors import with_tensors
 from ltp_pipeline.exporters.weights import float_weights
 
 __all__ = [
     "ENCODINGS",
-    "Draft",
     "Scan",
     "check_labels",
     "float_weights",
     "labels",
-    "load",
-    "load_with_data",
     "read_tensors",
-    "save",
-    "save_all",
     "stamp",
     "to_dense",
     "verify",
-    "with_tensors",
 ]

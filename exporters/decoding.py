@@ -1,45 +1,39 @@
 """Back to plain tensors, whatever encoding a file keeps them in."""
 
 from collections.abc import Collection
-
-from onnx import ModelProto, TensorProto
+from dataclasses import replace
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.encoding import Decoded
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import Array, Model
 
 
-def decode_all(model: ModelProto) -> Decoded:
+def decode_all(model: Model) -> Decoded:
     """Every encoded tensor, dense, and the names of what the encodings added to the graph."""
-    decoded: dict[str, TensorProto] = {}
-    added: set[str] = set()
+    every = Decoded()
     for encoding in ENCODINGS.values():
-        found, more = encoding.decode(model, encoding.encoded_names(model))
-        decoded.update(found)
-        added.update(more)
-    return decoded, added
+        every.update(encoding.decode(model, encoding.encoded_names(model)))
+    return every
 
 
-def to_dense(model: ModelProto) -> ModelProto:
-    """Copy a model with every encoded tensor as a plain initializer; the model itself when nothing is encoded."""
-    decoded, added = decode_all(model)
-    if not decoded:
+def to_dense(model: Model) -> Model:
+    """The model with every encoded tensor as a plain initializer; the model itself when nothing is encoded."""
+    decoded = decode_all(model)
+    if not decoded.tensors:
         return model
-    copy = tensors.copy_model(model, drop={*decoded, *added})
-    for tensor in decoded.values():
-        copy.graph.initializer.add().CopyFrom(tensor)
-    return copy
+    plain = tensors.without(model, {*decoded.tensors, *decoded.added})
+    plain.graph.initializer.extend(decoded.tensors.values())
+    return replace(plain, weights={**plain.weights, **decoded.weights})
 
 
-def read_tensors(model: ModelProto, names: Collection[str]) -> dict[str, Array]:
+def read_tensors(model: Model, names: Collection[str]) -> dict[str, Array]:
     """The dense values of these tensors, decoded where they are encoded, in nested graphs too."""
-    wanted = set(names)
-    found = {n: t for graph in tensors.graphs(model.graph) for n, t in tensors.stored(graph).items() if n in wanted}
+    found = {name: model.array(name) for name in names if name in model.tensors}
     for encoding in ENCODINGS.values():
-        found.update(encoding.decode(model, wanted - set(found))[0])
+        found.update(encoding.decode(model, set(names) - set(found)).weights)
     missing = [name for name in names if name not in found]
     if missing:
         raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
-    return {name: tensors.to_array(found[name], name) for name in names}
+    return {name: found[name] for name in names}

@@ -5,14 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.readback import AGAIN
-from ltp_pipeline.exporters.storage import save
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import Array, Model, write
 
 PROVIDER = "CPUExecutionProvider"
 _OPTIMISED = "optimised.onnx"
@@ -39,11 +37,11 @@ def outputs(path: Path, feeds: Mapping[str, Array], optimised: Path | None = Non
     return found
 
 
-def dense_outputs(model: ModelProto, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
+def dense_outputs(model: Model, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
     """What a dense model computes from its file: what files of any encoding must compute too."""
     with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
         path = Path(folder, "dense.onnx")
-        save(ENCODINGS["dense"].draft(model, kernels), path)
+        write(ENCODINGS["dense"].encode(model, kernels), path)
         return outputs(path, feeds)
 
 

@@ -5,26 +5,24 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.decoding import read_tensors
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.metadata import labels
-from ltp_pipeline.exporters.storage import load
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import Array, Model, read
 
 AGAIN = "export again; if it happens twice, report it as a bug"
 
 
-def verify(file: Path | ModelProto, expected: Mapping[str, Array], encoding: str) -> None:
+def verify(file: Path | Model, expected: Mapping[str, Array], encoding: str) -> None:
     """Raise ExportFailed unless a file is valid ONNX and its decoded tensors equal the expected ones bit for bit.
 
     Expected values count as what the file's dtype makes of them, with -0.0 as 0.0.
     """
     try:
-        model = file if isinstance(file, ModelProto) else load(file)
+        model = file if isinstance(file, Model) else read(file)
         decoded = read_tensors(model, list(expected))
     except InputError as error:
         raise ExportFailed(f"the exported file cannot be read back: {error.what}", AGAIN) from None
@@ -37,14 +35,13 @@ def verify(file: Path | ModelProto, expected: Mapping[str, Array], encoding: str
         _compare(name, np.asarray(array), decoded[name])
 
 
-def _check(model: ModelProto, path: Path | None, full_check: bool) -> None:
+def _check(model: Model, path: Path | None, full_check: bool) -> None:
     values = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if v.type.HasField("tensor_type")]
     if all(v.HasField("shape") for v in values):
-        onnx.checker.check_model(str(path) if path else model, full_check=full_check)
+        onnx.checker.check_model(str(path) if path else model.filled(), full_check=full_check)
         return
     # Runtimes forgive an output without a shape, the checker does not; the rest of such a file can still be checked.
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = model.filled()
     for value in (*copy.graph.input, *copy.graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
@@ -63,7 +60,7 @@ def _compare(name: str, wanted: Array, found: Array) -> None:
         raise ExportFailed(f"tensor '{name}' differs from its weights in {different} of {wanted.size} places", AGAIN)
 
 
-def check_labels(model: ModelProto, kernels: Collection[str]) -> None:
+def check_labels(model: Model, kernels: Collection[str]) -> None:
     """Raise InputError where a file's labels say something else than its content does; what is not labelled passes."""
     said = labels(model)
     arrays = read_tensors(model, kernels).values()

@@ -1,14 +1,14 @@
 """Smaller values for packed files: fp16, or int8 with a scale per output channel. Off unless asked for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UsageError
-from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.formats import EXACT
+from ltp_pipeline.graph import Array, Weights
 
 PARTS = {EXACT: "v", "fp16": "fp16", "int8": "int8"}  # under which name a packed file stores the values
 DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
@@ -53,9 +53,7 @@ def restored(flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], sc
     return dense if scale is None else dense * scale
 
 
-def stored_as(
-    weights: Mapping[str, Array], packed: Collection[str], graph: GraphProto, values: str
-) -> dict[str, Array]:
+def stored_as(weights: Weights, packed: Collection[str], graph: GraphProto, values: str) -> dict[str, Array]:
     """What a file with rounded values must hold: the packed tensors rounded, all others as they are."""
     held = dict(weights)
     for name in packed:

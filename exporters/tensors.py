@@ -1,69 +1,11 @@
-"""Tensors inside a ModelProto: where they live, what they hold, and copies of a model that do not copy what changes."""
+"""What encodings do with tensors: finding what is not zero, and taking tensors out of a model."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
-from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.graph.edit import copy_fields as copy_fields
-from ltp_pipeline.graph.edit import drop_inputs as drop_inputs
-from ltp_pipeline.graph.nodes import every_graph
-from ltp_pipeline.graph.tensors import AGAIN as AGAIN
-from ltp_pipeline.graph.tensors import FLOAT_TYPES
-from ltp_pipeline.graph.tensors import LARGEST as LARGEST
-from ltp_pipeline.graph.tensors import Array as Array
-from ltp_pipeline.graph.tensors import byte_size as byte_size
-from ltp_pipeline.graph.tensors import constant_tensor as constant_tensor
-from ltp_pipeline.graph.tensors import dtype_of as dtype_of
-from ltp_pipeline.graph.tensors import every_tensor as every_tensor
-from ltp_pipeline.graph.tensors import is_constant as is_constant
-from ltp_pipeline.graph.tensors import stored as stored
-from ltp_pipeline.graph.tensors import to_array as to_array
-
-FLOATS, graphs = FLOAT_TYPES, every_graph  # the exporters' names for them
-_DATA = frozenset(
-    ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
-)
-
-
-def fill(tensor: TensorProto, array: Array) -> None:
-    """Replace a tensor's values, in its own dtype and dims."""
-    if tuple(tensor.dims) != array.shape:
-        raise ExportFailed(
-            f"tensor '{tensor.name}' has shape {array.shape} but the file says {tuple(tensor.dims)}",
-            "give the tensors of the model they are put back into",
-        )
-    for field in _DATA:
-        tensor.ClearField(field)
-    tensor.raw_data = little_endian(array.astype(dtype_of(tensor), copy=False)).tobytes()
-
-
-def little_endian(array: Array) -> Array:
-    """The same values as files have them, without gaps."""
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-
-
-def store(tensor: TensorProto, data_type: int, array: Array) -> None:
-    """Give an empty tensor its type, dims and values."""
-    tensor.data_type = data_type
-    tensor.dims.extend(array.shape)
-    fill(tensor, array)
-
-
-def make(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> TensorProto:
-    """A new tensor; `like` passes on the doc string."""
-    tensor = named(name, like)
-    store(tensor, data_type, array)
-    return tensor
-
-
-def named(name: str, like: TensorProto | None = None) -> TensorProto:
-    """A new tensor without values."""
-    tensor = TensorProto(name=name)
-    if like is not None:
-        copy_fields(like, tensor, skip=_DATA | {"name", "dims", "data_type", "segment", "external_data"})
-    return tensor
+from ltp_pipeline.graph import Array, Model, copy_of, drop_inputs, set_initializers, set_nodes
 
 
 def bits(array: Array) -> Array:
@@ -94,57 +36,17 @@ def has_negative_zero(array: Array) -> bool:
     return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 
 
-def copy_model(
-    model: ModelProto, drop: Collection[str] = (), first: Collection[NodeProto] = (), empty: Collection[str] = ()
-) -> ModelProto:
-    """Copy a model without the tensors of these names (and the nodes that make them); `first` go before its nodes.
-
-    The initializers in `empty` come without their values.
-    """
-    copy = ModelProto()
-    copy_fields(model, copy, skip={"graph"})
-    copy.graph.SetInParent()
-    copy_fields(model.graph, copy.graph, skip={"node", "initializer", "sparse_initializer"})
-    copy.graph.node.extend(first)
-    for node in model.graph.node:
-        if not any(output in drop for output in node.output):
-            copy.graph.node.add().CopyFrom(node)
-    for tensor in model.graph.initializer:
-        if tensor.name in empty:
-            copy_fields(tensor, copy.graph.initializer.add(), skip=_DATA)
-        elif tensor.name not in drop:
-            copy.graph.initializer.add().CopyFrom(tensor)
-    for sparse in model.graph.sparse_initializer:
-        if sparse.values.name not in drop:
-            copy.graph.sparse_initializer.add().CopyFrom(sparse)
-    return copy
-
-
-def with_tensors(model: ModelProto, tensors: Mapping[str, Array]) -> ModelProto:
-    """Copy a model with these tensors put back by name, wherever they live; all else is as it was."""
-    copy = ModelProto()
-    copy_fields(model, copy, skip={"graph"})
-    copy.graph.SetInParent()
-    copy_fields(model.graph, copy.graph, skip={"initializer"})
-    missing = set(tensors)
-    for tensor in model.graph.initializer:
-        slot = copy.graph.initializer.add()
-        if tensor.name in tensors:
-            copy_fields(tensor, slot, skip=_DATA)
-            fill(slot, tensors[tensor.name])
-            missing.discard(tensor.name)
-        else:
-            slot.CopyFrom(tensor)
-    if missing:
-        places = {name: t for nested in graphs(copy.graph) for name, t in stored(nested).items() if name in missing}
-        for name, tensor in places.items():
-            fill(tensor, tensors[name])
-        missing -= set(places)
-    if missing:
-        raise ExportFailed(
-            f"the model has no plain tensor named '{min(missing)}'", "put tensors back into the model they came from"
-        )
-    return copy
+def without(model: Model, names: Collection[str], first: Collection[NodeProto] = ()) -> Model:
+    """A copy without the tensors of these names and the nodes that make them; `first` go before its nodes."""
+    proto = copy_of(model.proto)
+    graph = proto.graph
+    set_nodes(graph, [*first, *(n for n in graph.node if not any(output in names for output in n.output))])
+    set_initializers(graph, [t for t in graph.initializer if t.name not in names])
+    kept = [s for s in graph.sparse_initializer if s.values.name not in names]
+    if len(kept) < len(graph.sparse_initializer):
+        del graph.sparse_initializer[:]
+        graph.sparse_initializer.extend(kept)
+    return Model(proto, {name: array for name, array in model.weights.items() if name not in names}, model.sparse)
 
 
 def raise_ir_version(model: ModelProto, version: int) -> None:

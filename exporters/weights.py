@@ -4,30 +4,26 @@ Every floating-point tensor that the file stores counts, in whatever form and gr
 that holds infinities or NaN does not: it is a mask, nothing that was learned.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
-from onnx import ModelProto
 
-from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.decoding import decode_all
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, every_graph, stored, to_array
 from ltp_pipeline.records import Sparsity
 
 
-def float_weights(model: ModelProto, instead: Mapping[str, Array] | None = None) -> list[tuple[str, Sparsity]]:
-    """Name and count of each, in the order of the file; where `instead` has a tensor, that is counted."""
-    return [(name, Sparsity(a.size, int(np.count_nonzero(a)))) for name, a in _arrays(model, instead or {})]
+def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
+    """Name and count of each, in the order of the file."""
+    return [(name, Sparsity(a.size, int(np.count_nonzero(a)))) for name, a in _arrays(model) if _is_finite(a)]
 
 
-def _arrays(model: ModelProto, instead: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    decoded, added = decode_all(model)
-    plain = (item for graph in tensors.graphs(model.graph) for item in tensors.stored(graph).items())
-    for name, tensor in (*(item for item in plain if item[0] not in added), *decoded.items()):
-        if tensor.data_type in tensors.FLOATS:
-            array = instead[name] if name in instead else tensors.to_array(tensor, name)
-            if _is_finite(array):
-                yield name, array
+def _arrays(model: Model) -> Iterator[tuple[str, Array]]:
+    decoded = decode_all(model)
+    for name, tensor in (item for graph in every_graph(model.graph) for item in stored(graph).items()):
+        if tensor.data_type in FLOAT_TYPES and name not in decoded.added:
+            yield name, model.weights[name] if name in model.weights else to_array(tensor, name)
+    yield from decoded.weights.items()
 
 
 def _is_finite(array: Array) -> bool:

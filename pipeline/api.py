@@ -163,15 +163,15 @@ def export(
 
 def unpack(model: AnyPath, out: AnyPath) -> Path:
     """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
-    from ltp_pipeline import exporters
+    from ltp_pipeline import exporters, graph
 
     source, target = Path(model), Path(out)
     if target.exists() and source.exists() and target.samefile(source):
         raise InputError(f"{os.fspath(out)} is the file to unpack", "give another file with --out")
-    dense = exporters.to_dense(exporters.load(source))
+    dense = exporters.to_dense(graph.read(source))
     if exporters.labels(dense):
-        exporters.stamp(dense, format="dense")
-    exporters.save(dense, target)
+        dense = exporters.stamp(dense, format="dense")
+    graph.write(dense, target)
     return target
 
 

@@ -7,10 +7,11 @@ that of a measured file with the same outputs, bit for bit, or null.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ltp_pipeline import report_io, threads
+from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
@@ -18,7 +19,7 @@ from ltp_pipeline.formats import EXACT
 from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.report_schema import File, Pruned
+from ltp_pipeline.report_schema import Difference, File, Pruned, Report
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.handoff.example import example_input
@@ -37,6 +38,8 @@ def export_again(
     folder: Path, formats: Sequence[str], progress: Reporter, values: Sequence[str] | None = None
 ) -> Outcome:
     """Write and prove further files of a finished run; those it has stay."""
+    if ranks.is_distributed():
+        raise InputError("only `run` works with several processes", "start `export` without torchrun")
     workspace = Workspace(folder, progress)
     model, settings = workspace.inputs()
     asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
@@ -73,42 +76,76 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
     samples = example_input(recipe.of_report(content.data.model_dump()), content.model.inputs[0])
-    feeds = {content.model.inputs[0].name: samples}
-    pruned = _with_files(content.pruned, "pruned", "", network, settings, workspace, feeds)
-    changes: dict[str, object] = {"pruned": pruned}
-    if content.baseline is not None:
-        folder = BASELINE_FOLDER
-        changes["baseline"] = _with_files(content.baseline, "baseline", folder, network, settings, workspace, feeds)
-    sizes = {**content.sizes, **{f.label: f.bytes for f in pruned.files}}
-    asked = {**content.settings, "export": settings.export.model_dump(mode="json")}
+    write = _Writer(network, settings.export, workspace, {content.model.inputs[0].name: samples})
+    pruned, notes = write.files_of(content.pruned, "pruned", "")
+    baseline = content.baseline and write.files_of(content.baseline, "baseline", BASELINE_FOLDER)[0]
+    sizes = {key: content.sizes.get(key) for key in ("original", "bound")}
     workspace.remember_inputs(model, settings)
-    return conclude(content.model_copy(update={**changes, "sizes": sizes, "settings": asked}), settings, workspace)
+    changes = {
+        "pruned": pruned,
+        "baseline": baseline,
+        "difference": _difference(content, pruned, baseline),
+        "sizes": {"original": sizes["original"], **{f.label: f.bytes for f in pruned.files}, "bound": sizes["bound"]},
+        "settings": {**content.settings, "export": settings.export.model_dump(mode="json")},
+        "notes": tuple(dict.fromkeys((*content.notes, *notes))),
+    }
+    return conclude(content.model_copy(update=changes), settings, workspace)
 
 
-def _with_files(
-    part: Pruned,
-    name: str,
-    folder: str,
-    network: Network,
-    settings: Settings,
-    workspace: Workspace,
-    feeds: Mapping[str, Array],
-) -> Pruned:
-    """A network of the report with all files that are asked for now."""
-    kept = workspace.load_weights(name)
-    if kept is None:
-        raise InputError(f"{workspace.root} has not kept its weights", "start the same run again with its data")
-    weights = as_file_types(network, kept[0])
-    kernels = [k.name for k in network.kernels]
-    written = export.run(network.file, weights, kernels, settings.export, workspace, feeds, folder)
-    return part.model_copy(update={"files": tuple(_entry(file, part, kernels) for file in written)})
+def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
+    """Between the two networks, if both are known; how sure it is, only where neither has changed."""
+    if baseline is None or pruned.value is None or baseline.value is None:
+        return None
+    had = content.baseline and (content.pruned.value, content.baseline.value)
+    changed = had != (pruned.value, baseline.value)
+    return Difference(value=pruned.value - baseline.value) if changed else content.difference
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes files of kept weights."""
+
+    network: Network
+    settings: ExportSettings
+    workspace: Workspace
+    feeds: Mapping[str, Array]
+
+    def files_of(self, part: Pruned, name: str, folder: str) -> tuple[Pruned, list[str]]:
+        """A network of the report with all files that are asked for now; also what is to be noted of them."""
+        kept = self.workspace.load_weights(name)
+        if kept is None or not kept[0].keys() <= self.network.file.model.tensors.keys():
+            what = f"the weights kept in {self.workspace.root} do not fit the model as it is read without data"
+            raise InputError(what, "bring the data back, and export again")
+        weights = as_file_types(self.network, kept[0])
+        kernels = [k.name for k in self.network.kernels]
+        file = self.network.file
+        written = export.run(file, weights, kernels, self.settings, self.workspace, self.feeds, folder)
+        files = tuple(_entry(file, part, kernels) for file in written)
+        return _summed_up(part, files), [note for file in written for note in file.notes]
+
+
+def _summed_up(part: Pruned, files: tuple[File, ...]) -> Pruned:
+    """A network with these files: its accuracy is that of the least accurate, and unknown where that of any is."""
+    unknown = [file.path for file in files if file.value is None]
+    if unknown:
+        reason = f"that of {unknown[0]} was not measured: {NO_DATA}"
+        empty = dict.fromkeys(("accuracy", "drop", "drop_interval"))
+        return part.model_copy(update={"files": files, **empty, "reasons": dict.fromkeys(empty, reason)})
+    least = min(files, key=lambda file: file.value or 0.0)
+    if least.value == part.value or part.value is None or part.drop is None:
+        return part.model_copy(update={"files": files})
+    drop = part.drop + part.value - (least.value or 0.0)
+    changes = {"accuracy": least.accuracy, "drop": drop, "drop_interval": None}
+    return part.model_copy(update={"files": files, **changes, "reasons": {"drop_interval": NO_DATA}})
 
 
 def _entry(file: ExportedFile, part: Pruned, kernels: Sequence[str]) -> File:
     """What the report says of a file: as it was measured, or as far as it is known."""
     for known in part.files:
         if (known.graph, known.encoding, known.values) == (file.graph, file.encoding, file.values):
-            return known.model_copy(update={"sha256": file.sha256, "data_sha256": file.data_sha256})
+            return known.model_copy(
+                update={"sha256": file.sha256, "data_sha256": file.data_sha256, "bytes": file.bytes}
+            )
     alike = [f for f in part.files if (f.graph, f.values) == (file.graph, file.values) and f.accuracy is not None]
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
     if alike:

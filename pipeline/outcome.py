@@ -82,7 +82,7 @@ def write_verdicts(content: Report, settings: Settings, workspace: Workspace) ->
 
 
 def _is_whole(workspace: Workspace) -> bool:
-    """Whether the report and every file it names are there, unchanged."""
+    """Whether the report and every file it names are there, unchanged and measured."""
     path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
         content = report_io.read(path)
@@ -90,6 +90,8 @@ def _is_whole(workspace: Workspace) -> bool:
         return False
     if not sums.is_file() or sha256_of(path) not in sums.read_text(encoding="utf-8", errors="replace"):
         return False
+    if not all(file.latency for file in content.files):
+        return False  # written without the data, which are there now
     paths = [(workspace.path(name), digest) for file in content.files for name, digest in file.hashes.items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 

@@ -85,7 +85,7 @@ def finish_entry(
         told = None
         remedy = f"--baseline trains one ({_cost(parent, point, job.epochs)})"
         if baseline is None:
-            baseline = fits or workspace.load_weights("baseline") is not None
+            baseline = fits or workspace.weights_meta("baseline") is not None
             told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
         if settings.gates.beat_baseline and not baseline:
             what = "the run's gate beat_baseline needs a baseline of this size, and there is none"
@@ -114,8 +114,8 @@ def finish_entry(
 
 def _baseline_of(run: Workspace) -> Point | None:
     """The baseline that a run has trained."""
-    found = run.load_weights("baseline")
-    return None if found is None else Point(found[1]["nonzeros"], sum(found[1]["epochs"].values()))
+    found = run.weights_meta("baseline")
+    return None if found is None else Point(found["nonzeros"], sum(found["epochs"].values()))
 
 
 def _cost(run: Workspace, point: Point, learning: int) -> str:

@@ -11,8 +11,9 @@ from ltp_pipeline.formats import EXACT, Format
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnx import ModelProto
     from torch import Tensor
+
+    from ltp_pipeline.graph import Model
 
     Array = np.ndarray[Any, Any]
 
@@ -58,9 +59,9 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """An ONNX file as read; the proto keeps the original weights throughout."""
+    """An ONNX file as read; the model keeps the original weights throughout."""
 
-    proto: ModelProto
+    model: Model
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     opset: int

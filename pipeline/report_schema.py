@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from ltp_pipeline.files import DATA
+from ltp_pipeline.formats import Format
 from ltp_pipeline.report_parts import (
     Accuracy,
     Data,
@@ -87,7 +88,7 @@ class File(Measured):
     @property
     def name(self) -> str:
         """What `--export` calls it: packed, deploy-packed."""
-        return self.encoding if self.graph == "original" else f"{self.graph}-{self.encoding}"
+        return Format(self.graph, self.encoding).name
 
     @property
     def label(self) -> str:

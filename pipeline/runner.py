@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import exporters, ranks, threads
+from ltp_pipeline import ranks, threads
 from ltp_pipeline.config import Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude, finished_already, outcome_of_leader
@@ -31,6 +31,7 @@ from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 from ltp_pipeline.stages.lower import as_file_types, lift, lower
 from ltp_pipeline.stages.preflight import notes
+from ltp_pipeline.stages.prune import masks_of
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
 from ltp_pipeline.stages.train import Job
@@ -54,7 +55,6 @@ def run(
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
     with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
         job, original = preflight.prepare(import_model.read(model), settings, workspace)
-        ranks.start()
         with workspace.held():
             return _run(job, original, model, fresh, exactly)
 
@@ -65,7 +65,8 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
     going_on = not fresh and workspace.holds(identity)
     if done := finished_already(job, model, going_on, exactly):
         return done
-    accuracy = preflight.original_accuracy(job, original)  # an error here leaves everything as it was
+    ranks.start()
+    accuracy = preflight.original_accuracy(job, original)  # before anything is written or removed
     if not going_on:
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric.name)
@@ -96,18 +97,19 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         with _timed(workspace, "original"):
             measured, reference = validate.measure_original(job)
     with _timed(workspace, "finetune"):
-        selected, weights = _select(job, learned, entry, measured)
-    tuned, compared = selected.tuned, None
-    pruned = _prove(job, "pruned", tuned, weights, reference)
+        selected, tuned, weights = _select(job, learned, entry, measured)
+    pruned, compared = _prove(job, "pruned", tuned, weights, reference), None
+    pictures = picture_weights(job.network, weights, selected.entry.thresholds)
+    nonzeros, epochs = tuned.nonzeros, sum(tuned.epochs.values())
+    del tuned, weights  # the baseline needs the memory
     if settings.baseline.enabled:
         with _timed(workspace, "baseline"):
-            compared = _prove(job, "baseline", *_baseline(job, original, tuned), reference)
+            plain = _baseline(job, original, nonzeros, epochs)
+        compared = _prove(job, "baseline", *plain, reference)
     if not ranks.is_leader():
         return outcome_of_leader(job)
     assert measured is not None  # noqa: S101 - the leader has measured
     assert pruned is not None  # noqa: S101
-    kernels = [k.name for k in job.network.kernels]
-    before = exporters.read_tensors(job.network.file.proto, kernels)
     findings = Findings(
         network=job.network,
         data=job.data,
@@ -117,7 +119,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         chosen=selected.entry,
         pruned=pruned,
         baseline=compared,
-        weights=picture_weights(job.network, before, weights, selected.entry.thresholds),
+        weights=pictures,
         device=job.device.type,
         task=job.task,
         timings=workspace.timings,
@@ -135,18 +137,18 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
 
 def _select(
     job: Job, learned: Learned, entry: TrailEntry | None, original: Original | None
-) -> tuple[Selected, Weights]:
+) -> tuple[Selected, Pruned, Weights]:
     """The fine-tuned network of an entry, or of the one that the budget tells."""
     if kept := job.workspace.load_weights("pruned"):
         meta = kept[1]
-        tuned, weights = _recalled(job, *kept)
-        return Selected(select_entry.find(learned, meta["entry"]), tuned, meta["notes"], meta["missed"]), weights
+        selected = Selected(select_entry.find(learned, meta["entry"]), meta["notes"], meta["missed"])
+        return selected, *_recalled(job, *kept)
     if entry is None:
-        selected = select_entry.run(job, learned, _least(job, original))
+        selected, tuned = select_entry.run(job, learned, _least(job, original))
     else:
-        selected = Selected(entry, select_entry.finish(job, entry), [f"entry {entry.entry} of the trail"])
-    notes = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed}
-    return selected, _keep(job, "pruned", selected.tuned, notes)
+        selected, tuned = Selected(entry, [f"entry {entry.entry} of the trail"]), select_entry.finish(job, entry)
+    told = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed}
+    return selected, tuned, _keep(job, "pruned", tuned, told)
 
 
 def _least(job: Job, original: Original | None) -> float | None:
@@ -156,11 +158,11 @@ def _least(job: Job, original: Original | None) -> float | None:
     return None if budget is None else ranks.from_leader(measured, job.device) - budget
 
 
-def _baseline(job: Job, original: State, tuned: Pruned) -> tuple[Pruned, Weights]:
+def _baseline(job: Job, original: State, nonzeros: int, epochs: int) -> tuple[Pruned, Weights]:
     """Global magnitude pruning to as many nonzeros, trained as long."""
     if kept := job.workspace.load_weights("baseline"):
         return _recalled(job, *kept)
-    plain = baseline.run(job, original, tuned.nonzeros, sum(tuned.epochs.values()))
+    plain = baseline.run(job, original, nonzeros, epochs)
     return plain, _keep(job, "baseline", plain, {})
 
 
@@ -175,7 +177,8 @@ def _keep(job: Job, name: str, tuned: Pruned, more: Mapping[str, Any]) -> Weight
 def _recalled(job: Job, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[Pruned, Weights]:
     """A network whose final weights were kept."""
     weights = as_file_types(job.network, tensors)
-    return Pruned(lift(job, weights), {}, meta["nonzeros"], meta["epochs"]), weights
+    state = lift(job, weights)
+    return Pruned(state, masks_of(job.network, state), meta["nonzeros"], meta["epochs"]), weights
 
 
 def _prove(

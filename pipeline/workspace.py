@@ -71,7 +71,7 @@ class Workspace:
             yield
             return
         self._refuse_foreign()
-        lock = FileLock(self.root / _LOCK)
+        lock, is_new = FileLock(self.root / _LOCK), not self.root.exists()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             lock.acquire(blocking=False)
@@ -86,6 +86,8 @@ class Workspace:
             yield
         finally:
             lock.release()
+            if is_new and not any(entry.name != _LOCK for entry in self.root.iterdir()):
+                shutil.rmtree(self.root)  # nothing came of it
 
     def holds(self, identity: Mapping[str, Any]) -> bool:
         """Whether a run of this identity is there, to go on with; an error where it is another."""
@@ -97,9 +99,10 @@ class Workspace:
 
     def begin(self, identity: Mapping[str, Any]) -> None:
         """Take the directory for a new run; what an earlier one wrote is removed."""
-        self._refuse_foreign()
-        if ranks.is_leader() and self.is_run:
-            self._clear()
+        if ranks.is_leader():
+            self._refuse_foreign()
+            if self.is_run:
+                self._clear()
         self._manifest = {"identity": dict(identity), "done": {}}
         self._write_manifest()
 
@@ -232,6 +235,11 @@ class Workspace:
         """Return what `save_weights` kept, or None."""
         return self._load(self._path_of(_WEIGHTS, name))
 
+    def weights_meta(self, name: str) -> dict[str, Any] | None:
+        """What stands beside kept weights, without reading them."""
+        found = self._load(self._path_of(_WEIGHTS, name), with_tensors=False)
+        return None if found is None else found[1]
+
     def adopt_weights(self, name: str) -> None:
         """Take over what the parent run kept, unless there is something already."""
         target = self._path_of(_WEIGHTS, name)
@@ -248,14 +256,15 @@ class Workspace:
         # safetensors orders its header by a hash of its own; ours must be the same bytes every time
         write_bytes(path, save(plain, {_META: json.dumps(meta, sort_keys=True)}))
 
-    def _load(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def _load(self, path: Path, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not path.is_file():
             return None
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+                names = file.keys() if with_tensors else ()
+                tensors = {key: file.get_tensor(key) for key in names}
                 return tensors, json.loads(file.metadata()[_META])
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged: {error}", "use --fresh to start over") from None

@@ -16,6 +16,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS, Made
 from ltp_pipeline.files import data_beside
 from ltp_pipeline.formats import EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.graph import Model, write_all
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import ExportedFile, ModelFile, Sparsity, Weights
 from ltp_pipeline.workspace import Workspace
@@ -53,7 +54,7 @@ def run(
 ) -> list[ExportedFile]:
     """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed."""
     asked = [find_format(name) for name in settings.formats]
-    model = exporters.with_tensors(file.proto, weights)
+    model = file.model.with_weights(weights)
     made = {
         name: graph.make(model, weights, kernels, feeds)
         for name, graph in GRAPHS.items()
@@ -61,7 +62,7 @@ def run(
     }
     files = []
     for name, graph in made.items():
-        source = _Source(graph, exporters.Scan(graph.model, kernels, graph.weights), file.sha256)
+        source = _Source(graph, exporters.Scan(graph.model, kernels), file.sha256)
         targets = [
             _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
             for wanted in asked
@@ -86,12 +87,12 @@ def run(
 
 def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path) -> None:
     """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
-    model = exporters.with_tensors(file.proto, weights)
-    source = _Source(Made(model, weights), exporters.Scan(model, kernels, weights), file.sha256)
+    model = file.model.with_weights(weights)
+    source = _Source(Made(model, weights), exporters.Scan(model, kernels), file.sha256)
     target = _Target(Format(ORIGINAL, encoding), EXACT, path)
     with _removed_unless_proven() as unproven:
-        saving, held = _save(source, [target], unproven)
-        saving[path].result()
+        writing, held = _write(source, [target], unproven)
+        writing[path].result()
         exporters.verify(path, held[target], encoding)
 
 
@@ -110,21 +111,21 @@ def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: b
     """Write the files of one graph and prove them, one after the other; those that were left out are not returned."""
     expected: dict[str, list[Array]] = {}  # outputs by the kind of values
     with _removed_unless_proven() as unproven:
-        saving, held = _save(source, targets, unproven, external)
+        writing, held = _write(source, targets, unproven, external)
         for target, weights in held.items():
-            saving[target.path].result()
+            writing[target.path].result()
             exporters.verify(target.path, weights, target.format.encoding)
             if target.values not in expected:
                 model = source.made.model
                 if target.values != EXACT:
-                    model = exporters.with_tensors(model, weights)
+                    model = model.with_weights(weights)
                 expected[target.values] = output_proof.dense_outputs(model, source.kernels, feeds)
             output_proof.check_running(target.path, feeds, expected[target.values])
             unproven.remove(target.path)
         return list(held)
 
 
-def _save(
+def _write(
     source: _Source, targets: list[_Target], written: list[Path], external: bool = False
 ) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
     """Write the files: how that went for each, and what each must hold.
@@ -133,33 +134,33 @@ def _save(
     """
     held: dict[_Target, Weights] = {}
 
-    def drafts() -> Iterator[tuple[exporters.Draft, Path]]:
+    def encoded() -> Iterator[tuple[Model, Path]]:
         for target in sorted(targets, key=lambda target: target.format.encoding != "dense"):  # the largest file first
-            draft, weights = _draft(source, target)
-            if draft is not None:
+            model, weights = _encoded(source, target)
+            if model is not None:
                 held[target] = weights
-                yield draft, target.path
+                yield model, target.path
 
     for target in targets:
         data_beside(target.path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
-    saving = exporters.save_all(drafts(), written, external)
-    return saving, {target: held[target] for target in targets if target in held}
+    writing = write_all(encoded(), written, external)
+    return writing, {target: held[target] for target in targets if target in held}
 
 
-def _draft(source: _Source, target: _Target) -> tuple[exporters.Draft | None, Weights]:
+def _encoded(source: _Source, target: _Target) -> tuple[Model | None, Weights]:
     """An encoded model with its labels, and what it must hold; None where there is nothing to round."""
     encoding, model, weights = ENCODINGS[target.format.encoding], source.made.model, source.made.weights
     if target.values == EXACT:
-        draft = encoding.draft(model, source.kernels)
+        encoded = encoding.encode(model, source.kernels)
     else:
-        draft = encoding.draft(model, source.kernels, values=target.values)
-        packed = encoding.encoded_names(draft.model)
+        encoded = encoding.encode(model, source.kernels, values=target.values)
+        packed = encoding.encoded_names(encoded)
         if not packed:
             return None, {}
         weights = rounding.stored_as(weights, packed, model.graph, target.values)
     counted = count(weights, source.kernels)
-    exporters.stamp(
-        draft.model,
+    encoded = exporters.stamp(
+        encoded,
         format=encoding.name,
         version=__version__,
         sparsity=f"{counted.sparsity:.6f}",
@@ -168,7 +169,7 @@ def _draft(source: _Source, target: _Target) -> tuple[exporters.Draft | None, We
         values=target.values,
         **({} if target.format.graph == ORIGINAL else {"graph": target.format.graph}),
     )
-    return draft, weights
+    return encoded, weights
 
 
 @contextmanager

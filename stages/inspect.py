@@ -25,18 +25,21 @@ from ltp_pipeline.words import counted
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
+    from ltp_pipeline.graph import Model
+
 
 def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection:
     """Describe a model."""
     file = import_model.read(model)
-    labels = exporters.labels(file.proto)
+    labels = exporters.labels(file.model)
     try:
         file, walked, notes = import_model.prepare(file)
-        reasons = problems(walked)
+        reasons = problems(walked.proto)
     except UnsupportedModel as error:
-        walked, notes, reasons = file.proto, [], list(error.reasons) or [error.what]
-    found = find_kernels(walked.graph, kernels or KernelSettings())
-    listed = _kernels(file.proto, found)
+        walked, notes, reasons = file.model, [], list(error.reasons) or [error.what]
+    found = find_kernels(walked, kernels or KernelSettings())
+    listed = _kernels(walked, found)
+    proto = file.model.proto
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
     zeros = elements - sum(k.nonzeros for k in listed)
     described = Inspection(
@@ -45,11 +48,11 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
         bytes=file.bytes,
         format=labels.get("format"),
         opset=file.opset,
-        ir_version=file.proto.ir_version,
-        producer=f"{file.proto.producer_name} {file.proto.producer_version}".strip() or None,
+        ir_version=proto.ir_version,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip() or None,
         inputs=file.inputs,
         outputs=file.outputs,
-        operators=_operators(walked),
+        operators=_operators(walked.proto),
         unsupported=tuple(reasons),
         batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
         folded_batch_norms=_folded(walked.graph),
@@ -64,8 +67,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     return replace(described, plan=tuple(_plan(described)))
 
 
-def _kernels(model: ModelProto, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
-    values = exporters.read_tensors(model, [k.name for k in found])
+def _kernels(model: Model, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
     total = sum(k.elements for k in found)
     return tuple(
         InspectedKernel(
@@ -74,7 +76,7 @@ def _kernels(model: ModelProto, found: list[Kernel]) -> tuple[InspectedKernel, .
             shape=k.shape,
             elements=k.elements,
             share=k.elements / total,
-            nonzeros=int(np.count_nonzero(values[k.name])),
+            nonzeros=int(np.count_nonzero(model.array(k.name))),
             prunable=k.prunable,
             reason=k.reason,
         )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ltp_pipeline.exporters.tensors import graphs, stored
 from ltp_pipeline.records import State, Weights
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.restore_bn import calibrated, fold
@@ -21,7 +20,7 @@ def lower(network: Network, state: State) -> Weights:
 
 def as_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
     """Tensors as arrays of the types that the file has, e.g. an fp32 master as fp16."""
-    kept = {name: t for graph in graphs(network.file.proto.graph) for name, t in stored(graph).items()}
+    kept = network.file.model.tensors
     return {name: to_array(tensor, kept[name].data_type) for name, tensor in tensors.items()}
 
 

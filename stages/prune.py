@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.exporters import read_tensors
+from ltp_pipeline.graph import read
 from ltp_pipeline.records import Pruned, State, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.lower import file_names, lift
@@ -16,11 +17,11 @@ from ltp_pipeline.stages.train import Job
 
 def run(job: Job, entry: TrailEntry) -> Pruned:
     """The network of an entry of the trail; its zeros are the masks."""
-    model = exporters.load(job.workspace.trail_path(entry.entry))
-    state = lift(job, exporters.read_tensors(model, file_names(job.network)))
+    model = read(job.workspace.trail_path(entry.entry))
+    state = lift(job, read_tensors(model, file_names(job.network)))
     masks = masks_of(job.network, state)
     for name, mask in masks.items():
-        if not mask.any() and exporters.read_tensors(job.network.file.proto, [name])[name].any():
+        if not mask.any() and job.network.file.model.array(name).any():
             raise TrainingFailed(f"layer {name!r} lost all its weights", "raise method.floor, or ask for less")
     nonzeros = sum(count_nonzeros(job.network, state).values())
     return Pruned(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})

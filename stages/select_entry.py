@@ -19,18 +19,17 @@ MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest with
 
 
 class Selected(NamedTuple):
-    """The entry, the network made of it, what was tried on the way, and why it is outside the budget if it is."""
+    """The entry, what was tried on the way, and why it is outside the budget if it is."""
 
     entry: TrailEntry
-    tuned: Pruned
     notes: list[str]
     missed: str | None = None
 
 
-def run(job: Job, learned: Learned, least: float | None) -> Selected:
-    """Prune and fine-tune; `least` is the lowest accuracy that will do."""
+def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Pruned]:
+    """Select an entry and fine-tune it; `least` is the lowest accuracy that will do."""
     if least is None:
-        return Selected(learned.trail[-1], finish(job, learned.trail[-1]), [])
+        return Selected(learned.trail[-1], []), finish(job, learned.trail[-1])
     least -= ROUNDING
     entries = sorted(learned.trail, key=lambda e: e.compression)
     tried = _search(job, entries, least)
@@ -45,7 +44,7 @@ def run(job: Job, learned: Learned, least: float | None) -> Selected:
             f"no network of the trail reached {least:.2%} within {counted(len(tried), 'attempt')}; "
             "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
         )
-    return Selected(best, finish(job, best), [*notes, *([missed] if missed else [])], missed)
+    return Selected(best, [*notes, *([missed] if missed else [])], missed), finish(job, best)
 
 
 def finish(job: Job, entry: TrailEntry) -> Pruned:

@@ -17,6 +17,7 @@ from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
 from ltp_pipeline.data import Data, Split, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.graph import Model, read
 from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
@@ -26,7 +27,7 @@ from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.imitation import EXPLAINED
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto
 
     from ltp_pipeline.records import Array
     from ltp_pipeline.stages.import_model.network import Network
@@ -146,10 +147,10 @@ class Counts(NamedTuple):
 
 def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
     """Sparsity as the file itself says."""
-    return _count(exporters.load(path), kernels)
+    return _count(read(path), kernels)
 
 
-def _count(model: ModelProto, kernels: Sequence[str]) -> Counts:
+def _count(model: Model, kernels: Sequence[str]) -> Counts:
     found = exporters.float_weights(model)
     by_name = dict(found)
     if missing := [name for name in kernels if name not in by_name]:
@@ -191,7 +192,7 @@ def run(
 ) -> Measured:
     """Prove the exported files of a network, one by one."""
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
-    elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.proto))
+    elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.model))
     results = [_prove(file, network, expected, elements, reference, split) for file in files]
     least_accurate = min(results, key=lambda result: result[0].accuracy.value)
     return Measured([v for v, _ in results], least_accurate[1], epochs)
@@ -268,14 +269,14 @@ def validate(
         raise InputError(
             f"the model has {len(file.inputs)} inputs and the data give one", "give a model with one input"
         )
-    kernels = [k.name for k in find_kernels(file.proto.graph, KernelSettings())]
+    kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
     opened = open_data(data, file.inputs[0], seed)
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
-    evaluator = _evaluator(opened, file.proto.graph, session, other, imitate)
+    evaluator = _evaluator(opened, file.model.graph, session, other, imitate)
     accuracy, correct = evaluator(session.outputs, opened.test)
-    counts = _count(file.proto, kernels) if kernels else None
+    counts = _count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
     batch = opened.test.first(LATENCY_BATCH)
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from onnx import ModelProto
 
 from ltp_pipeline import threads
 from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.graph import Model
 from ltp_pipeline.graph.rewrites import simplify
 from tests.support.photos import jpeg, put
 from tests.support.runs import quick
@@ -50,7 +50,7 @@ def quickly() -> Iterator[None]:
 def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part that is ours alone, without waiting for a process to start."""
 
-    def failing(*_: object) -> ModelProto:
+    def failing(*_: object) -> Model:
         raise simplify.SimplifyFailed("onnxsim is away")
 
     monkeypatch.setattr(simplify, "simplified", failing)

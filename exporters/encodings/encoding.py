@@ -1,27 +1,40 @@
 """What an encoding is: how the zeros of a model's kernels are written into a file, and read back."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from onnx import ModelProto, TensorProto
+from onnx import TensorProto
 
-from ltp_pipeline.exporters.draft import Draft
+from ltp_pipeline.graph import Array, Model
 
-Decoded = tuple[dict[str, TensorProto], set[str]]
+
+@dataclass(frozen=True)
+class Decoded:
+    """Tensors of a file, dense: their declarations, their values, and the names that encoding them added."""
+
+    tensors: dict[str, TensorProto] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
+    added: set[str] = field(default_factory=set)
+
+    def update(self, other: "Decoded") -> None:
+        """Add what was decoded elsewhere."""
+        self.tensors.update(other.tensors)
+        self.weights.update(other.weights)
+        self.added.update(other.added)
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One way to write a model. Its name is its part of the file name."""
+    """One way to write a model. Its name is its part of the file name.
+
+    `encode` takes a model with its final dense weights and the names of the kernels. Encode last: every other tool
+    works on the dense model.
+    """
 
     name: str
     about: str  # what the file is, for HANDOFF.md
     readers: Mapping[str, str]  # who reads it, for HANDOFF.md: tool -> "yes", or what happens
-    draft: Callable[..., Draft]  # (model with final dense weights, kernels) -> the encoded model, for `save`
-    encoded_names: Callable[[ModelProto], list[str]]  # the tensors of a file that are encoded
-    decode: Callable[[ModelProto, Collection[str]], Decoded]  # these tensors, dense, and the names that encoding added
+    encode: Callable[..., Model]
+    encoded_names: Callable[[Model], list[str]]  # the tensors of a file that are encoded
+    decode: Callable[[Model, Collection[str]], Decoded]  # these tensors of a file
     full_check: bool = True  # whether onnx.checker can infer the shapes of such a file
-
-    def encode(self, model: ModelProto, kernels: Collection[str], **how: str) -> ModelProto:
-        """The encoded model itself, everything inside. Encode last: every other tool works on the dense model."""
-        return self.draft(model, kernels, **how).filled()

@@ -3,23 +3,20 @@
 Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
 """
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import TensorProto
 
 from ltp_pipeline.exporters import metadata, rounding, tensors
-from ltp_pipeline.exporters.draft import Draft, put_or_hold
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
-from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
 from ltp_pipeline.exporters.encodings.encoding import Encoding
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
 from ltp_pipeline.exporters.scan import Scan, find_nonzeros
-from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.formats import EXACT
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, byte_size, declared, drop_inputs, elements, stored
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
@@ -51,7 +48,7 @@ class _Kernel:
     @property
     def size(self) -> int:
         """Elements of the dense tensor."""
-        return math.prod(self.tensor.dims)
+        return elements(self.tensor)
 
     @property
     def joins(self) -> bool:
@@ -59,43 +56,42 @@ class _Kernel:
         return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
 
 
-def draft(model: ModelProto, kernels: Collection[str], values: str = EXACT) -> Draft:
-    """Copy a model with each kernel packed in the form that takes the least room, or left dense if none does.
+def encode(model: Model, kernels: Collection[str], values: str = EXACT) -> Model:
+    """The model with each kernel packed in the form that takes the least room, or left dense if none does.
 
-    The large tensors are beside the copy. A kernel in a Constant node or among the graph inputs comes out of there, as
-    in the sparse encoding. `values` "fp16" and "int8" round what is stored, and the label ltp.values says so.
+    A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse encoding. `values` "fp16"
+    and "int8" round what is stored, and the label ltp.values says so.
     """
     rounding.check(values)
-    opset = packed_graph.opset_of(model)
+    opset = packed_graph.opset_of(model.proto)
     scan = Scan.of(model, kernels)
     prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
-    parts, decoder, content = list[TensorProto](), Decoder(), dict[str, Array]()
+    decoder, parts, weights = Decoder(), list[TensorProto](), dict[str, Array]()
     for index, (kind, units) in enumerate(_groups(prepared)):
-        group, stored = _store(index, kind, units, content)
+        group, added, arrays = _store(index, kind, units)
         both = decoder.merged(packed_graph.decoder(group, opset))
-        if _smaller(stored, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]):
-            decoder, parts = both, parts + stored
+        if _smaller(added, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]):
+            decoder, parts, weights = both, parts + added, weights | arrays
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
-    copy = tensors.copy_model(model, drop=packed, first=list(decoder.nodes.values()))
-    clear_negative_zeros(copy, scan)
-    if packed:
-        copy.graph.initializer.extend([*decoder.constants.values(), *parts])
-        tensors.raise_ir_version(copy, IR_VERSION)
-        tensors.drop_inputs(copy.graph, packed)
-        if values != EXACT:
-            metadata.stamp(copy, values=values)
-    return Draft(copy, dict(content))
+    copy = scan.without_negative_zeros(tensors.without(model, packed, first=list(decoder.nodes.values())))
+    if not packed:
+        return copy
+    copy.graph.initializer.extend([*decoder.constants.values(), *parts])
+    tensors.raise_ir_version(copy.proto, IR_VERSION)
+    drop_inputs(copy.graph, packed)
+    copy = replace(copy, weights={**copy.weights, **weights})
+    return copy if values == EXACT else metadata.stamp(copy, values=values)
 
 
-def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
+def _eligible(model: Model, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
     outputs = {value.name for value in model.graph.output}
-    types = [t for t in tensors.FLOATS if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16]
+    types = [t for t in FLOAT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16]
     return {
         name: tensor
-        for name, tensor in tensors.stored(model.graph).items()
+        for name, tensor in stored(model.graph).items()
         if name in kernels and name not in outputs and tensor.data_type in types and tensor.dims and all(tensor.dims)
     }
 
@@ -103,19 +99,19 @@ def _eligible(model: ModelProto, kernels: Collection[str], opset: int) -> dict[s
 def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel:
     kept, scale = EXACT, None
     if values == EXACT:
-        found = scan.nonzeros(name, tensor)
+        found = scan.nonzeros(name)
     else:
         axis = rounding.output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = rounding.rounded(scan.array(name, tensor), values, axis)
+        rounded = rounding.rounded(scan.model.array(name), values, axis)
         kept, scale, found = rounded.values, rounded.scale, find_nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)
-    sizes = packed_codec.sizes(gaps, math.prod(tensor.dims))
+    sizes = packed_codec.sizes(gaps, elements(tensor))
     once = 0 if scale is None else scale.nbytes
     kernel = _Kernel(name, tensor, kept, scale, found.values, gaps, [])
     again = [_overhead(k)[2 if kernel.joins else 1] for k in KINDS]
     width = found.values.dtype.itemsize
     costs = [sizes[k][0] + sizes[k][1] * width + once + more for k, more in zip(KINDS, again, strict=True)]
-    return replace(kernel, costs=[*costs, float(tensors.byte_size(tensor))])
+    return replace(kernel, costs=[*costs, float(byte_size(tensor))])
 
 
 def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel]]]]:
@@ -192,32 +188,35 @@ def _overhead(kind: str) -> tuple[int, int, int]:
 
 def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kernel]) -> bool:
     """Whether a group takes less than its kernels take dense; what chose its kind only knew it roughly."""
-    packed = nodes + sum(tensors.byte_size(tensor) + len(tensor.name) + HEADER for tensor in stored)
+    packed = nodes + sum(byte_size(tensor) + len(tensor.name) + HEADER for tensor in stored)
     return packed < sum(kernel.costs[DENSE] for kernel in kernels)
 
 
 def _store(
-    index: int, kind: str, units: Sequence[Sequence[_Kernel]], content: dict[str, Array]
-) -> tuple[Group, list[TensorProto]]:
-    """A group and the tensors that hold it, the values of large ones in `content`."""
+    index: int, kind: str, units: Sequence[Sequence[_Kernel]]
+) -> tuple[Group, list[TensorProto], dict[str, Array]]:
+    """A group, the tensors that hold it, and their values."""
     data_type, values = units[0][0].group
     sizes = [[kernel.size for kernel in unit] for unit in units]
     gaps = [packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)]
     nonzeros = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
-    codes, stored = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
+    codes, kept = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
     members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
     group = Group(index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes])))
     packed = packed_codec.pack(kind, np.concatenate(codes))
-    parts = [TensorProto(name=group.name(kind))]
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
-    put_or_hold(parts[0], code_type, packed, content, parts[0].name)
+    parts, weights = [declared(group.name(kind), code_type, packed.shape)], {group.name(kind): packed}
     stored_type = rounding.DATA_TYPES.get(values, data_type)
-    for nth, (unit, array) in enumerate(zip(units, stored, strict=True)):
-        parts.append(tensors.named(group.name(rounding.PARTS[values], nth), unit[0].tensor))
-        put_or_hold(parts[-1], stored_type, array, content, parts[-1].name)
-        scales = [(i, kernel.scale) for i, kernel in enumerate(unit) if kernel.scale is not None]
-        parts += [tensors.make(group.name("scale", nth, i), data_type, scale) for i, scale in scales]
-    return group, parts
+    for nth, (unit, array) in enumerate(zip(units, kept, strict=True)):
+        name = group.name(rounding.PARTS[values], nth)
+        parts.append(declared(name, stored_type, array.shape, like=unit[0].tensor))
+        weights[name] = array
+        for i, kernel in enumerate(unit):
+            if kernel.scale is not None:
+                name = group.name("scale", nth, i)
+                parts.append(declared(name, data_type, kernel.scale.shape))
+                weights[name] = kernel.scale
+    return group, parts, weights
 
 
 ENCODING = Encoding(
@@ -234,7 +233,7 @@ ENCODING = Encoding(
         "onnxscript's optimizer": "not tested",
         "onnxsim, onnxslim": "yes, write dense",
     },
-    draft=draft,
+    encode=encode,
     encoded_names=packed_reader.encoded_names,
     decode=packed_reader.decode,
 )

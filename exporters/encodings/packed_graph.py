@@ -14,7 +14,6 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline import graph
-from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings import packed_codec
 from ltp_pipeline.formats import EXACT
 
@@ -99,7 +98,7 @@ class Decoder:
         name = PREFIX + name
         if name not in self.constants:
             array = np.asarray(content, helper.tensor_dtype_to_np_dtype(data_type))
-            self.constants[name] = tensors.make(name, data_type, array)
+            self.constants[name] = graph.make(name, data_type, array)
         return name
 
     def integer(self, value: int, data_type: int) -> str:
@@ -227,7 +226,7 @@ def _zeros(data_type: int, size: int, into: Decoder) -> str:
     if data_type == TensorProto.BFLOAT16:  # which ConstantOfShape cannot make before opset 20
         wide = into.add("ConstantOfShape", [shape], f"{PREFIX}z{TensorProto.FLOAT}/{size}")
         return into.add("Cast", [wide], output, to=data_type)
-    return into.add("ConstantOfShape", [shape], output, value=tensors.make("", data_type, np.zeros(1)))
+    return into.add("ConstantOfShape", [shape], output, value=graph.make("", data_type, np.zeros(1)))
 
 
 def _bit_table(into: Decoder) -> str:

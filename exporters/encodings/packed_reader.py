@@ -1,51 +1,50 @@
 """Packed files read back. The decoding nodes are written anew, and nothing that differs from them is taken."""
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import rounding, tensors
+from ltp_pipeline.exporters import rounding
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
+from ltp_pipeline.exporters.encodings.encoding import Decoded
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
-from ltp_pipeline.exporters.tensors import Array
 from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import standard_domain
+from ltp_pipeline.graph import FLOAT_TYPES, LARGEST, Array, Model, declared, elements, standard_domain, to_array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
 _NEUTRAL = {"allowzero": 0, "axis": 0, "exclusive": 0, "fmod": 0, "reduction": b"none", "reverse": 0, "saturate": 1}
 
 
-def encoded_names(model: ModelProto) -> list[str]:
+def encoded_names(model: Model) -> list[str]:
     """The names of the packed tensors."""
     return [member.weight for group in _find(model) for member in group.members]
 
 
-def decode(model: ModelProto, names: Collection[str]) -> tuple[dict[str, TensorProto], set[str]]:
+def decode(model: Model, names: Collection[str]) -> Decoded:
     """These packed tensors, dense, and the names of all that packing added to the groups they are in."""
-    decoded, added = dict[str, TensorProto](), set[str]()
+    found = Decoded()
     groups = _find(model)
     if not groups:
-        return decoded, added
+        return found
     nodes = {output: node for node in model.graph.node for output in node.output}
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    opset = packed_graph.opset_of(model)
+    opset = packed_graph.opset_of(model.proto)
     for group in groups:
         if any(member.weight in names for member in group.members):
-            _check(group, opset, nodes, initializers, added)
-            for tensor in _dense(group, initializers):
-                if tensor.name in decoded:
+            found.added.update(_check(group, opset, nodes, initializers))
+            for tensor, array in _dense(group, model, initializers):
+                if tensor.name in found.tensors:
                     raise _edited(tensor.name)
-                decoded[tensor.name] = tensor
-    return decoded, added
+                found.tensors[tensor.name], found.weights[tensor.name] = tensor, array
+    return found
 
 
-def _find(model: ModelProto) -> list[Group]:
+def _find(model: Model) -> list[Group]:
     """The groups as the names tell it; whether the rest agrees is for `_check` to see."""
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     coded = [match for name in initializers if (match := _CODES.fullmatch(name))]
@@ -72,7 +71,7 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
             shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
             if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
                 raise _edited(match[0])
-            dims = tuple(int(n) for n in tensors.to_array(shape).reshape(-1))
+            dims = tuple(int(n) for n in to_array(shape).reshape(-1))
             members.append(Member(str(last.output[0]), dims))
         units.append(Unit(tuple(members), 0))
     first = shell.name(rounding.PARTS[values], 0)
@@ -81,7 +80,7 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     split = next((users[n] for n in map(shell.name, ("c", "f", kind)) if n in users), NodeProto())
     sizes = _split_sizes(split, initializers)
     if not sizes:
-        stored = math.prod(initializers[match[0]].dims)
+        stored = elements(initializers[match[0]])
         sizes = [stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)]
     if len(sizes) < len(units):
         raise _edited(match[0])
@@ -93,28 +92,24 @@ def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> li
     if node.op_type != "Split":
         return []
     if len(node.input) == 2 and node.input[1] in initializers:
-        return [int(n) for n in tensors.to_array(initializers[node.input[1]]).reshape(-1)]
+        return [int(n) for n in to_array(initializers[node.input[1]]).reshape(-1)]
     return [int(n) for a in node.attribute if a.name == "split" for n in a.ints]
 
 
 def _check(
-    group: Group,
-    opset: int,
-    nodes: Mapping[str, NodeProto],
-    initializers: Mapping[str, TensorProto],
-    added: set[str],
-) -> None:
-    """Raise InputError unless the nodes and constants of a group are the ones that its encoder writes."""
+    group: Group, opset: int, nodes: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]
+) -> list[str]:
+    """The names of what packing a group added; InputError unless nodes and constants are what its encoder writes."""
     name = group.members[0].weight
     for member in group.members:
         size = 1
         for n in member.dims:
             size *= n
-        if min(member.dims, default=0) < 1 or size > tensors.LARGEST // 2:
+        if min(member.dims, default=0) < 1 or size > LARGEST // 2:
             raise _edited(member.weight)
-    if any(unit.codes < 0 or unit.size > tensors.LARGEST // 2 for unit in group.units):
+    if any(unit.codes < 0 or unit.size > LARGEST // 2 for unit in group.units):
         raise _edited(name)
-    if group.data_type not in tensors.FLOATS:
+    if group.data_type not in FLOAT_TYPES:
         raise _edited(name)
     wanted = packed_graph.decoder(group, opset)
     for output, node in wanted.nodes.items():
@@ -125,45 +120,46 @@ def _check(
             raise _edited(name)
     values = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
     scales = [group.name("scale", nth, i) for nth, unit in enumerate(group.units) for i in range(len(unit.members))]
-    outputs = (node.output for node in wanted.nodes.values())
-    added.update([group.name(group.kind), *values, *scales], wanted.constants, *outputs)
+    outputs = (name for node in wanted.nodes.values() for name in node.output)
+    return [group.name(group.kind), *values, *scales, *wanted.constants, *outputs]
 
 
-def _dense(group: Group, initializers: Mapping[str, TensorProto]) -> Iterator[TensorProto]:
+def _dense(group: Group, model: Model, initializers: Mapping[str, TensorProto]) -> Iterator[tuple[TensorProto, Array]]:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
     stored_type = rounding.DATA_TYPES.get(group.values, group.data_type)
     start, name = 0, group.members[0].weight
     try:
-        codes = packed_codec.unpack(group.kind, tensors.to_array(initializers[group.name(group.kind)]))
+        codes = packed_codec.unpack(group.kind, model.array(group.name(group.kind)))
         used = sum(unit.codes for unit in group.units)
         if codes.size != used + packed_codec.padding(group.kind, used):
             raise ValueError(f"has {codes.size} codes, where {used} are needed")
         for nth, unit in enumerate(group.units):
             name = unit.members[0].weight
-            stored = initializers[group.name(rounding.PARTS[group.values], nth)]
+            values = group.name(rounding.PARTS[group.values], nth)
+            stored = initializers[values]
             if stored.data_type != stored_type:
                 raise _edited(name)
             unit_codes = codes[start : start + unit.codes]
             start += unit.codes
-            flat, at = packed_codec.decode(group.kind, unit_codes, tensors.to_array(stored), unit.size), 0
+            flat, at = packed_codec.decode(group.kind, unit_codes, model.array(values), unit.size), 0
             for i, member in enumerate(unit.members):
-                scale = _scale(group, member, group.name("scale", nth, i), initializers)
+                scale = _scale(group, member, group.name("scale", nth, i), model)
                 dense = rounding.restored(flat[at : at + member.size], member.dims, dtype, scale)
                 at += member.size
-                yield tensors.make(member.weight, group.data_type, dense, like=stored)
+                yield declared(member.weight, group.data_type, member.dims, like=stored), dense
     except ValueError as error:
         raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
 
 
-def _scale(group: Group, member: Member, name: str, initializers: Mapping[str, TensorProto]) -> Array | None:
+def _scale(group: Group, member: Member, name: str, model: Model) -> Array | None:
     if group.values != "int8":
         return None
-    tensor = initializers.get(name, TensorProto())
+    tensor = model.tensors.get(name, TensorProto())
     shape = tuple(tensor.dims)
     fits = len(shape) == len(member.dims) and all(n in (1, d) for n, d in zip(shape, member.dims, strict=True))
     if tensor.data_type != group.data_type or not fits:
         raise _edited(member.weight)
-    return tensors.to_array(tensor)
+    return model.array(name)
 
 
 def _same(wanted: NodeProto, found: NodeProto) -> bool:
@@ -176,7 +172,7 @@ def _same(wanted: NodeProto, found: NodeProto) -> bool:
 
 def _equal(wanted: TensorProto, found: TensorProto) -> bool:
     return (wanted.data_type, list(wanted.dims)) == (found.data_type, list(found.dims)) and np.array_equal(
-        tensors.to_array(wanted), tensors.to_array(found)
+        to_array(wanted), to_array(found)
     )
 
 

@@ -6,80 +6,88 @@ and computes wrong results from some of it, so nothing else is written and nothi
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
-from onnx import ModelProto, SparseTensorProto, TensorProto
+from onnx import SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
-from ltp_pipeline.exporters.draft import Draft, put_or_hold
-from ltp_pipeline.exporters.encodings.dense import clear_negative_zeros
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
-from ltp_pipeline.exporters.tensors import Array
+from ltp_pipeline.graph import FLOAT_TYPES, LARGEST, Array, Model, byte_size, declared, drop_inputs, stored, to_array
 
 IR_VERSION = 6
 HEADER = 32  # bytes that the indices take beside themselves
 AGAIN = "get the file again from where it came from, or export it again"
 
 
-def draft(model: ModelProto, kernels: Collection[str]) -> Draft:
-    """Copy a model with its kernels sparse where that makes the file smaller, the large tensors beside the copy.
+def encode(model: Model, kernels: Collection[str]) -> Model:
+    """The model with its kernels sparse where that makes the file smaller.
 
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
     also a graph input loses the input, because a sparse initializer may not be one.
     """
     scan = Scan.of(model, kernels)
     outputs = {value.name for value in model.graph.output}
-    stored = {n: t for n, t in tensors.stored(model.graph).items() if n in kernels and n not in outputs}
-    encoded = {name: parts for name, tensor in stored.items() if (parts := _smaller(scan, name, tensor))}
-    copy = tensors.copy_model(model, drop=encoded)
-    clear_negative_zeros(copy, scan)
-    values, indices = dict[str, Array](), dict[str, Array]()
+    dense = {n: t for n, t in stored(model.graph).items() if n in kernels and n not in outputs}
+    encoded = {name: parts for name, tensor in dense.items() if (parts := _smaller(scan, name, tensor))}
+    copy = scan.without_negative_zeros(tensors.without(model, encoded))
     for name, found in encoded.items():
-        entry = copy.graph.sparse_initializer.add(dims=stored[name].dims)
-        entry.values.name, entry.values.doc_string = name, stored[name].doc_string
-        put_or_hold(entry.values, stored[name].data_type, found.values, values, name)
-        put_or_hold(entry.indices, TensorProto.INT64, found.where, indices, name)
+        entry = copy.graph.sparse_initializer.add(dims=dense[name].dims)
+        entry.values.CopyFrom(declared(name, dense[name].data_type, found.values.shape))
+        entry.values.doc_string = dense[name].doc_string
+        entry.indices.data_type = TensorProto.INT64
+        entry.indices.dims.extend(found.where.shape)
     if encoded:
-        tensors.raise_ir_version(copy, IR_VERSION)
-        tensors.drop_inputs(copy.graph, encoded)
-    return Draft(copy, dict(values), indices)
+        tensors.raise_ir_version(copy.proto, IR_VERSION)
+        drop_inputs(copy.graph, encoded)
+    return replace(copy, sparse={name: (found.values, found.where) for name, found in encoded.items()})
 
 
 def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:
     """The nonzeros of a tensor; None where dense is no larger."""
-    if tensor.data_type not in tensors.FLOATS or not tensor.dims or 0 in tensor.dims:
+    if tensor.data_type not in FLOAT_TYPES or not tensor.dims or 0 in tensor.dims:
         return None
-    found = scan.nonzeros(name, tensor)
-    if found.where.size * (8 + found.values.dtype.itemsize) + HEADER >= tensors.byte_size(tensor):
+    found = scan.nonzeros(name)
+    if found.where.size * (8 + found.values.dtype.itemsize) + HEADER >= byte_size(tensor):
         return None
     return found
 
 
-def encoded_names(model: ModelProto) -> list[str]:
+def encoded_names(model: Model) -> list[str]:
     """The names of the sparse tensors."""
     return [sparse.values.name for sparse in model.graph.sparse_initializer]
 
 
-def decode(model: ModelProto, names: Collection[str]) -> Decoded:
+def decode(model: Model, names: Collection[str]) -> Decoded:
     """These sparse tensors, dense; nothing was added to the graph for them."""
-    taken = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
-    taken |= {output for node in model.graph.node for output in node.output}
+    graph, found = model.graph, Decoded()
+    taken = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    taken |= {output for node in graph.node for output in node.output}
     for name in encoded_names(model):
         if not name or name in taken:
             raise _corrupt(name, "has a name that something else in the graph has too")
         taken.add(name)
-    return {s.values.name: _dense(s) for s in model.graph.sparse_initializer if s.values.name in names}, set()
+    for sparse in graph.sparse_initializer:
+        name = sparse.values.name
+        if name in names:
+            values, where = model.sparse.get(name) or _parts(sparse)
+            found.weights[name] = _dense(sparse, values, where)
+            found.tensors[name] = declared(name, sparse.values.data_type, sparse.dims, like=sparse.values)
+    return found
 
 
-def _dense(sparse: SparseTensorProto) -> TensorProto:
+def _parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
+    return to_array(sparse.values), to_array(sparse.indices, f"{sparse.values.name} (indices)")
+
+
+def _dense(sparse: SparseTensorProto, values: Array, where: Array) -> Array:
     name, dims = sparse.values.name, tuple(sparse.dims)
-    values, where = tensors.to_array(sparse.values), tensors.to_array(sparse.indices, f"{name} (indices)")
     elements = 1
     for n in dims:
         elements *= n
-    if not dims or min(dims) < 1 or elements * values.dtype.itemsize > tensors.LARGEST:
+    if not dims or min(dims) < 1 or elements * values.dtype.itemsize > LARGEST:
         raise _corrupt(name, f"has impossible dims {list(dims)}")
     if sparse.indices.data_type != TensorProto.INT64:
         raise _corrupt(name, "has indices that are not int64")
@@ -91,7 +99,7 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
         where = np.ravel_multi_index(tuple(where.T), dims)
     dense = np.zeros(elements, values.dtype)
     _scatter(name, dense, where, values)
-    return tensors.make(name, sparse.values.data_type, dense.reshape(dims), like=sparse.values)
+    return dense.reshape(dims)
 
 
 def _scatter(name: str, dense: Array, where: Array, values: Array) -> None:
@@ -121,7 +129,7 @@ ENCODING = Encoding(
         "onnxscript's optimizer": "**no: drops the weights silently**",
         "onnxsim, onnxslim": "yes, leave it sparse",
     },
-    draft=draft,
+    encode=encode,
     encoded_names=encoded_names,
     decode=decode,
     # Shape inference types a sparse initializer as sparse, so full_check fails on every valid file with one.

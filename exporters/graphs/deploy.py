@@ -5,18 +5,37 @@ Kernels keep their names and their zeros, so that the file can still be held aga
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline import closeness
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import load, read_tensors, save, tensors
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made, Weights
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.output_proof import dense_outputs
-from ltp_pipeline.exporters.tensors import Array
-from ltp_pipeline.graph import constants, every_node, is_standard, outer_reads, set_nodes, small_value
+from ltp_pipeline.graph import (
+    Array,
+    Model,
+    Weights,
+    constant_tensor,
+    constants,
+    copy_fields,
+    copy_of,
+    declared,
+    drop_inputs,
+    every_graph,
+    every_node,
+    is_constant,
+    is_standard,
+    outer_reads,
+    set_initializers,
+    set_nodes,
+    small_value,
+    stored,
+    to_array,
+)
 from ltp_pipeline.graph.rewrites import simplify
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
@@ -27,22 +46,14 @@ HALF_LIMIT = 2e-2  # the same where every node rounds to half precision
 _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """The graph, and what was done to it."""
-
-    model: ModelProto
-    note: str
-
-
-def make(model: ModelProto, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+def make(model: Model, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
-    new = rewrite(model, kernels)
-    kept = read_tensors(new.model, kernels)
+    new, note = rewrite(model, kernels)
+    kept = {name: new.array(name) for name in kernels}
     if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):
         raise ExportFailed("the deploy graph has other zeros than the pruned network", "leave deploy out of --export")
     limit = HALF_LIMIT if any(array.dtype.itemsize < 4 for array in kept.values()) else LIMIT
-    outputs = (dense_outputs(m, kernels, feeds) for m in (new.model, model))
+    outputs = (dense_outputs(m, kernels, feeds) for m in (new, model))
     for ours, theirs in zip(*outputs, strict=True):
         gap = closeness.gap(ours, theirs)
         if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
@@ -50,34 +61,34 @@ def make(model: ModelProto, weights: Weights, kernels: Collection[str], feeds: W
                 f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
                 "leave deploy out of --export, and please report this as a bug",
             )
-    return Made(new.model, kept, (new.note,))
+    return Made(new, kept, (note,))
 
 
-def rewrite(model: ModelProto, kernels: Collection[str]) -> Rewritten:
-    """A smaller graph that computes the same; the model itself is not changed."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    tensors.raise_ir_version(copy, IR_VERSION)
-    _lift(copy.graph, kernels)
-    _remove_passages(copy.graph)
-    norms = sum(is_standard(n, "BatchNormalization") for n in copy.graph.node)
-    folded = _fold_norms(copy.graph)
-    _drop_unused(copy.graph, kernels)
-    done = f"{folded} of {norms} BatchNormalization folded"
+def rewrite(model: Model, kernels: Collection[str]) -> tuple[Model, str]:
+    """A smaller graph that computes the same, and what was done."""
+    proto, weights = copy_of(model.proto), dict(model.weights)
+    tensors.raise_ir_version(proto, IR_VERSION)
+    _lift(proto.graph, kernels)
+    _remove_passages(proto.graph)
+    norms = sum(is_standard(n, "BatchNormalization") for n in proto.graph.node)
+    folded = _fold_norms(proto.graph, weights)
+    _drop_unused(proto.graph, kernels)
+    new, done = Model(proto, weights), f"{folded} of {norms} BatchNormalization folded"
+    new = replace(new, weights={name: array for name, array in weights.items() if name in new.tensors})
     try:
-        copy = _simplified(copy, kernels)
+        new = _simplified(new, kernels)
     except (simplify.SimplifyFailed, InputError) as error:
         done += f", constants not folded: {error}"
-    return Rewritten(copy, f"deploy graph: {len(model.graph.node)} nodes became {len(copy.graph.node)}, {done}")
+    return new, f"deploy graph: {len(model.graph.node)} nodes became {len(new.graph.node)}, {done}"
 
 
 def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
     """Turn kernels in Constant nodes into initializers, which keep their names whatever is done to the nodes."""
     kept = []
     for node in graph.node:
-        if tensors.is_constant(node) and node.output[0] in kernels:
+        if is_constant(node) and node.output[0] in kernels:
             slot = graph.initializer.add()
-            slot.CopyFrom(tensors.constant_tensor(node))
+            slot.CopyFrom(constant_tensor(node))
             slot.name = node.output[0]
         else:
             kept.append(node)
@@ -87,7 +98,7 @@ def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
 def _remove_passages(graph: GraphProto) -> None:
     """Take out Identity and Dropout; what they pass on goes by one name."""
     known, reads = constants(graph), Counter(outer_reads(graph))
-    fixed = {o.name for g in tensors.graphs(graph) for o in g.output}
+    fixed = {o.name for g in every_graph(graph) for o in g.output}
     renamed: dict[str, str] = {}
     made, kept = set[str](), list[NodeProto]()
     for node in graph.node:
@@ -126,16 +137,16 @@ def _final(name: str, renamed: Mapping[str, str]) -> str:
     return name
 
 
-def _fold_norms(graph: GraphProto) -> int:
+def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
     given = {v.name for v in graph.input}
-    stored = {name: t for name, t in tensors.stored(graph).items() if name not in given}
+    known = {name: t for name, t in stored(graph).items() if name not in given}
     reads = Counter(outer_reads(graph))
     layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
     gone = []
     for norm in graph.node:
         layer = layers.get(norm.input[0]) if is_standard(norm, "BatchNormalization") else None
-        if layer is None or reads[layer.output[0]] > 1 or not _fold(layer, norm, graph, stored, reads):
+        if layer is None or reads[layer.output[0]] > 1 or not _fold(layer, norm, graph, known, weights, reads):
             continue
         layer.output[0] = norm.output[0]
         gone.append(norm.output[0])
@@ -144,22 +155,31 @@ def _fold_norms(graph: GraphProto) -> int:
 
 
 def _fold(
-    layer: NodeProto, norm: NodeProto, graph: GraphProto, stored: dict[str, TensorProto], reads: Mapping[str, int]
+    layer: NodeProto,
+    norm: NodeProto,
+    graph: GraphProto,
+    known: dict[str, TensorProto],
+    weights: dict[str, Array],
+    reads: Mapping[str, int],
 ) -> bool:
     """Scale a layer's weight and move its bias as the norm would; False where that cannot be done exactly enough."""
+
+    def array(name: str) -> Array:
+        return weights[name] if name in weights else to_array(known[name], name)
+
     names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
-    values = [stored[n] for n in names if n in stored]
+    types = [known[n].data_type for n in names if n in known]
     attributes = {a.name: helper.get_attribute_value(a) for a in (*layer.attribute, *norm.attribute)}
     own_bias = len(layer.input) > 2 and layer.input[2]
-    if any(n and n not in stored for n in names) or len({t.data_type for t in values}) > 1:
+    if any(n and n not in known for n in names) or len(set(types)) > 1:
         return False
-    if values[0].data_type not in _FOLDED_TYPES or reads[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
+    if types[0] not in _FOLDED_TYPES or reads[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
         return False
     if attributes.get("training_mode") or any(norm.output[1:]) or not attributes.get("spatial", 1):
         return False
-    gamma, beta, mean, variance = (tensors.to_array(stored[n]).astype(np.float64) for n in norm.input[1:5])
-    weight = tensors.to_array(values[0])
-    bias = tensors.to_array(stored[layer.input[2]]).astype(np.float64) if own_bias else np.zeros(1)
+    gamma, beta, mean, variance = (array(n).astype(np.float64) for n in norm.input[1:5])
+    weight = array(layer.input[1])
+    bias = array(layer.input[2]).astype(np.float64) if own_bias else np.zeros(1)
     if bias.size not in (1, gamma.size) or (bias.ndim > 1 and bias.shape[-1] != bias.size):
         return False  # a Gemm may add a different bias to every row
     with np.errstate(all="ignore"):
@@ -168,8 +188,8 @@ def _fold(
         moved = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
     if not np.isfinite(scaled).all() or not np.isfinite(moved).all() or ((scaled != 0) != (weight != 0)).any():
         return False
-    tensors.fill(values[0], tensors.without_negative_zero(scaled))
-    _set_bias(layer, graph, stored, reads, tensors.make("", values[0].data_type, moved))
+    weights[layer.input[1]] = tensors.without_negative_zero(scaled)
+    weights[_bias_of(layer, graph, known, reads, moved.shape)] = moved.astype(weight.dtype)
     return True
 
 
@@ -184,58 +204,56 @@ def _along_outputs(factor: Array, layer: NodeProto, attributes: Mapping[str, int
     return spread.reshape(*shape[:2], *[1] * (len(shape) - 2))
 
 
-def _set_bias(
+def _bias_of(
     layer: NodeProto,
     graph: GraphProto,
-    stored: dict[str, TensorProto],
+    known: dict[str, TensorProto],
     reads: Mapping[str, int],
-    bias: TensorProto,
-) -> None:
-    old = layer.input[2] if len(layer.input) > 2 else ""
-    if old and reads[old] == 1 and list(stored[old].dims) == list(bias.dims):
-        tensors.fill(stored[old], tensors.to_array(bias))
-    else:
-        taken = {*outer_reads(graph), *(o for n in every_node(graph) for o in n.output), *stored}
-        bias.name = f"{layer.input[1]}.folded_bias"
-        while bias.name in taken:
-            bias.name += "_"
-        stored[bias.name] = graph.initializer.add()
-        stored[bias.name].CopyFrom(bias)
-        layer.input[2:] = [bias.name]
+    shape: tuple[int, ...],
+) -> str:
+    """The name of a layer's bias of this shape: its own, or a new one where that is shared or shaped differently."""
+    name = layer.input[2] if len(layer.input) > 2 else ""
+    if not name or reads[name] > 1 or tuple(known[name].dims) != shape:
+        taken = {*outer_reads(graph), *(o for n in every_node(graph) for o in n.output), *known}
+        name = f"{layer.input[1]}.folded_bias"
+        while name in taken:
+            name += "_"
+        known[name] = declared(name, known[layer.input[1]].data_type, shape)
+        graph.initializer.append(known[name])
+        layer.input[2:] = [name]
     if layer.op_type == "Gemm":
         kept = [a for a in layer.attribute if a.name != "beta"]  # it is in the bias now
         del layer.attribute[:]
         layer.attribute.extend(kept)
+    return name
 
 
 def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
     read = {*outer_reads(graph), *kernels}
-    unused = [i for i, t in enumerate(graph.initializer) if t.name not in read]
-    tensors.drop_inputs(graph, {graph.initializer[i].name for i in unused})
-    for i in reversed(unused):
-        del graph.initializer[i]
-    _keep(graph, [n for n in graph.node if not tensors.is_constant(n) or n.output[0] in read])
+    unused = [t.name for t in graph.initializer if t.name not in read]
+    drop_inputs(graph, unused)
+    set_initializers(graph, [t for t in graph.initializer if t.name in read])
+    _keep(graph, [n for n in graph.node if not is_constant(n) or n.output[0] in read])
     del graph.value_info[:]  # shapes of values, some of which are gone
 
 
-def _simplified(model: ModelProto, kernels: Collection[str]) -> ModelProto:
+def _simplified(model: Model, kernels: Collection[str]) -> Model:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
-    simple = simplify.simplified(model, save, load)
-    before, after = read_tensors(model, list(kernels)), read_tensors(simple, list(kernels))
-    if any(before[name].tobytes() != after[name].tobytes() for name in kernels):
+    simple = simplify.simplified(model)
+    if any(n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes() for n in kernels):
         raise simplify.SimplifyFailed("onnxsim changed kernels")
     for kind in ("input", "output"):
         if [v.name for v in getattr(simple.graph, kind)] != [v.name for v in getattr(model.graph, kind)]:
             raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
     result, around = ModelProto(), {"graph", "functions", "opset_import", "ir_version"}
-    tensors.copy_fields(model, result, skip=around)
-    tensors.copy_fields(simple, result, skip={f.name for f in result.DESCRIPTOR.fields} - around)
+    copy_fields(model.proto, result, skip=around)
+    copy_fields(simple.proto, result, skip={f.name for f in result.DESCRIPTOR.fields} - around)
     for field in ("input", "output", "value_info"):
         result.graph.ClearField(field)
     result.graph.name, result.graph.doc_string = model.graph.name, model.graph.doc_string
     result.graph.input.extend(model.graph.input)
     result.graph.output.extend(model.graph.output)
-    return result
+    return replace(simple, proto=result)
 
 
 def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:

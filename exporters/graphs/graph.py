@@ -1,20 +1,16 @@
 """What an export graph is: the model's graph as a file has it, and how that is made and proven."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from onnx import ModelProto
-
-from ltp_pipeline.exporters.tensors import Array
-
-Weights = Mapping[str, Array]
+from ltp_pipeline.graph import Model, Weights
 
 
 @dataclass(frozen=True)
 class Made:
     """A graph with its final dense weights, and what files of it must hold."""
 
-    model: ModelProto
+    model: Model
     weights: Weights
     notes: tuple[str, ...] = ()  # what was done to the graph, for the report
 
@@ -29,4 +25,4 @@ class ExportGraph:
 
     name: str
     about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    make: Callable[[ModelProto, Weights, Collection[str], Weights], Made]
+    make: Callable[[Model, Weights, Collection[str], Weights], Made]

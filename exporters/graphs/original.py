@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
-from onnx import ModelProto
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.graph import Model, Weights
 
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made, Weights
 
-
-def make(model: ModelProto, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+def make(model: Model, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
     """The model as it is; its files must hold all weights."""
     del kernels, feeds
     return Made(model, weights)

@@ -1,5 +1,7 @@
 """One view of an ONNX graph for all stages and exporters; nothing here needs torch.
 
+- model.py: a model: a graph and its weights, apart
+- storage.py: models in files; wire.py has their bytes
 - nodes.py: operators, attributes, nested graphs
 - schemas.py: opsets, and what the standard says about an operator
 - tensors.py: the tensors that a model stores
@@ -10,7 +12,8 @@
 """
 
 from ltp_pipeline.graph.constants import Constants, constants, small_value
-from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, put_in_order, set_nodes
+from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, put_in_order, set_initializers, set_nodes
+from ltp_pipeline.graph.model import Model, copy_of
 from ltp_pipeline.graph.nodes import (
     STANDARD_DOMAINS,
     attribute,
@@ -22,18 +25,24 @@ from ltp_pipeline.graph.nodes import (
     subgraphs,
 )
 from ltp_pipeline.graph.schemas import Signature, opset_of, opsets, schema_of, signature, standard_opset
+from ltp_pipeline.graph.storage import read, read_with_data, write, write_all
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
+    LARGEST,
     LARGEST_CONSTANT,
     NUMBER_TYPES,
     TYPE_ATTRIBUTES,
     Array,
+    Weights,
     byte_size,
     constant_tensor,
+    declared,
     dtype_of,
     elements,
     every_tensor,
     is_constant,
+    make,
+    named_tensors,
     stored,
     to_array,
     type_name,
@@ -42,21 +51,26 @@ from ltp_pipeline.graph.view import Use, View, identities, outer_reads, reads
 
 __all__ = [
     "FLOAT_TYPES",
+    "LARGEST",
     "LARGEST_CONSTANT",
     "NUMBER_TYPES",
     "STANDARD_DOMAINS",
     "TYPE_ATTRIBUTES",
     "Array",
     "Constants",
+    "Model",
     "Names",
     "Signature",
     "Use",
     "View",
+    "Weights",
     "attribute",
     "byte_size",
     "constant_tensor",
     "constants",
     "copy_fields",
+    "copy_of",
+    "declared",
     "drop_inputs",
     "dtype_of",
     "elements",
@@ -67,12 +81,17 @@ __all__ = [
     "is_constant",
     "is_standard",
     "label",
+    "make",
+    "named_tensors",
     "opset_of",
     "opsets",
     "outer_reads",
     "put_in_order",
+    "read",
+    "read_with_data",
     "reads",
     "schema_of",
+    "set_initializers",
     "set_nodes",
     "signature",
     "small_value",
@@ -82,4 +101,6 @@ __all__ = [
     "subgraphs",
     "to_array",
     "type_name",
+    "write",
+    "write_all",
 ]

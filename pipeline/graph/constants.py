@@ -6,10 +6,11 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import Array, constant_tensor, is_constant, to_array
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, Array, constant_tensor, is_constant, to_array
 
 Constants = Mapping[str, TensorProto | AttributeProto]
 _NUMBERS = ("value_int", "value_ints", "value_float", "value_floats")
+_NO_INTEGERS = (*FLOAT_TYPES, TensorProto.STRING)  # floats are weights, whose values are not in the graph
 _SMALL = 1 << 12  # elements
 
 
@@ -33,10 +34,10 @@ def constant_of(node: NodeProto) -> TensorProto | AttributeProto | None:
 
 
 def small_value(known: Constants, name: str) -> Array | None:
-    """The numbers of a constant, or None where there is none of that name or it is no small numeric tensor."""
+    """The numbers of a constant, or None where there is none of that name or it is no small tensor of integers."""
     found = known.get(name)
     if isinstance(found, AttributeProto):
         return np.asarray(helper.get_attribute_value(found)) if found.name in _NUMBERS else None
-    if found is None or found.data_type == TensorProto.STRING or len(found.dims) > 1 or sum(found.dims) > _SMALL:
+    if found is None or found.data_type in _NO_INTEGERS or len(found.dims) > 1 or sum(found.dims) > _SMALL:
         return None
     return to_array(found)

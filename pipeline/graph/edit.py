@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.message import Message  # type: ignore[import-untyped]
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.graph.nodes import every_graph, subgraphs
 from ltp_pipeline.graph.view import outer_reads
@@ -12,10 +12,16 @@ from ltp_pipeline.graph.view import outer_reads
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     """Replace the nodes of a graph; the new ones may be some of the old ones."""
-    held = GraphProto()
-    held.node.extend(nodes)
+    held = GraphProto(node=nodes)
     graph.ClearField("node")
     graph.node.MergeFrom(held.node)
+
+
+def set_initializers(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
+    """Replace the initializers of a graph; the new ones may be some of the old ones."""
+    held = GraphProto(initializer=tensors)
+    graph.ClearField("initializer")
+    graph.initializer.MergeFrom(held.initializer)
 
 
 def put_in_order(graph: GraphProto) -> None:

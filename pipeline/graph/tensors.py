@@ -1,16 +1,18 @@
 """Tensors stored in a model: where they are, what type and size they have, and their values."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
 
 Array = np.ndarray[Any, Any]
+Weights = Mapping[str, Array]  # by name
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 NUMBER_TYPES = frozenset(
@@ -26,6 +28,10 @@ TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "
 AGAIN = "get the file again from where it came from"
 LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
 LARGEST_CONSTANT = 1 << 28  # elements; a larger tensor made out of a few numbers is an attack or a mistake
+# Fields of a tensor that hold values, or say where they are.
+DATA = frozenset(
+    ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
+)
 
 
 def type_name(data_type: int) -> str:
@@ -93,25 +99,63 @@ def stored(graph: GraphProto) -> dict[str, TensorProto]:
     return found
 
 
-def every_tensor(model: ModelProto, sparse: bool = True) -> Iterator[TensorProto]:
-    """Every tensor of a model, wherever it is written: graphs, attributes, functions and (if asked) sparse parts."""
-    training = [g for info in model.training_info for g in (info.initialization, info.algorithm)]
-    for graph in (nested for top in (model.graph, *training) for nested in every_graph(top)):
-        yield from graph.initializer
-        for part in graph.sparse_initializer if sparse else ():
-            yield from (part.values, part.indices)
-        yield from _attribute_tensors(graph.node)
+def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of a model, wherever it is written: graphs, attributes, functions and sparse parts."""
+    return (tensor for _, tensor in named_tensors(model, sparse=True))
+
+
+def named_tensors(model: ModelProto, sparse: bool = False) -> Iterator[tuple[str, TensorProto]]:
+    """The same with the name that nodes know a tensor by; "" for one that is not stored plainly in a graph."""
+    yield from graph_tensors(model.graph, sparse)
+    training = (g for info in model.training_info for g in (info.initialization, info.algorithm))
+    yield from (("", tensor) for graph in training for _, tensor in graph_tensors(graph, sparse))
     for function in model.functions:
-        yield from _attribute_tensors(function.node)
-        for nested in (g for node in function.node for top in subgraphs(node) for g in every_graph(top)):
-            yield from nested.initializer
-            yield from _attribute_tensors(nested.node)
+        yield from (("", tensor) for _, tensor in _node_tensors(function.node))
+        for nested in (graph for node in function.node for graph in subgraphs(node)):
+            yield from (("", tensor) for _, tensor in graph_tensors(nested, sparse))
 
 
-def _attribute_tensors(nodes: Collection[NodeProto]) -> Iterator[TensorProto]:
-    for found in (a for node in nodes for a in node.attribute):
-        if found.HasField("t"):
-            yield found.t
-        if found.HasField("sparse_tensor"):
-            yield from (found.sparse_tensor.values, found.sparse_tensor.indices)
-        yield from found.tensors
+def graph_tensors(graph: GraphProto, sparse: bool = False) -> Iterator[tuple[str, TensorProto]]:
+    """The tensors of a graph, then those of the graphs nested in it."""
+    for nested in every_graph(graph):
+        yield from ((tensor.name, tensor) for tensor in nested.initializer)
+        for part in nested.sparse_initializer if sparse else ():
+            yield from (("", part.values), ("", part.indices))
+        yield from _node_tensors(nested.node)
+
+
+def _node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
+    for node in nodes:
+        for found in node.attribute:
+            if found.HasField("t"):
+                yield node.output[0] if found.name == "value" and is_constant(node) else "", found.t
+            if found.HasField("sparse_tensor"):
+                yield from (("", found.sparse_tensor.values), ("", found.sparse_tensor.indices))
+            yield from (("", tensor) for tensor in found.tensors)
+
+
+def declared(name: str, data_type: int, dims: Collection[int], like: TensorProto | None = None) -> TensorProto:
+    """A new tensor without values; `like` passes on the doc string."""
+    tensor = TensorProto(name=name, data_type=data_type, dims=dims)
+    if like is not None:
+        copy_fields(like, tensor, skip=DATA | {"name", "dims", "data_type", "segment", "external_data"})
+    return tensor
+
+
+def make(name: str, data_type: int, array: Array) -> TensorProto:
+    """A new tensor with these values."""
+    tensor = declared(name, data_type, array.shape)
+    fill(tensor, array.astype(dtype_of(tensor), copy=False))
+    return tensor
+
+
+def fill(tensor: TensorProto, array: Array) -> None:
+    """Give a tensor these values in place of its own; type and dims are the same."""
+    for name in DATA:
+        tensor.ClearField(name)
+    tensor.raw_data = little_endian(array).tobytes()
+
+
+def little_endian(array: Array) -> Array:
+    """The same values as files have them, without gaps."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

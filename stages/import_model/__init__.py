@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
-from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.graph import Array
+from ltp_pipeline.graph import Array, Model
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
 from ltp_pipeline.graph.rewrites.normalise import normalise
@@ -46,17 +45,17 @@ def run(
 ) -> tuple[Network, State]:
     """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
+    given, _ = normalise(file.model)  # as it was given, but for what training left in it
     if when != "always":
         try:
-            return _checked(*build(file, kernels), file, samples)
+            return _checked(*build(file, kernels), given, samples)
         except UnsupportedModel as error:
-            if when == "never" or untrainable.reasons(file.proto):
+            if when == "never" or untrainable.reasons(given.proto):
                 raise
             refused = error
     try:
-        simpler = replace(file, proto=simplify.simplified(file.proto, exporters.save, exporters.load))
-        network, state = build(simpler, kernels)
-        return _checked(_noted(network, simplify.NOTES[when]), state, file, samples)
+        network, state = build(replace(file, model=simplify.simplified(given)), kernels)
+        return _checked(_noted(network, simplify.NOTES[when]), state, given, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":
             raise UnsupportedModel(f"the graph cannot be simplified: {error}", 'set simplify = "never"') from None
@@ -73,7 +72,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
     from ltp_pipeline.stages.import_model.program import NodeError
 
     file, walked, notes = prepare(file)
-    reasons = problems(walked)
+    reasons = problems(walked.proto)
     if reasons:
         raise UnsupportedModel(
             f"the model cannot be handled: {len(reasons)} problem{'s' if len(reasons) > 1 else ''}",
@@ -87,7 +86,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
     trained = set(forward.weights)
-    found = tuple(k for k in find_kernels(walked.graph, kernels) if k.name in trained)
+    found = tuple(k for k in find_kernels(walked, kernels) if k.name in trained)
     elements = sum(k.elements for k in found)
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
@@ -97,17 +96,17 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
     return Network(file, forward, found, notes=tuple(notes)), state
 
 
-def prepare(file: ModelFile) -> tuple[ModelFile, ModelProto, list[str]]:
-    """The file to write back to, the graph to walk, and what was done to get there; needs no torch."""
-    reason = opset_problem(file.proto)
+def prepare(file: ModelFile) -> tuple[ModelFile, Model, list[str]]:
+    """The file to write back to, the model to walk, and what was done to get there; needs no torch."""
+    reason = opset_problem(file.model.proto)
     if reason is not None:
         raise UnsupportedModel(reason, "convert it with onnx.version_converter", [reason])
-    notes = normalise(file.proto)
-    walked, done = flatten(file.proto)
-    if has_weights_in_functions(file.proto):
-        file = replace(file, proto=walked)
+    model, notes = normalise(file.model)
+    walked, done = flatten(model)
+    if has_weights_in_functions(model.proto):
+        model = walked
         done.append("functions that hold weights are written out in the exported files too")
-    return file, walked, [*notes, *done]
+    return replace(file, model=model), walked, [*notes, *done]
 
 
 def require_prunable(network: Network) -> None:
@@ -122,12 +121,12 @@ def require_prunable(network: Network) -> None:
 
 
 def _checked(
-    network: Network, state: State, file: ModelFile, samples: Mapping[str, Array] | None
+    network: Network, state: State, given: Model, samples: Mapping[str, Array] | None
 ) -> tuple[Network, State]:
-    """Compare with what onnxruntime makes of the file as it was given."""
+    """Compare with what onnxruntime makes of the model that was given."""
     from ltp_pipeline.stages.import_model.parity import check_parity
 
-    parity, problem = check_parity(file.proto, network, state, samples)
+    parity, problem = check_parity(given, network, state, samples)
     network = replace(network, parity=parity)
     return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
 

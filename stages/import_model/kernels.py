@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.graph import FLOAT_TYPES, Use, elements, is_standard, label, reads, stored, subgraphs, to_array
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, Use, is_standard, label, reads, stored, subgraphs
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
 
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
@@ -30,19 +30,19 @@ _NORMS = (
 )
 
 
-def find_kernels(graph: GraphProto, settings: KernelSettings) -> list[Kernel]:
-    """Every kernel of a graph, in graph order, with the reason why it is not prunable; needs no torch."""
-    tensors = {name: t for name, t in stored(graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
+def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
+    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
+    tensors = {name: t for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
     kernels = []
-    for name, uses in _readers(graph, tensors).items():
+    for name, uses in _readers(model.graph, tensors).items():
         operators = [node.op_type for node, slot in uses if _is_weight(node, slot)]
-        if operators and not _is_formula(tensors[name], uses):
+        if operators and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
 
 
-def elsewhere(model: ModelProto, kernels: Collection[Kernel]) -> str | None:
+def elsewhere(model: Model, kernels: Collection[Kernel]) -> str | None:
     """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
     known = {k.name for k in kernels}
     others = {name: c.elements for name, c in float_weights(model) if name not in known}
@@ -109,12 +109,11 @@ def _is_weight(node: NodeProto, slot: int) -> bool:
     return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
 
 
-def _is_formula(tensor: TensorProto, uses: list[Use]) -> bool:
+def _is_formula(array: Array, uses: list[Use]) -> bool:
     """A lone number on the left of a product, or a tensor with infinities (a mask), is nothing that was learned."""
-    if elements(tensor) == 1 and all(slot == 0 for _, slot in uses):
+    if array.size == 1 and all(slot == 0 for _, slot in uses):
         return True
     # A sum is not finite when an element is not; only then is the long way worth taking.
-    array = to_array(tensor)
     with np.errstate(all="ignore"):
         return not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all()
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
-from onnx import ModelProto, NodeProto, shape_inference
+from onnx import GraphProto, NodeProto, shape_inference
 from torch import Tensor
 
-from ltp_pipeline.graph import label, reads, standard_opset
+from ltp_pipeline.graph import Model, attribute, copy_of, is_standard, label, reads, standard_opset
 from ltp_pipeline.records import Kernel, ModelFile, State
 from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
+from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
-from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
+from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, array_to_torch, widened
+
+_SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 
 __all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
 
@@ -38,6 +42,7 @@ class Forward:
     input_names: tuple[str, ...]
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
+    statistics: Mapping[str, float]  # running statistics of norms, and how far a batch moves each
 
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
@@ -65,21 +70,16 @@ class Forward:
         """Tensors of a state that are trained; the others are running statistics."""
         return tuple(name for name in self.slots if self.roles[name] is Role.WEIGHT)
 
-    @property
-    def statistics(self) -> tuple[str, ...]:
-        """Running statistics of norms."""
-        return tuple(name for name in self.slots if self.roles[name] is Role.STATISTIC)
 
-
-def compile_graph(model: ModelProto) -> tuple[Forward, State]:
+def compile_graph(model: Model) -> tuple[Forward, State]:
     """Compile a graph; also its tensors that training changes."""
     graph = model.graph
-    opset = standard_opset(model)
+    opset = standard_opset(model.proto)
     initial = any_batch(model, read_tensors(model))
     roles = assign_roles(graph, initial, opset)
     state = {name: tensor for name, tensor in initial.items() if roles[name] is not Role.CONSTANT}
     is_half = any(t.dtype in HALF_TYPES for name, t in state.items() if roles[name] is Role.WEIGHT)
-    compiler = Compiler(opset, wide=is_half)
+    compiler = Compiler(opset, wide=is_half, weights=model.weights)
     program = compiler.compile(graph, initial, trained=state)
     forward = Forward(
         program,
@@ -88,8 +88,18 @@ def compile_graph(model: ModelProto) -> tuple[Forward, State]:
         tuple(i.name for i in graph.input if i.name not in initial),
         tuple(TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output),
         is_half,
+        _update_shares(graph, roles),
     )
     return forward, {name: widened(tensor) for name, tensor in state.items()}
+
+
+def _update_shares(graph: GraphProto, roles: Mapping[str, Role]) -> dict[str, float]:
+    """For each running statistic, the share of the way to a batch's own that the batch moves it."""
+    return {
+        name: update_share(attribute(node, "momentum", 0.9))
+        for node, _, name in reads(graph)
+        if is_standard(node, "BatchNormalization") and roles.get(name) is Role.STATISTIC
+    }
 
 
 @dataclass(frozen=True)
@@ -126,16 +136,15 @@ class Network:
         return tuple(k for k in self.kernels if k.prunable)
 
 
-def observer(model: ModelProto, names: Sequence[str]) -> Forward:
+def observer(model: Model, names: Sequence[str]) -> Forward:
     """The same graph, compiled to return these values too, last."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    proto = copy_of(model.proto)
     for name in names:
-        copy.graph.output.add().name = name
-    return compile_graph(copy)[0]
+        proto.graph.output.add().name = name
+    return compile_graph(replace(model, proto=proto))[0]
 
 
-def any_batch(model: ModelProto, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def any_batch(model: Model, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
 
     For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
@@ -163,25 +172,26 @@ def _zero_is_zero(reshape: NodeProto) -> bool:
     return any(a.name == "allowzero" and a.i for a in reshape.attribute)
 
 
-def _first_dims(model: ModelProto) -> dict[str, int]:
+def _first_dims(model: Model) -> dict[str, int]:
     """First dimensions of the graph's values, as far as they can be inferred."""
     try:
-        graph = shape_inference.infer_shapes(model).graph
-    except Exception:  # noqa: BLE001 - it is over 2 GB, or the graph has a flaw that is told elsewhere
+        graph = shape_inference.infer_shapes(model.filled(below=_SMALL)).graph
+    except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
         return {}
     values = [*graph.input, *graph.value_info, *graph.output]
     return {v.name: v.type.tensor_type.shape.dim[0].dim_value for v in values if v.type.tensor_type.shape.dim}
 
 
-def read_tensors(model: ModelProto) -> dict[str, Tensor]:
+def read_tensors(model: Model) -> dict[str, Tensor]:
     """Initializers, and the tensors that some exporters write as Constant nodes instead."""
     tensors: dict[str, Tensor] = {}
     for tensor in model.graph.initializer:
         if tensor.name in tensors:
             raise NodeError(f"the initializer {tensor.name!r} is there twice")
         if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
-            tensors[tensor.name] = guarded(to_torch, tensor, f"the initializer {tensor.name!r} cannot be read")
+            what = f"the initializer {tensor.name!r} cannot be read"
+            tensors[tensor.name] = guarded(lambda name: array_to_torch(model.array(name)), tensor.name, what)
     for node in model.graph.node:
         if is_tensor_constant(node) and node.output[0] not in tensors:
-            tensors[node.output[0]] = guarded(constant_value, node, label(node))
+            tensors[node.output[0]] = guarded(partial(constant_value, weights=model.weights), node, label(node))
     return tensors

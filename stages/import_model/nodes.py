@@ -7,9 +7,9 @@ import torch
 from onnx import AttributeProto, NodeProto, helper
 from torch import Tensor
 
-from ltp_pipeline.graph import is_standard
+from ltp_pipeline.graph import Weights, is_standard
 from ltp_pipeline.stages.import_model.node_problems import constant_problem
-from ltp_pipeline.stages.import_model.tensors import to_torch
+from ltp_pipeline.stages.import_model.tensors import array_to_torch, to_torch
 
 
 def is_tensor_constant(node: NodeProto) -> bool:
@@ -31,8 +31,10 @@ def attribute_value(attribute: AttributeProto) -> Any:
     return value
 
 
-def constant_value(node: NodeProto) -> Tensor:
-    """The tensor that a Constant node stands for."""
+def constant_value(node: NodeProto, weights: Weights) -> Tensor:
+    """The tensor that a Constant node stands for; its values may be among the weights."""
+    if node.output[0] in weights:
+        return array_to_torch(weights[node.output[0]])
     problem = constant_problem(node)
     if problem is not None:
         raise ValueError(problem)

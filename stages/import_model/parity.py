@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -15,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, TensorProto
 
-from ltp_pipeline import closeness, exporters
+from ltp_pipeline import closeness
 from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph import Array, View, is_standard
+from ltp_pipeline.graph import Array, Model, View, copy_of, is_standard, write
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State, TensorInfo
 from ltp_pipeline.stages.import_model import ort_subprocess, parity_inputs
@@ -38,7 +39,7 @@ _STEPS_BACK = 3  # from an output that says nothing to what it is computed from
 
 
 def check_parity(
-    model: ModelProto, network: Network, state: State, samples: Mapping[str, Array] | None = None
+    model: Model, network: Network, state: State, samples: Mapping[str, Array] | None = None
 ) -> tuple[float | None, str | None]:
     """Compare what torch computes with what onnxruntime makes of the model as it was given.
 
@@ -50,7 +51,7 @@ def check_parity(
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
     with tempfile.TemporaryDirectory(prefix="ltp-parity-") as folder:
         path = Path(folder, "model.onnx")
-        exporters.save(model, path)
+        write(model, path)
         try:
             first, problem = _first_run(path, network.forward, state, inputs, samples)
             if first is None:
@@ -113,7 +114,7 @@ def _unsupported(error: NodeError) -> UnsupportedModel:
 class _Comparison:
     """Settles output after output; one that differs is an error."""
 
-    def __init__(self, path: Path, model: ModelProto, network: Network, state: State) -> None:
+    def __init__(self, path: Path, model: Model, network: Network, state: State) -> None:
         self.path, self.model, self.network, self.state = path, model, network, state
         self.inputs = inputs = network.file.inputs
         initial = model.graph.initializer
@@ -177,19 +178,18 @@ class _Comparison:
 
     def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
         """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
-        walked, _ = flatten(self.network.file.proto)
+        walked, _ = flatten(self.network.file.model)
         known = {name for node in walked.graph.node for name in node.output}
         sources = {name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent}
         made = {source: name for name in silent for source in sources[name]}
         if not made:
             return list(silent)
-        inner = ModelProto()
-        inner.CopyFrom(self.model)
+        inner = copy_of(self.model.proto)
         del inner.graph.output[:]
         for name in made:
             inner.graph.output.add().name = name
         path = self.path.with_name("inner.onnx")
-        exporters.save(inner, path)
+        write(replace(self.model, proto=inner), path)
         try:
             theirs = ort_subprocess.run(path, first.feeds.arrays)
             ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]

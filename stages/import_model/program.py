@@ -7,17 +7,18 @@ computed while compiling, so that shape arithmetic on fixed sizes costs nothing 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from torch import Tensor
 
-from ltp_pipeline.graph import LARGEST_CONSTANT, TYPE_ATTRIBUTES, is_standard, label, schema_of
+from ltp_pipeline.graph import LARGEST_CONSTANT, TYPE_ATTRIBUTES, Weights, is_standard, label, schema_of
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.functions import BodyFunction
 from ltp_pipeline.stages.import_model.node_problems import node_problem
 from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
-from ltp_pipeline.stages.import_model.tensors import to_torch, widened
+from ltp_pipeline.stages.import_model.tensors import array_to_torch, to_torch, widened
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
 LARGEST_TOTAL = 2 * LARGEST_CONSTANT  # elements of all folded constants together
@@ -126,11 +127,15 @@ def _on_one_device(args: Sequence[Any], settings: frozenset[int]) -> Sequence[An
 class Compiler:
     """Turns one graph into a Program; subgraphs are compiled by nested compilers that see the outer names.
 
-    With `wide`, values that the graph declares half precision are computed in single precision.
+    With `wide`, values that the graph declares half precision are computed in single precision. `weights` are the
+    values that tensors of the graph do not have themselves.
     """
 
-    def __init__(self, opset: int, outer: "Compiler | None" = None, wide: bool = False) -> None:
+    def __init__(
+        self, opset: int, outer: "Compiler | None" = None, wide: bool = False, weights: Weights | None = None
+    ) -> None:
         self.opset = opset
+        self.weights: Weights = weights or {}
         self.program = Program()
         self.slots: dict[str, int] = {"": ABSENT}
         self.outer = outer
@@ -186,7 +191,7 @@ class Compiler:
         if problem is not None:
             raise NodeError(f"{where}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = guarded(constant_value, node, where)
+            value = guarded(partial(constant_value, weights=self.weights), node, where)
             self.program.constants[self.define(node.output[0])] = widened(value) if self.wide else value
             return
         inputs = tuple(self.lookup(name, where) for name in node.input)
@@ -221,8 +226,8 @@ class Compiler:
         branches: list[tuple[str, Program]] = []
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                nested = Compiler(self.opset, outer=self, wide=self.wide)
-                tensors = {t.name: guarded(to_torch, t, where) for t in attribute.g.initializer}
+                nested = Compiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
+                tensors = {t.name: guarded(self._tensor, t, where) for t in attribute.g.initializer}
                 branches.append((attribute.name, nested.compile(attribute.g, tensors)))
                 continue
             value = guarded(attribute_value, attribute, where)
@@ -231,6 +236,9 @@ class Compiler:
                 value = TensorProto.FLOAT if is_half else widened(value)
             keywords[attribute.name] = value
         return keywords, tuple(branches)
+
+    def _tensor(self, tensor: TensorProto) -> Tensor:
+        return array_to_torch(self.weights[tensor.name]) if tensor.name in self.weights else to_torch(tensor)
 
     def _is_constant(self, node: NodeProto, step: Step) -> bool:
         if node.op_type in _NEVER_FOLDED or (step.wants_training and not isinstance(step.function, BodyFunction)):

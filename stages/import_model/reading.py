@@ -8,7 +8,7 @@ from onnx import ModelProto, ValueInfoProto
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.graph import put_in_order, standard_opset, type_name
+from ltp_pipeline.graph import Model, put_in_order, read_with_data, standard_opset, type_name
 from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.records import ModelFile, TensorInfo
 from ltp_pipeline.stages.import_model.validity import require_valid
@@ -17,25 +17,24 @@ from ltp_pipeline.stages.import_model.validity import require_valid
 def read(source: AnyPath | ModelProto) -> ModelFile:
     """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
     if isinstance(source, ModelProto):
-        proto, path = ModelProto(), None
-        proto.CopyFrom(source)
+        path, data = None, tuple[str, ...]()
         digest, size = _hash_of(source)
-        data: tuple[str, ...] = ()
+        model = Model.of(source)
     else:
         path = Path(source)
-        proto, beside = exporters.load_with_data(path)  # which is part of hash and size: the weights are in it
+        model, beside = read_with_data(path)  # which is part of hash and size: the weights are in it
         digest, size = sha256_together([path, *beside]), sum(part.stat().st_size for part in (path, *beside))
         data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
-    put_in_order(proto.graph)
-    require_valid(proto, path)
-    dense = exporters.to_dense(proto)
-    if dense is not proto:
-        proto = dense
-        require_valid(proto, path)
-    initial = {t.name for t in proto.graph.initializer}
-    inputs = tuple(_info(i) for i in proto.graph.input if i.name not in initial)
-    outputs = tuple(_info(o) for o in proto.graph.output)
-    return ModelFile(proto, inputs, outputs, standard_opset(proto), digest, path, size, data)
+    put_in_order(model.graph)
+    require_valid(model, path)
+    dense = exporters.to_dense(model)
+    if dense is not model:
+        model = dense
+        require_valid(model, path)
+    initial = {t.name for t in model.graph.initializer}
+    inputs = tuple(_info(i) for i in model.graph.input if i.name not in initial)
+    outputs = tuple(_info(o) for o in model.graph.output)
+    return ModelFile(model, inputs, outputs, standard_opset(model.proto), digest, path, size, data)
 
 
 def _hash_of(model: ModelProto) -> tuple[str, int]:

@@ -13,14 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, helper
 from torch import Tensor
 
 from ltp_pipeline.data import Split, batches
-from ltp_pipeline.graph import every_node, identities, is_standard, outer_reads
+from ltp_pipeline.graph import Model, copy_of, declared, every_node, identities, is_standard, outer_reads, set_nodes
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network, RestoredNorm, compile_graph, observer
+from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
 
@@ -43,7 +44,7 @@ Inputs = Mapping[str, Tensor]
 
 def run(network: Network, state: State, train: Split, batch_size: int, device: torch.device) -> tuple[Network, State]:
     """The same network with a norm after each Conv that seems to have lost one; as it was where there is none."""
-    walked, _ = flatten(network.file.proto)
+    walked, _ = flatten(network.file.model)
     convs = _candidates(walked.graph, network.forward.roles)
     if not convs:
         return network, state
@@ -53,6 +54,8 @@ def run(network: Network, state: State, train: Split, batch_size: int, device: t
         return network, state
     model, norms, normalised = _insert(walked, convs, state)
     forward, filled = compile_graph(model)
+    shares = {name: update_share(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)}
+    forward = replace(forward, statistics={**forward.statistics, **shares})  # the node has single precision
     restored = replace(network, forward=forward, norms=norms, observed=observer(model, normalised))
     filled = calibrated(restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device)
     with torch.no_grad():
@@ -122,7 +125,7 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
     ]
 
 
-def _with_maps(model: ModelProto, convs: list[NodeProto], state: State, inputs: Inputs) -> list[NodeProto]:
+def _with_maps(model: Model, convs: list[NodeProto], state: State, inputs: Inputs) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
     watching = observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
@@ -131,11 +134,10 @@ def _with_maps(model: ModelProto, convs: list[NodeProto], state: State, inputs: 
 
 
 def _insert(
-    model: ModelProto, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
-) -> tuple[ModelProto, tuple[RestoredNorm, ...], list[str]]:
+    model: Model, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
+) -> tuple[Model, tuple[RestoredNorm, ...], list[str]]:
     """A copy with a norm after each Conv, whose bias it takes over; also the values that the norms read."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy, weights = copy_of(model.proto), dict(model.weights)
     chosen = {c.output[0] for c in convs}
     taken = {*outer_reads(copy.graph), *(t.name for t in copy.graph.initializer)}
     nodes, norms, normalised = [], [], []
@@ -149,7 +151,9 @@ def _insert(
             prefix += "_"
         norm = RestoredNorm(node.input[1], node.input[2], f"{prefix}.scale", f"{prefix}.mean", f"{prefix}.variance")
         ones = tensors[norm.kernel].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
-        copy.graph.initializer.extend(numpy_helper.from_array(ones, name) for name in norm.added)
+        data_type = helper.np_dtype_to_tensor_dtype(ones.dtype)
+        copy.graph.initializer.extend(declared(name, data_type, ones.shape) for name in norm.added)
+        weights.update(dict.fromkeys(norm.added, ones))
         node.output[0] = prefix
         del node.input[2]
         inputs = [prefix, norm.scale, norm.bias, norm.mean, norm.variance]
@@ -158,10 +162,8 @@ def _insert(
         )
         norms.append(norm)
         normalised.append(prefix)
-    held = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
-    del copy.graph.node[:]
-    copy.graph.node.extend(held)
-    return copy, tuple(norms), normalised
+    set_nodes(copy.graph, nodes)
+    return Model(copy, weights), tuple(norms), normalised
 
 
 def _moments(watching: Forward, state: State, read: Iterable[Inputs], count: int) -> list[tuple[Tensor, Tensor]]:

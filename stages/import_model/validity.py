@@ -9,16 +9,16 @@ from onnx import GraphProto, ModelProto, TensorProto, checker, helper
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph import (
     FLOAT_TYPES,
+    Model,
     byte_size,
-    constant_tensor,
-    copy_fields,
     elements,
     every_graph,
     every_node,
-    every_tensor,
     is_constant,
+    named_tensors,
+    set_initializers,
+    set_nodes,
     stored,
-    to_array,
 )
 
 AGAIN = "export the model again, or get it again from where it came from"
@@ -27,26 +27,27 @@ _TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker by name and shape only
 
 
-def require_valid(model: ModelProto, path: Path | None = None) -> None:
+def require_valid(given: Model, path: Path | None = None) -> None:
     """Refuse a model that is not valid ONNX, with the name of what is wrong."""
-    what = str(path or "the model")
+    what, model = str(path or "the model"), given.proto
     if not model.graph.node:
         raise InputError(f"{what} has no nodes", "give a trained ONNX model")
     if not model.graph.output:
         raise InputError(f"{what} has no outputs", "give a trained ONNX model")
     _check_text(model)
-    for tensor in every_tensor(model):
-        _check_tensor(tensor)
+    for name, tensor in named_tensors(model, sparse=True):
+        if name not in given.weights:
+            _check_tensor(tensor)
     for graph in every_graph(model.graph):
         _check_names(graph)
     _check_functions(model)
     try:
-        checker.check_model(_outline(model))
+        checker.check_model(_outline(given))
     except Exception as error:  # noqa: BLE001 - the checker's C++ errors share no narrower type
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         detail = " ".join(lines)[:300] or type(error).__name__
         raise InputError(f"{what} is not valid ONNX: {detail}", AGAIN) from None
-    _check_values(model)
+    _check_values(given)
 
 
 def _check_text(model: ModelProto) -> None:
@@ -112,30 +113,21 @@ def _check_functions(model: ModelProto) -> None:
         raise InputError(f"the model has {total:,} nodes once its functions are written out", AGAIN)
 
 
-def _outline(model: ModelProto) -> ModelProto:
+def _outline(model: Model) -> ModelProto:
     """The model for the checker: large tensors are inputs, and what runtimes forgive is filled in."""
-    outline = ModelProto()
-    copy_fields(model, outline, skip={"graph", "training_info"})
-    outline.graph.SetInParent()
-    copy_fields(model.graph, outline.graph, skip={"initializer", "node"})
-    outline.graph.name = model.graph.name or "graph"
+    outline = model.filled(below=_INLINE)
+    outline.ClearField("training_info")
+    outline.graph.name = outline.graph.name or "graph"
     inputs = {value.name for value in outline.graph.input}
-
-    def show(name: str, tensor: TensorProto) -> None:
+    large = {name: t for name, t in stored(outline.graph).items() if byte_size(t) >= _INLINE}
+    large |= {name: model.tensors[name] for name, array in model.weights.items() if array.nbytes >= _INLINE}
+    for name, tensor in large.items():
         if name not in inputs:
             outline.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
-
-    for tensor in model.graph.initializer:
-        if byte_size(tensor) < _INLINE:
-            outline.graph.initializer.append(tensor)
-        else:
-            show(tensor.name, tensor)
-    for node in model.graph.node:
-        if not is_constant(node) or byte_size(constant_tensor(node)) < _INLINE:
-            outline.graph.node.append(node)
-        else:
-            show(node.output[0], constant_tensor(node))
     for graph in every_graph(outline.graph):
+        if large:
+            set_initializers(graph, [t for t in graph.initializer if t.name not in large])
+            set_nodes(graph, [n for n in graph.node if not is_constant(n) or n.output[0] not in large])
         for value in (*graph.input, *graph.output):
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
@@ -143,12 +135,12 @@ def _outline(model: ModelProto) -> ModelProto:
     return outline
 
 
-def _check_values(model: ModelProto) -> None:
+def _check_values(model: Model) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
     for name, tensor in stored(model.graph).items():
         if tensor.data_type not in FLOAT_TYPES:
             continue
-        array = to_array(tensor, name)
+        array = model.array(name)
         if array.size < 2:
             continue
         with np.errstate(all="ignore"):

@@ -79,4 +79,4 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
 
 def _normalised(network: Network) -> set[str]:
     """Kernels with a norm behind them, in the file or restored."""
-    return {norm.kernel for norm in network.norms} | normalised(network.file.proto.graph, network.prunable)
+    return {norm.kernel for norm in network.norms} | normalised(network.file.model.graph, network.prunable)

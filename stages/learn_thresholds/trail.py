@@ -31,7 +31,7 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
     if ranks.is_leader():
         export.write(network.file, weights, kernels, ENCODING, path)
     counted = export.count(weights, kernels)
-    whole = Sparsity.total(found for _, found in float_weights(network.file.proto, weights))
+    whole = Sparsity.total(found for _, found in float_weights(network.file.model.with_weights(weights)))
     entry = TrailEntry(
         entry=epoch + 1,
         epoch=epoch + 1,

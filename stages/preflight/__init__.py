@@ -148,13 +148,13 @@ def _find_task(network: Network, state: State, data: Data, settings: Settings, d
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
-    graph, train = network.file.proto.graph, settings.train
+    graph, train = network.file.model.graph, settings.train
     return find_task(data, graph, shapes, len(batch), train.imitate, train.distill)
 
 
 def _judged_only(network: Network, task: Task) -> Network:
     """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
-    graph, judged = network.file.proto.graph, {output.name for output in task.outputs}
+    graph, judged = network.file.model.graph, {output.name for output in task.outputs}
     left_out = [o.name for o in graph.output if o.name not in judged]
     needed = behind(graph, judged)
     reason = "no judged output depends on it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ltp_pipeline import ranks
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job
@@ -14,7 +15,8 @@ FEW_STEPS = 100
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
     about = (*about_metric(job), *about_epochs(job), *doubts(job, original))
-    for note in (*job.network.notes, *job.data.notes, *about, *labels.hints(job, state, original)):
+    hints = labels.hints(job, state, original) if ranks.is_leader() else ()
+    for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
 
 

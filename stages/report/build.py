@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from ltp_pipeline.data import Data
     from ltp_pipeline.records import (
         Accuracy,
-        Array,
         Learned,
         Measured,
         Original,
         TrailEntry,
         Validation,
+        Weights,
     )
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.task import Task
 
-ENCODED = ("sparse", "packed")
 HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
@@ -104,11 +103,10 @@ def build(f: Findings) -> schema.Report:
     )
 
 
-def picture_weights(
-    network: Network, before: Mapping[str, Array], after: Mapping[str, Array], thresholds: Mapping[str, float]
-) -> WeightPictures:
+def picture_weights(network: Network, after: Weights, thresholds: Mapping[str, float]) -> WeightPictures:
     """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
     largest = sorted(network.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
+    before = {k.name: network.file.model.array(k.name) for k in largest}
     histograms = []
     for kernel in largest:
         old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))
@@ -134,7 +132,7 @@ def picture_weights(
 def _model(f: Findings) -> parts.Model:
     model = f.network.file
     kernels = {k.name for k in f.network.kernels}
-    others = [(name, c.elements) for name, c in exporters.float_weights(f.network.file.proto) if name not in kernels]
+    others = [(name, c.elements) for name, c in exporters.float_weights(f.network.file.model) if name not in kernels]
     return parts.Model(
         name=model.path.name if model.path else "model",
         path=str(model.path) if model.path else None,
@@ -236,7 +234,7 @@ def _unlikely_gain(pruned: schema.Pruned) -> str | None:
 
 
 def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
-    large = [f.path for f in pruned.files if f.name in ENCODED and (f.bytes or 0) >= original]
+    large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
     said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
     return [*dict.fromkeys(note for v in m.validations for note in v.file.notes), *([said] if large else [])]
 

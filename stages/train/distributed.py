@@ -14,10 +14,10 @@ from ltp_pipeline import ranks
 from ltp_pipeline.stages.import_model import network
 
 # From the inputs of a batch, with other tensors in place of live ones, to the outputs, in training mode
-Forward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
+LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
 
 
-def wrap(forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Forward:
+def wrap(forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> LiveForward:
     """The network over its live tensors, as all processes train it together."""
     if not ranks.is_distributed():
         return lambda inputs, weights: forward(inputs, {**live, **weights}, training=True)

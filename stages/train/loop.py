@@ -20,7 +20,7 @@ from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train import checkpoint, memory
 from ltp_pipeline.stages.train.batching import TensorBatch, epoch_batches, seed_of
-from ltp_pipeline.stages.train.distributed import Forward, wrap
+from ltp_pipeline.stages.train.distributed import LiveForward, wrap
 from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.pace import Pace
 from ltp_pipeline.stages.train.phase import Begin, Phase, StepPosition, epochs_between_entries
@@ -42,7 +42,6 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
     memory.keep_freed_memory()
     settings, progress = job.settings.train, job.workspace.progress
     live = _live(job, state)
-    del state  # of which the caller need not keep a copy either
     parameters = {name: live[name] for name in job.network.forward.weights}
     optimizer = torch.optim.SGD(
         parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
@@ -109,7 +108,7 @@ def _steps(job: Job, key: str, start: int, total: int) -> Iterator[tuple[StepPos
 
 def _step(
     job: Job,
-    forward: Forward,
+    forward: LiveForward,
     phase: Phase,
     optimizer: torch.optim.SGD,
     at: StepPosition,
@@ -133,7 +132,7 @@ def _step(
     phase.after_step(optimizer)
 
 
-def _loss(job: Job, forward: Forward, weights: Mapping[str, Tensor], batch: TensorBatch) -> Tensor:
+def _loss(job: Job, forward: LiveForward, weights: Mapping[str, Tensor], batch: TensorBatch) -> Tensor:
     """Weights come in single precision, whatever the forward pass computes in."""
     outputs, taught, precision = job.task.outputs, None, job.settings.train.precision
     with torch.autocast(job.device.type, torch.bfloat16, enabled=precision == "bf16"):

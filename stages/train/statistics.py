@@ -5,21 +5,18 @@ from __future__ import annotations
 import torch
 
 from ltp_pipeline.records import State
-from ltp_pipeline.stages.import_model import restore_bn
-from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.train.batching import statistics_batches
 from ltp_pipeline.stages.train.job import Job
 
 
 @torch.no_grad()
 def refreshed(job: Job, state: State) -> State:
-    """The same state with every mean and variance that of the training samples.
+    """The same state with every mean and variance that of the training samples; what is given stays as it is.
 
     A forward pass in training mode moves a statistic a share of the way to the batch's own; undone and divided by
     that share, the moves average to the statistic of all batches.
     """
-    shares = {n: share for n, share in update_shares(job.network).items() if n in state}
+    shares = job.network.forward.statistics
     if not shares:
         return state
     before = {n: state[n] for n in shares}
@@ -33,15 +30,3 @@ def refreshed(job: Job, state: State) -> State:
             t.copy_(before[name])
         count += 1
     return {**state, **{n: t + moves[n] / (count * shares[n]) for n, t in before.items()}}
-
-
-def update_shares(network: Network) -> dict[str, float]:
-    """How far a batch moves each running statistic, by its name."""
-    known = set(network.forward.statistics)
-    shares: dict[str, float] = {}
-    for node in network.file.proto.graph.node:
-        if node.op_type == "BatchNormalization":
-            momentum = next((a.f for a in node.attribute if a.name == "momentum"), 0.9)
-            shares |= {n: update_share(momentum) for n in node.input[3:5] if n in known}
-    share = update_share(restore_bn.MOMENTUM)
-    return shares | {n: share for norm in network.norms for n in (norm.mean, norm.variance)}

@@ -198,3 +198,24 @@ def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
     result = invoke(capsys, "export", without_data, "--format", "dense")
     assert result.code == 3
     assert "no longer the model of the run" in result.err
+
+
+def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(without_data: Path, capsys):
+    exported(capsys, without_data, "--format", "deploy-dense")
+    result = invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9)
+    assert result.code == 7
+    assert "max_drop" in result.err
+    report = json.loads((without_data / "report.json").read_text())
+    assert report["pruned"]["accuracy"] is None
+    assert "model.deploy.dense.onnx was not measured" in report["pruned"]["reasons"]["accuracy"]
+
+
+def test_files_that_were_written_without_data_are_measured_when_the_data_are_back(without_data: Path, capsys):
+    data = json.loads((without_data / MANIFEST).read_text())["inputs"]["settings"]["data"]["path"]
+    exported(capsys, without_data, "--format", "deploy-dense")
+    original = json.loads((without_data / MANIFEST).read_text())["inputs"]["model"]
+    shutil.copy(Path(original).parent / "digits.npz", data)
+    exported(capsys, without_data, "--format", "deploy-dense")
+    report = json.loads((without_data / "report.json").read_text())
+    assert report["pruned"]["accuracy"]["value"] > 0.5
+    assert all(f["accuracy"] and f["latency"] for f in report["pruned"]["files"])

@@ -21,6 +21,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.exporters.encodings import packed_codec, packed_reader
+from ltp_pipeline.graph import Model
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "formats.md"
@@ -79,7 +80,7 @@ def changed(model: ModelProto) -> str:
         return "**other outputs**"
     if model.graph.sparse_initializer:
         return "works, stays sparse"
-    return "works, stays packed" if packed_reader.encoded_names(model) else "works, writes dense"
+    return "works, stays packed" if packed_reader.encoded_names(Model.of(model)) else "works, writes dense"
 
 
 def by_onnxruntime(model: ModelProto, levels: tuple[str, ...] = LEVELS) -> str:
@@ -225,7 +226,7 @@ def version(package: str) -> str | None:
 def measure(tool: str, format_: str) -> str:
     """What comes of a tool and a format, in a few words."""
     model, kernels = network()
-    encoded = exporters.ENCODINGS[format_].encode(model, kernels)
+    encoded = exporters.ENCODINGS[format_].encode(Model.of(model), kernels).filled()
     try:
         found = TOOLS[tool][1](encoded)
         return found.removesuffix(", writes dense") if format_ == "dense" else found
@@ -244,11 +245,13 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def test_the_network_has_codes_of_several_kinds():
-    encoded = exporters.ENCODINGS["packed"].encode(*network())
+    model, kernels = network()
+    encoded = exporters.ENCODINGS["packed"].encode(Model.of(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
     assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
-    assert len(exporters.ENCODINGS["sparse"].encode(*network()).graph.sparse_initializer) == len(KERNELS) - 1
+    sparse = exporters.ENCODINGS["sparse"].encode(Model.of(model), kernels)
+    assert len(sparse.graph.sparse_initializer) == len(KERNELS) - 1
 
 
 def test_the_table_has_every_tool():

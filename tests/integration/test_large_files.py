@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ltp_pipeline import exporters
+from ltp_pipeline.graph import Model, read, write
 
 SIDE, COUNT = 8000, 9  # 2.3 GB
 NAMES = [f"w{i}" for i in range(COUNT)]
@@ -20,16 +21,15 @@ def kernel(nth: int) -> np.ndarray:
     return array.reshape(SIDE, SIDE)
 
 
-def large_model() -> onnx.ModelProto:
+def large_model() -> Model:
     nodes = [helper.make_node("MatMul", ["x", name], [f"y.{name}"]) for name in NAMES]
     nodes.append(helper.make_node("Sum", [f"y.{name}" for name in NAMES], ["y"]))
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, SIDE]) for name in "xy")
     graph = helper.make_graph(nodes, "large", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    for nth, name in enumerate(NAMES):
-        tensor = model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[SIDE, SIDE])
-        tensor.raw_data = kernel(nth).tobytes()
-    return model
+    for name in NAMES:
+        model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[SIDE, SIDE])
+    return Model(model, {name: kernel(nth) for nth, name in enumerate(NAMES)})
 
 
 def output(path) -> np.ndarray:
@@ -48,13 +48,13 @@ def test_over_two_gigabytes(tmp_path):
     scan = exporters.Scan(model, NAMES)
     for format_ in exporters.ENCODINGS.values():
         paths[format_.name] = tmp_path / f"model.{format_.name}.onnx"
-        exporters.save(format_.draft(model, scan), paths[format_.name])
+        write(format_.encode(model, scan), paths[format_.name])
     del model, scan
     assert (tmp_path / "model.dense.onnx.data").stat().st_size > 2**31
     assert sum(paths[name].stat().st_size for name in ("sparse", "packed")) < 2**28
     for path in paths.values():
         onnx.checker.check_model(str(path))
-        found = exporters.load(path)
+        found = read(path)
         for nth, name in enumerate(NAMES):
             assert np.array_equal(exporters.read_tensors(found, [name])[name], kernel(nth))
         del found

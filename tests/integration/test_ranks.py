@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline import exporters
+from ltp_pipeline.graph import read
 from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
 
 
 def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: dict[str, Path]):
-    models = [exporters.load(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
+    models = [read(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
     names = [row["name"] for row in json.loads((both["one"] / "report.json").read_text())["layers"]]
     for name in names:
         first, second = (exporters.read_tensors(m, [name])[name] for m in models)

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from ltp_pipeline import exporters
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings import packed_codec
+from ltp_pipeline.graph import Model, write
 
 FLOATS = {
     TensorProto.FLOAT: np.uint32,
@@ -79,22 +80,25 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     assume(kernels)
     model = build(kernels, opset, as_constant)
     before = model.SerializeToString()
-    dense = exporters.ENCODINGS["dense"].encode(model, kernels)
+    given = Model.of(model)
+    dense = exporters.ENCODINGS["dense"].encode(given, kernels)
     expected = exporters.read_tensors(dense, kernels)
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
         assert tensors.bits(expected[name]).tobytes() == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
-    runs = outputs_of(dense, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
+    runs = outputs_of(dense.filled(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
-        encoded = exporters.ENCODINGS[name].encode(model, list(kernels))
+        encoded = exporters.ENCODINGS[name].encode(given, list(kernels))
+        whole = encoded.filled()
         exporters.verify(encoded, expected, name)
-        assert encoded.ByteSize() <= dense.ByteSize()
+        exporters.verify(Model.of(whole), expected, name)
+        assert whole.ByteSize() <= dense.filled().ByteSize()
         restored = exporters.to_dense(encoded)
-        onnx.checker.check_model(restored, full_check=True)
+        onnx.checker.check_model(restored.filled(), full_check=True)
         for key, array in exporters.read_tensors(restored, list(kernels)).items():
             assert tensors.bits(array).tobytes() == tensors.bits(expected[key]).tobytes()
-        assert outputs_of(encoded, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
-        assert outputs_of(encoded, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == runs
+        assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
+        assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == runs
     assert model.SerializeToString() == before
 
 
@@ -142,8 +146,7 @@ def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
 def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
-    encoded = exporters.ENCODINGS[format_].encode(model, ["k"])
-    encoded.doc_string = "about"
-    exporters.stamp(encoded, format=format_)
-    exporters.save(encoded, tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").read_bytes() == encoded.SerializeToString(deterministic=True)
+    model.doc_string = "about"
+    encoded = exporters.stamp(exporters.ENCODINGS[format_].encode(Model.of(model), ["k"]), format=format_)
+    write(encoded, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == encoded.filled().SerializeToString(deterministic=True)

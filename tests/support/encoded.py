@@ -1,6 +1,6 @@
 """Models to be encoded, and how encoded ones run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,9 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper
 
+from ltp_pipeline import exporters
 from ltp_pipeline.exporters.encodings import packed
+from ltp_pipeline.graph import Model
 from tests.support.models import Array, Graph, sparse_array
 
 LEVELS = [
@@ -55,6 +57,21 @@ def run(model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | N
     return output
 
 
+def encoded_as(encoding: str, model: ModelProto, kernels: Collection[str], **how: Any) -> ModelProto:
+    """An encoded model with everything inside."""
+    return exporters.ENCODINGS[encoding].encode(Model.of(model), kernels, **how).filled()
+
+
+def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
+    """Hold an encoded model against the weights it is made from."""
+    exporters.verify(Model.of(model), arrays, encoding)
+
+
+def to_dense(model: ModelProto) -> ModelProto:
+    """An encoded model as it was before, with everything inside."""
+    return exporters.to_dense(Model.of(model)).filled()
+
+
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Have every kernel packed with this kind of code."""
     column = packed.KINDS.index(kind)
@@ -96,3 +113,8 @@ def described(array: Array, name: str = "w") -> ModelProto:
     model.graph.doc_string = "graph"
     helper.set_model_props(model, {"key": "value"})
     return model
+
+
+def model_of(array: Array) -> Model:
+    """`described`, with graph and weights apart."""
+    return Model.of(described(array))

@@ -12,6 +12,7 @@ from torch import Tensor
 import ltp_pipeline
 from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import LtpError
+from ltp_pipeline.graph import Model
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
 
@@ -44,7 +45,7 @@ class Imported(NamedTuple):
 
 def compiled(model: ModelProto) -> Compiled:
     """Compile a graph."""
-    forward, state = compile_graph(model)
+    forward, state = compile_graph(Model.of(model))
     return Compiled(forward, _with_gradients(forward, state))
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from onnx import ModelProto, NodeProto
 
-from ltp_pipeline import exporters
 from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
@@ -45,7 +44,7 @@ def check_write_back(
             tensor.mul_(1.25)
             tensor.copy_(tensor.to(torch.bfloat16).float())  # so that a half-precision file can hold the same values
         ours = result(*(array_to_torch(f) for f in feeds.values()))
-    written = exporters.with_tensors(result.file.proto, lower(*result))
+    written = result.file.model.with_weights(lower(*result)).filled()
     if not result.notes:
         assert skeleton(written) == skeleton(model)
     assert [o.name for o in written.graph.output] == [o.name for o in model.graph.output]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from onnx import ModelProto
 
 import ltp_pipeline
 from ltp_pipeline.demo import copy_to
+from ltp_pipeline.graph import Model, read, write
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.stages.report import plots
 from ltp_pipeline.workspace import MANIFEST
@@ -85,9 +85,9 @@ def quick() -> Iterator[None]:
         yield
 
 
-def _simplified_here(model: ModelProto, save: Any, load: Any) -> ModelProto:
+def _simplified_here(model: Model) -> Model:
     with TemporaryDirectory() as folder:
         source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
-        save(model, source)
+        write(model, source)
         simplify._child(str(source), str(target), "0")
-        return load(target)
+        return read(target)

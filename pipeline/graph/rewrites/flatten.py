@@ -5,27 +5,29 @@ The file itself keeps its functions and branches; tensors have the same names in
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.constants import Constants, constant_of, constants, small_value
 from ltp_pipeline.graph.edit import Names, copy_fields
+from ltp_pipeline.graph.model import Model, take_apart
 from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
 from ltp_pipeline.graph.schemas import opset_of, standard_opset
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, stored
 
 
-def flatten(model: ModelProto) -> tuple[ModelProto, list[str]]:
+def flatten(model: Model) -> tuple[Model, list[str]]:
     """The model to walk (itself where nothing has to change) and what was done."""
     notes = []
-    if model.functions:
-        model = _inlined(model)
+    if model.proto.functions:
+        model = take_apart(_inlined(model.proto), model.weights)
         notes.append("local functions are walked as if written out")
     if any(is_standard(n, "If") for n in model.graph.node):
-        flat, count = _without_constant_ifs(model)
+        flat, count = _without_constant_ifs(model.proto)
         if count:
-            model = flat
+            model = replace(model, proto=flat)
             notes.append(f"{count} If nodes with a constant condition are walked as their branch")
     return model, notes
 
@@ -38,19 +40,13 @@ def has_weights_in_functions(model: ModelProto) -> bool:
 
 
 def _inlined(model: ModelProto) -> ModelProto:
-    """Inline without the weights, which would be copied several times, and put them in again."""
-    skeleton = ModelProto()
-    copy_fields(model, skeleton, skip={"graph"})
-    skeleton.graph.SetInParent()
-    copy_fields(model.graph, skeleton.graph, skip={"initializer"})
     opset = standard_opset(model)
     mixed = any(opset_of(function, "", opset) != opset for function in model.functions)
     try:
-        flat: ModelProto = inliner.inline_local_functions(skeleton, convert_version=mixed)
+        flat: ModelProto = inliner.inline_local_functions(model, convert_version=mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
         line = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise UnsupportedModel(f"the model's functions cannot be inlined: {line}", "export without functions") from None
-    flat.graph.initializer.extend(model.graph.initializer)
     return flat
 
 

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.constants import constants, small_value
 from ltp_pipeline.graph.edit import Names, set_nodes
+from ltp_pipeline.graph.model import Model, copy_of
 from ltp_pipeline.graph.nodes import every_node, is_standard, label
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, to_array
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, Array, declared, to_array
 from ltp_pipeline.graph.view import identities, outer_reads, reads
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
@@ -28,23 +29,24 @@ _LEARNED = {
 _VIEWS = ("Identity", "Unsqueeze", "Reshape", "Transpose", "Cast")
 
 
-def normalise(model: ModelProto) -> list[str]:
-    """Edit `model` in place and say what was done; a second call finds nothing to do."""
-    notes = []
-    edits: list[tuple[Callable[[ModelProto], int], str]] = [
+def normalise(model: Model) -> tuple[Model, list[str]]:
+    """The model to train (itself where nothing has to change) and what was done; a second call finds nothing to do."""
+    proto, weights, notes = copy_of(model.proto), dict(model.weights), list[str]()
+    edits: list[tuple[Callable[[ModelProto, dict[str, Array]], int], str]] = [
         (_leave_training_mode, "{} training-mode nodes put into inference mode"),
         (_fill_constant_shapes, "{} weights made by ConstantOfShape turned into initializers"),
         (_separate_statistics, "{} running statistics that shared a tensor given their own"),
     ]
     for edit, note in edits:
-        count = edit(model)
+        count = edit(proto, weights)
         if count:
             notes.append(note.format(count))
-    return notes
+    return (Model(proto, weights), notes) if notes else (model, notes)
 
 
-def _leave_training_mode(model: ModelProto) -> int:
+def _leave_training_mode(model: ModelProto, weights: dict[str, Array]) -> int:
     """BatchNormalization in training mode and Dropout with a true third input would not infer."""
+    del weights
     graph = model.graph
     known = constants(graph)
     read = {*outer_reads(graph), *(name for f in model.functions for n in f.node for name in n.input)}
@@ -67,7 +69,7 @@ def _leave_training_mode(model: ModelProto) -> int:
     return count
 
 
-def _fill_constant_shapes(model: ModelProto) -> int:
+def _fill_constant_shapes(model: ModelProto, weights: dict[str, Array]) -> int:
     """ConstantOfShape of a known size where an operator has its weights is a weight in disguise."""
     graph = model.graph
     if not any(is_standard(n, "ConstantOfShape") for n in graph.node):
@@ -75,15 +77,17 @@ def _fill_constant_shapes(model: ModelProto) -> int:
     known, learned = constants(graph), _learned(graph)
     kept, room = [], LARGEST_CONSTANT
     for node in graph.node:
-        tensor = None
+        array = None
         if is_standard(node, "ConstantOfShape") and learned.intersection(node.output):
             shape = small_value(known, node.input[0])
-            tensor = None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
-        if tensor is None:
+            array = None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
+        if array is None:
             kept.append(node)
         else:
-            room -= math.prod(tensor.dims)
-            _store(model, tensor)
+            room -= array.size
+            weights[node.output[0]] = array
+            data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            _store(model, declared(node.output[0], data_type, array.shape))
     count = len(graph.node) - len(kept)
     if count:
         set_nodes(graph, kept)
@@ -103,17 +107,17 @@ def _learned(graph: GraphProto) -> set[str]:
     return found
 
 
-def _filled(node: NodeProto, dims: list[int], room: int) -> TensorProto | None:
+def _filled(node: NodeProto, dims: list[int], room: int) -> Array | None:
     value = (
         node.attribute[0].t if node.attribute else TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0], dims=[1])
     )
     if value.data_type not in FLOAT_TYPES or any(d < 1 for d in dims) or not 1 < math.prod(dims) <= room:
         return None
     filler = to_array(value).reshape(-1)[:1]
-    return None if filler.size == 0 else numpy_helper.from_array(np.broadcast_to(filler, dims).copy(), node.output[0])
+    return None if filler.size == 0 else np.broadcast_to(filler, dims)
 
 
-def _separate_statistics(model: ModelProto) -> int:
+def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
     """Give each BatchNormalization a mean and a variance that nothing else reads."""
     graph = model.graph
     norms = [n for n in graph.node if is_standard(n, "BatchNormalization") and len(n.input) > max(_STATISTICS)]
@@ -131,6 +135,8 @@ def _separate_statistics(model: ModelProto) -> int:
                 private.CopyFrom(tensors[name])
                 private.name = names.fresh(f"{node.input[slot]}.{label(node)}.{slot}")
                 _store(model, private)
+                if name in weights:
+                    weights[private.name] = weights[name]
                 uses[name] -= 1
                 node.input[slot] = private.name
                 count += 1

@@ -12,10 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, ModelProto, helper
+from onnx import GraphProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.edit import drop_inputs, set_nodes
+from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, every_tensor
 
 SECONDS = 120
@@ -34,17 +36,11 @@ class SimplifyFailed(Exception):
     """onnxsim failed, crashed, took too long or too much memory."""
 
 
-def simplified(
-    model: ModelProto,
-    save: Callable[[ModelProto, Path], None],
-    load: Callable[[Path], ModelProto],
-    seconds: float = SECONDS,
-    memory: int = MEMORY,
-) -> ModelProto:
-    """A simpler model that computes the same; `save` and `load` are those of the exporters."""
+def simplified(model: Model, seconds: float = SECONDS, memory: int = MEMORY) -> Model:
+    """A simpler model that computes the same."""
     with tempfile.TemporaryDirectory(prefix="ltp-simplify-") as folder:
         source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
-        save(model, source)
+        write(model, source)
         size = sum(p.stat().st_size for p in Path(folder).iterdir())
         command = [sys.executable, "-P", "-m", _MODULE, str(source), str(target), str(memory + 10 * size)]
         try:
@@ -55,7 +51,7 @@ def simplified(
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise SimplifyFailed(f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}")
         try:
-            return load(target)
+            return read(target)
         except InputError as error:
             raise SimplifyFailed(f"onnxsim wrote a file that cannot be read: {error.what}") from None
 
@@ -96,10 +92,7 @@ def _lower_settings(graph: GraphProto) -> None:
     settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or elements(t) == 1]
     names = {t.name for t in settings}
     set_nodes(graph, [*(helper.make_node("Constant", [], [t.name], value=t) for t in settings), *graph.node])
-    kept = GraphProto()
-    kept.initializer.extend(t for t in graph.initializer if t.name not in names)
-    graph.ClearField("initializer")
-    graph.initializer.MergeFrom(kept.initializer)
+    set_initializers(graph, [t for t in graph.initializer if t.name not in names])
     drop_inputs(graph, names)
 
 

@@ -1,27 +1,31 @@
 """Rounded values."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, UsageError
-from ltp_pipeline.exporters.encodings import packed
-from tests.support.encoded import LEVELS, model_and_kernels, run
+from ltp_pipeline.graph import Model
+from tests.support.encoded import LEVELS, encoded_as, model_and_kernels, run, to_dense, verified_as
+
+encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 @pytest.mark.parametrize("density", [0.05, 0.6])
 def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
-    encoded = packed.ENCODING.encode(model, kernels, values=values)
-    assert exporters.labels(encoded)["values"] == values
-    assert encoded.ByteSize() < packed.ENCODING.encode(model, kernels).ByteSize()
+    encoded = encode(model, kernels, values=values)
+    assert exporters.labels(Model.of(encoded))["values"] == values
+    assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
-    restored = exporters.to_dense(encoded)
+    restored = to_dense(encoded)
     assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
     assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["Conv", "Conv"]
-    for name, array in exporters.read_tensors(encoded, kernels).items():
+    for name, array in exporters.read_tensors(Model.of(encoded), kernels).items():
         wanted = kernels[name]
         assert not array[wanted == 0].any()
         if values == "fp16":
@@ -30,14 +34,14 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
             steps = np.abs(wanted).max(axis=(1, 2, 3), keepdims=True) / 127
             assert (np.abs(array - wanted) <= 0.5001 * steps).all()
     with pytest.raises(ExportFailed, match=r"a\.weight"):
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
 
 
 def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = packed.ENCODING.encode(exporters.with_tensors(model, kernels), kernels, values="fp16")
-    found = exporters.read_tensors(encoded, kernels)
+    encoded = encode(Model.of(model).with_weights(kernels).filled(), kernels, values="fp16")
+    found = exporters.read_tensors(Model.of(encoded), kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 
@@ -45,4 +49,4 @@ def test_values_that_rounding_would_overflow_stay_exact():
 def test_unknown_values_are_refused():
     model, kernels = model_and_kernels()
     with pytest.raises(UsageError, match="int4"):
-        packed.ENCODING.encode(model, kernels, values="int4")
+        encode(model, kernels, values="int4")

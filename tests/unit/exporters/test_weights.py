@@ -7,6 +7,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline import exporters
+from ltp_pipeline.graph import Model, read, write
 from ltp_pipeline.records import Sparsity
 from tests.support.models import Graph, branch, conv_bn_classifier
 
@@ -31,8 +32,8 @@ def by_hand(model: ModelProto) -> Sparsity:
 @pytest.mark.parametrize("name", exporters.ENCODINGS)
 def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
-    exporters.save(exporters.ENCODINGS[name].encode(model, KERNELS), tmp_path / "model.onnx")
-    found = exporters.float_weights(exporters.load(tmp_path / "model.onnx"))
+    write(exporters.ENCODINGS[name].encode(Model.of(model), KERNELS), tmp_path / "model.onnx")
+    found = exporters.float_weights(read(tmp_path / "model.onnx"))
     assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
     assert Sparsity.total(counted for _, counted in found) == by_hand(model)
     assert by_hand(model).nonzeros < by_hand(model).elements / 4
@@ -45,13 +46,13 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
     g.tensor("large", np.full(70_000, 1.0), np.float16)  # whose sum is not finite
     g.constant("yes", True, np.bool_)
     g.add("If", "yes", outputs=["k"], then_branch=branch("t", "wt", 1), else_branch=branch("e", "we", 2))
-    found = dict(exporters.float_weights(g.model({"x": ("N", 6)}, ["k"])))
+    found = dict(exporters.float_weights(Model.of(g.model({"x": ("N", 6)}, ["k"]))))
     assert {"large", "wt", "we"} <= found.keys()
     assert not {"ids", "mask", "yes"} & found.keys()
     assert found["large"] == Sparsity(70_000, 70_000)
 
 
 def test_other_tensors_can_be_counted_in_the_place_of_a_files_own() -> None:
-    model = conv_bn_classifier()
     zero = {"fc.weight": np.zeros((5, 8), np.float32)}
-    assert dict(exporters.float_weights(model, zero))["fc.weight"] == Sparsity(40, 0)
+    model = Model.of(conv_bn_classifier()).with_weights(zero)
+    assert dict(exporters.float_weights(model))["fc.weight"] == Sparsity(40, 0)

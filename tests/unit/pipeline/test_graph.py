@@ -33,7 +33,8 @@ def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
 
     def work(nodes: int) -> tuple[int, int]:
         file = import_model.read(large_graph.GRAPHS[kind](nodes))
-        reading = calls(lambda: import_model.read(file.proto))
+        proto = file.model.filled()
+        reading = calls(lambda: import_model.read(proto))
         return reading, calls(lambda: import_model.build(file, KernelSettings()))
 
     work(1000)  # fills what is cached

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import storage
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.graph import Model, read, storage
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.stages.validate import count_in_file
@@ -26,7 +26,7 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
     kernels = [k.name for k in network.kernels]
-    feeds = random_inputs(network.file.proto, batch=4)
+    feeds = random_inputs(network.file.model.proto, batch=4)
     return export.run(network.file, lower(network, state), kernels, settings, Workspace(tmp_path), feeds)
 
 
@@ -39,7 +39,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, w
     assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
     assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
     assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
-    assert exporters.labels(exporters.load(files[4].path))["graph"] == "deploy"
+    assert exporters.labels(read(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
 
@@ -50,10 +50,10 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path,
     names = ("sparse", "packed", f"packed.rounded-{values}")
     assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
     for exact, rounded in (files[1:3], files[4:]):
-        a, b = (exporters.read_tensors(exporters.load(f.path), KERNELS) for f in (exact, rounded))
+        a, b = (exporters.read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
         np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
-        model = exporters.load(rounded.path)
+        model = read(rounded.path)
         assert exporters.labels(model)["values"] == values
         exporters.check_labels(model, KERNELS)
         assert rounded.bytes < 1.05 * exact.bytes
@@ -79,12 +79,12 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     """Let the packed format do something that its weights do not show."""
     packed = exporters.ENCODINGS["packed"]
 
-    def wrong(model: ModelProto, kernels: Collection[str]) -> exporters.Draft:
-        made = packed.encode(model, kernels)
+    def wrong(model: Model, kernels: Collection[str]) -> Model:
+        made = packed.encode(model, kernels).filled()
         change(made)
-        return exporters.Draft(made)
+        return Model.of(made)
 
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, draft=wrong))
+    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encode=wrong))
 
 
 def another_activation(model: ModelProto) -> None:
@@ -100,14 +100,14 @@ def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, mon
 
 
 def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    save = storage.save
+    write = storage.write
 
-    def full_disk(draft: exporters.Draft, path: Path, external: bool) -> None:
+    def full_disk(model: Model, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
             raise InputError("no space left", "free some")
-        save(draft, path, external)
+        write(model, path, external)
 
-    monkeypatch.setattr(storage, "save", full_disk)
+    monkeypatch.setattr(storage, "write", full_disk)
     with pytest.raises(InputError, match="no space left"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.packed.onnx", "model.sparse.onnx"]
@@ -145,11 +145,8 @@ def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, m
 
 
 def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def wrong(model: ModelProto, kernels: object) -> deploy.Rewritten:
-        copy = ModelProto.FromString(model.SerializeToString())
-        tensor = next(t for t in copy.graph.initializer if t.name == "fc.bias")
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(1e-3), tensor.name))
-        return deploy.Rewritten(copy, "")
+    def wrong(model: Model, kernels: object) -> tuple[Model, str]:
+        return model.with_weights({"fc.bias": model.array("fc.bias") + np.float32(1e-3)}), ""
 
     monkeypatch.setattr(deploy, "rewrite", wrong)
     with pytest.raises(ExportFailed, match="something else"):
@@ -165,6 +162,6 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    labels = exporters.labels(exporters.load(file.path))
+    labels = exporters.labels(read(file.path))
     assert (labels["format"], labels["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]

@@ -117,7 +117,7 @@ def test_ir_version_3() -> None:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 9))
     result = check_round_trip(model)
-    onnx.checker.check_model(result.file.proto)
+    onnx.checker.check_model(result.file.model.filled())
 
 
 def test_local_functions_are_walked_and_kept() -> None:
@@ -125,14 +125,14 @@ def test_local_functions_are_walked_and_kept() -> None:
     result = check_round_trip(model)
     assert names(result) == ["w"]
     assert result.prunable
-    assert [n.op_type for n in result.file.proto.graph.node] == ["MatMul", "Layer"]
-    assert len(result.file.proto.functions) == 1
+    assert [n.op_type for n in result.file.model.graph.node] == ["MatMul", "Layer"]
+    assert len(result.file.model.proto.functions) == 1
 
 
 def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
     result = check_round_trip(with_function(weight_inside=True))
     assert len(result.kernels) == 2
-    assert not result.file.proto.functions
+    assert not result.file.model.proto.functions
     assert any("written out" in note for note in result.notes)
 
 
@@ -149,7 +149,7 @@ def test_an_export_in_training_mode_infers_again(opset: int) -> None:
     model = g.model({"x": ("N", 1, 8, 8)}, ["y"], opset=opset)
     result = check_round_trip(model)
     assert "training-mode nodes put into inference mode" in result.notes[0]
-    assert not any(len(n.output) > 1 for n in result.file.proto.graph.node)
+    assert not any(len(n.output) > 1 for n in result.file.model.graph.node)
 
 
 def test_dynamic_sizes_without_data() -> None:
@@ -197,7 +197,7 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     if not same_name:  # else there is no telling which of the two tensors a name means
         assert names(result) == ["fc.weight", "w_else"]
         assert result.prunable
-    assert [n.op_type for n in result.file.proto.graph.node] == ["Gemm", "Constant", "If"]
+    assert [n.op_type for n in result.file.model.graph.node] == ["Gemm", "Constant", "If"]
 
 
 def test_a_loop_with_a_constant_count() -> None:
@@ -245,4 +245,4 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     for kernel in again.kernels:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
-    assert [n.name for n in again.file.proto.graph.node] == [n.name for n in model.graph.node]
+    assert [n.name for n in again.file.model.graph.node] == [n.name for n in model.graph.node]

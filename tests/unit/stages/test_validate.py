@@ -35,7 +35,7 @@ def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
     model = imported(tmp_path / "model.onnx")
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs[0], 0)
     session = Session(tmp_path / "model.onnx")
-    task = Imitation.of(model.file.proto.graph, [(2, 1, 8, 8)], 2, "values")
+    task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     return model, data, Reference(session, Evaluator(task, session.outputs))
 
 

@@ -1,5 +1,7 @@
 """Packed files: every kind of code folds, runs alike, comes back exactly, and no edit goes unnoticed."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -8,8 +10,11 @@ from onnx.reference import ReferenceEvaluator
 
 from ltp_pipeline import exporters
 from ltp_pipeline.exporters.encodings import packed, packed_codec
-from tests.support.encoded import LEVELS, force, model_and_kernels, run
+from ltp_pipeline.graph import Model
+from tests.support.encoded import LEVELS, encoded_as, force, model_and_kernels, run, to_dense, verified_as
 from tests.support.models import sparse_array
+
+encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 @pytest.mark.parametrize("small", [0, 6000, packed.SMALL])  # each tensor by itself, one of two, both together
@@ -20,9 +25,9 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
     monkeypatch.setattr(packed, "SMALL", small)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
-    exporters.verify(encoded, kernels, "packed")
+    verify(encoded, kernels)
     for level in LEVELS:
         assert run(encoded, level) == run(model, level)
     run(encoded, LEVELS[1], tmp_path)
@@ -35,8 +40,8 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
 def test_half_precision(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1, dtype=np.float16)
     force(monkeypatch, kind)
-    encoded = packed.ENCODING.encode(model, kernels)
-    exporters.verify(encoded, kernels, "packed")
+    encoded = encode(model, kernels)
+    verify(encoded, kernels)
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
 
@@ -46,35 +51,35 @@ def test_the_reference_evaluator_reads_it(monkeypatch, kind):
     force(monkeypatch, kind)
     x = np.random.default_rng(0).standard_normal((1, 17, 8, 8)).astype(np.float32)
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    assert (ReferenceEvaluator(packed.ENCODING.encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
+    assert (ReferenceEvaluator(encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
 
 
 def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     model, kernels = model_and_kernels()
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 1
     model.graph.initializer[1].doc_string = "about b"
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 2
-    said = {t.name: t.doc_string for t in exporters.to_dense(encoded).graph.initializer}
+    said = {t.name: t.doc_string for t in to_dense(encoded).graph.initializer}
     assert said == {"a.weight": "", "b.weight": "about b"}
 
 
 def test_dense_weights_stay_as_they_are():
     model, kernels = model_and_kernels(1.0)
-    assert exporters.to_dense(packed.ENCODING.encode(model, kernels)).SerializeToString() == model.SerializeToString()
+    assert to_dense(encode(model, kernels)).SerializeToString() == model.SerializeToString()
 
 
 @pytest.mark.parametrize("opset", [7, 9, 10])
 def test_old_opsets_stay_dense(opset):
     model, kernels = model_and_kernels(opset=opset)
-    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_a_name_with_the_reserved_prefix_keeps_a_model_dense():
     model, kernels = model_and_kernels()
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "ltp/0/p"
-    assert packed.ENCODING.encode(model, kernels).SerializeToString() == model.SerializeToString()
+    assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
 def test_inputs_of_old_ir_versions_go():
@@ -83,10 +88,10 @@ def test_inputs_of_old_ir_versions_go():
     for name, array in kernels.items():
         model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
     onnx.checker.check_model(model, full_check=True)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == 4
-    exporters.verify(encoded, kernels, "packed")
+    verify(encoded, kernels)
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
 
@@ -117,8 +122,8 @@ def test_shared_and_nested_kernels():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     for format_ in exporters.ENCODINGS.values():
-        encoded = format_.encode(model, ["w", "inner"])
-        exporters.verify(encoded, {"w": array, "inner": array}, format_.name)
+        encoded = format_.encode(Model.of(model), ["w", "inner"]).filled()
+        exporters.verify(Model.of(encoded), {"w": array, "inner": array}, format_.name)
         inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])

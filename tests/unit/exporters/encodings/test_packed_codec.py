@@ -1,29 +1,25 @@
 """Codes of the packed encoding."""
 
 import doctest
+from functools import partial
 
 import numpy as np
 
-from ltp_pipeline import exporters
-from ltp_pipeline.exporters.encodings import packed, packed_codec
-from tests.support.encoded import model_and_kernels, two_convs
+from ltp_pipeline.exporters.encodings import packed_codec
+from tests.support.encoded import encoded_as, model_and_kernels, two_convs, verified_as
 from tests.support.models import sparse_array
 
-
-def test_the_example_of_the_packed_codec_is_true():
-    found = doctest.testmod(packed_codec)
-    assert found.attempted > 5
-    assert found.failed == 0
+encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 def test_the_kinds_each_win_somewhere():
     chosen = {}
     for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
         model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
-        encoded = packed.ENCODING.encode(model, {"a.weight": 0})
+        encoded = encode(model, {"a.weight": 0})
         codes = [t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")]
         chosen[density] = next(kind for kind in codes if kind in packed_codec.KINDS)
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
     assert {"4v", "6v", "8v", "m"} <= set(chosen.values()), chosen
     assert chosen[0.1] == "6v"
     assert chosen[0.9] == "m"
@@ -33,8 +29,8 @@ def test_long_gaps_between_dense_parts_choose_free_codes():
     array = np.zeros((512, 512), np.float32)
     array[::16] = sparse_array((32, 512), 0.25)
     model = two_convs(array.reshape(512, 512, 1, 1), sparse_array((4, 512, 1, 1), 1.0))
-    encoded = packed.ENCODING.encode(model, ["a.weight"])
-    exporters.verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)}, "packed")
+    encoded = encode(model, ["a.weight"])
+    verify(encoded, {"a.weight": array.reshape(512, 512, 1, 1)})
     assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
 
 
@@ -48,3 +44,9 @@ def test_pairs_of_codes_fill_both_halves():
             assert codes[:half].max() <= 14
             assert codes[half:].max() <= 16
             assert (packed_codec.unpack("4v", packed_codec.pack("4v", codes))[: codes.size] == codes).all()
+
+
+def test_the_example_of_the_packed_codec_is_true():
+    found = doctest.testmod(packed_codec)
+    assert found.attempted > 5
+    assert found.failed == 0

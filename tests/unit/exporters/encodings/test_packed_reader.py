@@ -1,5 +1,7 @@
 """Packed files are read back, and no edit goes unnoticed."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -9,17 +11,20 @@ from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings import packed
-from tests.support.encoded import force, model_and_kernels
+from ltp_pipeline.graph import Model
+from tests.support.encoded import encoded_as, force, model_and_kernels, to_dense, verified_as
+
+encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 def test_to_dense_leaves_a_plain_model_alone():
-    model, _ = model_and_kernels()
+    model = Model.of(model_and_kernels()[0])
     assert exporters.to_dense(model) is model
 
 
 def test_nothing_of_packing_is_left_after_unpacking():
     model, kernels = model_and_kernels()
-    restored = exporters.to_dense(packed.ENCODING.encode(model, kernels))
+    restored = to_dense(encode(model, kernels))
     assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
     assert {t.name for t in restored.graph.initializer} == set(kernels)
 
@@ -77,22 +82,22 @@ def test_edits_are_found(monkeypatch, edit):
     force(monkeypatch, "8v")
     if edit in EDITS:
         monkeypatch.setattr(packed, "SMALL", 0)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
     with pytest.raises(InputError, match=r"weight|ltp/0"):
-        exporters.to_dense(encoded)
+        to_dense(encoded)
     with pytest.raises(ExportFailed):
-        exporters.verify(encoded, kernels, "packed")
+        verify(encoded, kernels)
 
 
 def test_neutral_changes_by_converters_are_taken():
     model, kernels = model_and_kernels()
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     for node in encoded.graph.node:
         node.name = f"renamed {node.output[0]}"
         if node.op_type == "Reshape":
             node.attribute.append(helper.make_attribute("allowzero", 0))
-    exporters.verify(onnx.version_converter.convert_version(encoded, 14), kernels, "packed")
+    verify(onnx.version_converter.convert_version(encoded, 14), kernels)
 
 
 def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
@@ -103,7 +108,7 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [None]))
     path, plain = tmp_path / "packed.onnx", tmp_path / "dense.onnx"
     onnx.save(model, plain)
-    encoded = packed.ENCODING.encode(model, kernels)
+    encoded = encode(model, kernels)
     (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
     reader.input[1] = "ltp/flat"
     onnx.save(encoded, path)

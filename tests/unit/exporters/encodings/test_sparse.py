@@ -1,5 +1,7 @@
 """Sparse files are valid ONNX, say what the weights say, and what is wrong with one is named."""
 
+from functools import partial
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -8,9 +10,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.encodings import sparse
-from tests.support.encoded import matmul
+from ltp_pipeline.graph import Model
+from tests.support.encoded import encoded_as, matmul, verified_as
 from tests.support.models import sparse_array
+
+encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
 
 
 def run(model):
@@ -22,7 +26,7 @@ def run(model):
 
 def test_the_file_is_what_the_standard_says():
     array = sparse_array((64, 32), 0.1)
-    encoded = sparse.ENCODING.encode(matmul(array), ["w"])
+    encoded = encode(matmul(array), ["w"])
     (entry,) = encoded.graph.sparse_initializer
     where = numpy_helper.to_array(entry.indices)
     assert entry.values.name == "w"
@@ -39,34 +43,34 @@ def test_the_file_is_what_the_standard_says():
 def test_only_where_it_is_smaller(density, encoded):
     array = np.zeros((100, 100), np.float32)
     array.reshape(-1)[: int(density * array.size)] = 1
-    assert len(sparse.ENCODING.encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
+    assert len(encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
 
 
 def test_all_zero_kernels_run():
     array = np.zeros((64, 32), np.float32)
-    assert run(sparse.ENCODING.encode(matmul(array), ["w"])) == run(matmul(array))
+    assert run(encode(matmul(array), ["w"])) == run(matmul(array))
 
 
 def test_only_the_kernels_asked_for():
     model = matmul(sparse_array((64, 32), 0.1))
-    assert sparse.ENCODING.encode(model, []).SerializeToString() == model.SerializeToString()
+    assert encode(model, []).SerializeToString() == model.SerializeToString()
 
 
 def test_a_constant_node_becomes_an_initializer():
     array = sparse_array((64, 32), 0.1)
-    encoded = sparse.ENCODING.encode(matmul(array, as_constant=True), ["w"])
+    encoded = encode(matmul(array, as_constant=True), ["w"])
     assert [node.op_type for node in encoded.graph.node] == ["MatMul"]
-    exporters.verify(encoded, {"w": array}, "sparse")
+    verify(encoded, {"w": array})
     assert run(encoded) == run(matmul(array))
 
 
 @pytest.mark.parametrize(("ir_version", "opset"), [(3, 8), (4, 9), (8, 13)])
 def test_a_kernel_that_is_a_graph_input_loses_the_input(ir_version, opset):
     array = sparse_array((64, 32), 0.1)
-    encoded = sparse.ENCODING.encode(matmul(array, ir_version, opset, as_input=True), ["w"])
+    encoded = encode(matmul(array, ir_version, opset, as_input=True), ["w"])
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == max(6, ir_version)
-    exporters.verify(encoded, {"w": array}, "sparse")
+    verify(encoded, {"w": array})
     assert run(encoded) == run(matmul(array))
 
 
@@ -78,14 +82,14 @@ def test_other_inputs_of_old_files_stay_constants():
     model.graph.node[0].output[0] = "h"
     model.graph.node.append(helper.make_node("Add", ["h", "bias"], ["y"]))
     onnx.checker.check_model(model)
-    assert [value.name for value in sparse.ENCODING.encode(model, ["w"]).graph.input] == ["x"]
+    assert [value.name for value in encode(model, ["w"]).graph.input] == ["x"]
 
 
 def test_a_kernel_that_is_a_graph_output_stays_dense():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
     for format_ in exporters.ENCODINGS.values():
-        encoded = format_.encode(model, ["w"])
+        encoded = format_.encode(Model.of(model), ["w"]).filled()
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
 
@@ -100,21 +104,21 @@ def test_scalars_and_empty_tensors_are_never_encoded():
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
         for format_ in exporters.ENCODINGS.values():
-            assert format_.encode(model, ["w"]).SerializeToString() == model.SerializeToString()
+            assert format_.encode(Model.of(model), ["w"]).filled().SerializeToString() == model.SerializeToString()
 
 
 def test_doc_strings_survive():
-    restored = exporters.to_dense(sparse.ENCODING.encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
+    restored = exporters.to_dense(Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
 def test_coordinates_are_read_too():
     array = sparse_array((64, 32), 0.1)
-    encoded = sparse.ENCODING.encode(matmul(array), ["w"])
+    encoded = encode(matmul(array), ["w"])
     where = np.stack(np.nonzero(array), axis=1).astype(np.int64)
     encoded.graph.sparse_initializer[0].indices.CopyFrom(numpy_helper.from_array(where))
     onnx.checker.check_model(encoded)
-    exporters.verify(encoded, {"w": array}, "sparse")
+    verify(encoded, {"w": array})
 
 
 def put(model, array):
@@ -150,15 +154,15 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found_and_the_tensor_named(damage):
-    encoded = sparse.ENCODING.encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
+    encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
-        exporters.to_dense(encoded)
+        exporters.to_dense(Model.of(encoded))
 
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
 def test_verify_turns_damage_into_a_failed_export(damage):
-    encoded = sparse.ENCODING.encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
+    encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(ExportFailed):
-        exporters.verify(encoded, {"w": sparse_array((64, 32), 0.1)}, "sparse")
+        verify(encoded, {"w": sparse_array((64, 32), 0.1)})

@@ -1,5 +1,6 @@
 """The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
 
+from collections.abc import Collection
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,10 +12,17 @@ from ltp_pipeline import exporters
 from ltp_pipeline.closeness import gap
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.graph import Model
 from ltp_pipeline.graph.rewrites import simplify
 from tests.support.models import Graph, conv_bn_classifier, prune, random_inputs, run_onnxruntime
 
 KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
+
+
+def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
+    """The deploy graph with everything inside, and the note."""
+    made, note = deploy.rewrite(Model.of(model), kernels)
+    return made.filled(), note
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -37,10 +45,10 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     g.nodes[-1].output[0] = output
     model = prune(g.model(inputs, [output]), 0.5)
     kernels = weights_of(model)
-    made = deploy.rewrite(model, kernels).model
+    made = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (exporters.read_tensors(m, kernels) for m in (model, made))
+    before, after = (exporters.read_tensors(Model.of(m), kernels) for m in (model, made))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
     check_same(model, made)
     return made
@@ -59,37 +67,34 @@ def norm_view_and_shape() -> ModelProto:
 def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
     model = prune(norm_view_and_shape())
     before = model.SerializeToString()
-    made = deploy.rewrite(model, ["conv.weight", "w"])
+    made, note = rewrite(model, ["conv.weight", "w"])
     assert model.SerializeToString() == before
-    assert "1 of 1 BatchNormalization folded" in made.note
-    assert "not folded" not in made.note
-    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made.model))
-    assert {"conv.weight", "w"} <= {t.name for t in made.model.graph.initializer}
-    assert made.model.metadata_props == model.metadata_props
-    assert made.model.graph.output == model.graph.output
-    check_same(model, made.model)
+    assert "1 of 1 BatchNormalization folded" in note
+    assert "not folded" not in note
+    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made))
+    assert {"conv.weight", "w"} <= {t.name for t in made.graph.initializer}
+    assert made.metadata_props == model.metadata_props
+    assert made.graph.output == model.graph.output
+    check_same(model, made)
 
 
 def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
     model = prune(conv_bn_classifier())
-    made = deploy.rewrite(model, KERNELS)
-    assert "constants not folded: onnxsim is away" in made.note
-    assert "BatchNormalization" not in operators(made.model)
-    check_same(model, made.model)
+    made, note = rewrite(model, KERNELS)
+    assert "constants not folded: onnxsim is away" in note
+    assert "BatchNormalization" not in operators(made)
+    check_same(model, made)
 
 
 def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    def meddling(model: ModelProto, *_: object) -> ModelProto:
-        copy = ModelProto.FromString(model.SerializeToString())
-        tensor = next(t for t in copy.graph.initializer if t.name == "fc.weight")
-        tensor.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(tensor), tensor.name))
-        return copy
+    def meddling(model: Model) -> Model:
+        return model.with_weights({"fc.weight": 2 * model.array("fc.weight")})
 
     monkeypatch.setattr(simplify, "simplified", meddling)
     model = prune(conv_bn_classifier())
-    made = deploy.rewrite(model, KERNELS)
-    assert "onnxsim changed kernels" in made.note
-    check_same(model, made.model)
+    made, note = rewrite(model, KERNELS)
+    assert "onnxsim changed kernels" in note
+    check_same(model, made)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -116,7 +121,7 @@ def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias
     g.batch_norm(g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7)
     g.nodes[-1].output[0] = "y"
     model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
-    made = deploy.rewrite(model, ["w"]).model
+    made = rewrite(model, ["w"])[0]
     assert operators(made) == ["Gemm"]
     check_same(model, made)
 
@@ -158,7 +163,7 @@ def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: 
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
-    assert "BatchNormalization" in operators(deploy.rewrite(model, ["conv.weight"]).model)
+    assert "BatchNormalization" in operators(rewrite(model, ["conv.weight"])[0])
 
 
 def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None):
@@ -167,7 +172,7 @@ def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None
     g.nodes[-1].output[0] = "y"
     given = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
     model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=given)
-    assert operators(deploy.rewrite(model, ["conv.weight"]).model) == ["Conv", "BatchNormalization"]
+    assert operators(rewrite(model, ["conv.weight"])[0]) == ["Conv", "BatchNormalization"]
 
 
 def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
@@ -179,7 +184,7 @@ def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
     g.add("Identity", h, outputs=("z",))
     g.add("Identity", "x", outputs=("same",))
     model = prune(g.model({"x": ("N", 1, 5, 5)}, ["y", "z", "same"]))
-    made = deploy.rewrite(model, ["conv.weight"]).model
+    made = rewrite(model, ["conv.weight"])[0]
     assert operators(made) == [
         "Conv",
         "Relu",
@@ -193,7 +198,7 @@ def test_a_dropout_whose_mask_is_read_stays(without_onnxsim: None):
     g = Graph()
     g.add("Dropout", g.add("Relu", "x"), outputs=("y", "mask"))
     model = g.model({"x": ("N", 4)}, ["y", "mask"], types={"mask": TensorProto.BOOL})
-    assert operators(deploy.rewrite(model, []).model) == ["Relu", "Dropout"]
+    assert operators(rewrite(model, [])[0]) == ["Relu", "Dropout"]
 
 
 def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None):
@@ -205,7 +210,7 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
         branches[name] = helper.make_graph([helper.make_node(op, [h], [f"{name}_y"])], name, [], [output])
     g.add("If", "c", outputs=("y",), **branches)
     model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
-    made = deploy.rewrite(model, []).model
+    made = rewrite(model, [])[0]
     assert operators(made) == ["Relu", "If"]
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(False)}
     np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
@@ -222,12 +227,11 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
     for tensor in g.tensors:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    model = g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind})
+    model = Model.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
     weights = exporters.read_tensors(model, ["fc.weight"])
 
-    def shifted(model: ModelProto, kernels: object) -> deploy.Rewritten:
-        bias = exporters.read_tensors(model, ["fc.bias"])["fc.bias"] + np.dtype(dtype).type(change)
-        return deploy.Rewritten(exporters.with_tensors(model, {"fc.bias": bias}), "")
+    def shifted(model: Model, kernels: object) -> tuple[Model, str]:
+        return model.with_weights({"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}), ""
 
     monkeypatch.setattr(deploy, "rewrite", shifted)
     told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
@@ -236,9 +240,9 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
-    model = prune(conv_bn_classifier())
+    model = Model.of(prune(conv_bn_classifier()))
     weights = exporters.read_tensors(model, KERNELS)
-    other = exporters.with_tensors(model, {"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
-    monkeypatch.setattr(deploy, "rewrite", lambda *_: deploy.Rewritten(other, ""))
+    other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
+    monkeypatch.setattr(deploy, "rewrite", lambda *_: (other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):
-        deploy.make(model, weights, KERNELS, random_inputs(model))
+        deploy.make(model, weights, KERNELS, random_inputs(model.proto))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.graph import Model
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, normalised
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
@@ -10,7 +11,7 @@ from tests.support.victims import VICTIMS
 
 
 def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
-    kernels = find_kernels(conv_bn_classifier(8, 5).graph, KernelSettings())
+    kernels = find_kernels(Model.of(conv_bn_classifier(8, 5)), KernelSettings())
     assert [(k.name, k.op, k.shape) for k in kernels] == [
         ("conv1.weight", "Conv", (8, 1, 3, 3)),
         ("conv2.weight", "Conv", (8, 8, 3, 3)),
@@ -20,7 +21,7 @@ def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
 
 
 def test_patterns_leave_kernels_out_and_say_so() -> None:
-    found = find_kernels(conv_bn_classifier().graph, KernelSettings(include=("conv*",), exclude=("conv1*",)))
+    found = find_kernels(Model.of(conv_bn_classifier()), KernelSettings(include=("conv*",), exclude=("conv1*",)))
     assert [k.reason for k in found] == ["excluded by 'conv1*'", None, "matches no --include pattern"]
 
 
@@ -29,7 +30,7 @@ def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
     g.random("table", 6, 6)
     rows = g.add("Gather", "table", g.tensor("ids", [0, 2], np.int64), name="lookup")
     g.add("MatMul", rows, "table", outputs=["y"])
-    (kernel,) = find_kernels(g.model({}, ["y"]).graph, KernelSettings())
+    (kernel,) = find_kernels(Model.of(g.model({}, ["y"])), KernelSettings())
     assert kernel.reason == "also read by Gather 'lookup'"
 
 
@@ -37,23 +38,23 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
-    model = g.model({}, ["y"])
-    told = elsewhere(model, find_kernels(model.graph, KernelSettings()))
+    model = Model.of(g.model({}, ["y"]))
+    told = elsewhere(model, find_kernels(model, KernelSettings()))
     assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
-    model = conv_bn_classifier()
-    assert elsewhere(model, find_kernels(model.graph, KernelSettings())) is None
+    model = Model.of(conv_bn_classifier())
+    assert elsewhere(model, find_kernels(model, KernelSettings())) is None
 
 
 def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
-    model = mlp()
-    told = elsewhere(model, find_kernels(model.graph, KernelSettings()))
+    model = Model.of(mlp())
+    told = elsewhere(model, find_kernels(model, KernelSettings()))
     assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
 
 def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
     model = mlp()
     model.graph.output.add().name = "fc1.weight"
-    assert find_kernels(model.graph, KernelSettings())[0].reason == "also read by output 'fc1.weight'"
+    assert find_kernels(Model.of(model), KernelSettings())[0].reason == "also read by output 'fc1.weight'"
 
 
 def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
@@ -62,7 +63,7 @@ def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
     y = g.add("MatMul", "x", "mask")
     y = g.add("MatMul", y, g.tensor("integers", np.ones((6, 6)), np.float64))
     g.add("Mul", y, g.random("scale", 6, 6), outputs=["y"])
-    assert [k.name for k in find_kernels(g.model({"x": (2, 6)}, ["y"]).graph, KernelSettings())] == ["integers"]
+    assert [k.name for k in find_kernels(Model.of(g.model({"x": (2, 6)}, ["y"])), KernelSettings())] == ["integers"]
 
 
 def test_kernels_are_what_the_module_trains() -> None:
@@ -92,5 +93,5 @@ def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> 
     both = g.add("MatMul", layer, g.random("both", 6, 6))
     y = g.add("Add", g.add("BatchNormalization", both, *norm), both)  # the sum sees its scale
     g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
-    graph = g.model({"x": (2, 6)}, ["y"]).graph
-    assert normalised(graph, find_kernels(graph, KernelSettings())) == {"biased", "layer"}
+    model = Model.of(g.model({"x": (2, 6)}, ["y"]))
+    assert normalised(model.graph, find_kernels(model, KernelSettings())) == {"biased", "layer"}

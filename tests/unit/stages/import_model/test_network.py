@@ -5,7 +5,6 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
 from ltp_pipeline.stages.lower import lower
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, mlp, run_onnxruntime
@@ -26,7 +25,7 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
         tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = exporters.with_tensors(result.file.proto, lower(*result))
+    written = result.file.model.with_weights(lower(*result)).filled()
     assert {t.data_type for t in written.graph.initializer} == {data_type}
     (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
     assert y.dtype == (torch.float16 if half else torch.bfloat16)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from ltp_pipeline.graph import Model
 from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -98,7 +99,8 @@ def test_other_weights_can_stand_in() -> None:
 
 
 def test_a_network_holds_no_weights_and_runs_any_state() -> None:
-    forward, state = compile_graph(parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3])))
+    given = parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3]))
+    forward, state = compile_graph(Model.of(given))
     x = {"x": torch.ones(2)}
     assert state.keys() == {"training"}
     assert forward(x, state)[0].tolist() == [2, 3]
@@ -276,7 +278,7 @@ def test_an_error_while_running_names_the_node() -> None:
 
 
 def test_a_missing_input_is_an_error() -> None:
-    forward, state = compile_graph(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
+    forward, state = compile_graph(Model.of(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")))
     with pytest.raises(NodeError, match="no value is given for input 'y'"):
         forward({"x": torch.zeros(2)}, state)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph import write
 from ltp_pipeline.stages.import_model import read
 from ltp_pipeline.stages.lower import lower
 from tests.support.imported import imported
@@ -23,7 +23,7 @@ def test_nodes_in_any_order_are_sorted() -> None:
     del mixed.graph.node[:]
     mixed.graph.node.extend(nodes)
     found = read(mixed)
-    assert [node.name or node.output[0] for node in found.proto.graph.node] == expected
+    assert [node.name or node.output[0] for node in found.model.graph.node] == expected
     assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
 
 
@@ -42,7 +42,7 @@ def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     assert result.parity is not None
     with torch.no_grad():
         result.state["conv2.weight"].mul_(2)
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "out" / "new.onnx")
+    write(result.file.model.with_weights(lower(*result)), tmp_path / "out" / "new.onnx")
     raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
     assert not {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL or t.external_data}
     feeds = random_inputs(model)
@@ -61,13 +61,13 @@ def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
 
 
 def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
-    from ltp_pipeline.exporters import storage
+    from ltp_pipeline.graph import storage
 
     monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
     model = conv_bn_classifier(channels=32)
     result = imported(model)
     assert result.parity is not None
-    exporters.save(exporters.with_tensors(result.file.proto, lower(*result)), tmp_path / "large.onnx")
+    write(result.file.model.with_weights(lower(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
     assert imported(tmp_path / "large.onnx").parity is not None
 

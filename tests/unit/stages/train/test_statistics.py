@@ -1,16 +1,19 @@
 """Running statistics are measured anew."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from onnx import TensorProto, helper
 
+import ltp_pipeline
 from benchmarks.restore_bn import folded
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.train import Job, batching
 from ltp_pipeline.stages.train.statistics import refreshed
-from tests.support.models import conv_bn_classifier
+from tests.support.models import Graph, as_model, conv_bn_classifier
 from tests.support.restored import job_of, restored
 from tests.support.samples import only
 
@@ -36,3 +39,26 @@ def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
     found = refreshed(job_of(network, tmp_path), spoiled)
     assert torch.allclose(found[norm.mean], state[norm.mean], atol=1e-5)
     assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
+
+
+def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(started: tuple[Job, State]):
+    job, _ = started
+    g = Graph()
+    x = g.batch_norm(g.conv("image", "conv", 1, 4), "outer", 4)
+    norm = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"])
+    function = helper.make_function(
+        "local", "Norm", ["x", "s", "b", "m", "v"], ["y"], [norm], [helper.make_opsetid("", 17)]
+    )
+    names = [g.positive("s", 4), g.random("b", 4), g.tensor("m", np.full(4, 7.0)), g.tensor("v", np.full(4, 9.0))]
+    g.nodes.append(helper.make_node("Norm", [x, *names], ["n"], domain="local"))
+    g.add("GlobalAveragePool", "n", outputs=("out",))
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("image", "out")]
+    values[0].CopyFrom(helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 1, 8, 8]))
+    graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
+    model = as_model(graph, 17, imports=[helper.make_opsetid("local", 1)], functions=[function])
+    network, state = ltp_pipeline.import_model(model)
+    found = refreshed(replace(job, network=network), state)
+    assert state["m"].eq(7.0).all()
+    assert state["v"].eq(9.0).all()
+    assert found["m"].abs().max() < 6.0
+    assert not torch.equal(found["outer.running_mean"], state["outer.running_mean"])

@@ -1,12 +1,14 @@
 """onnxsim in a process of its own, where the graph as given cannot be walked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.exporters import load, save
+from ltp_pipeline.graph import Model, copy_of
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplified
 from tests.support.imported import imported
@@ -56,19 +58,19 @@ def test_always_keeps_norms_and_names() -> None:
     model = conv_bn_classifier()
     result = imported(model, settings=Settings(model={"simplify": "always"}).model)
     assert simplify.NOTES["always"] in result.notes
-    assert [n.op_type for n in result.file.proto.graph.node].count("BatchNormalization") == 2
+    assert [n.op_type for n in result.file.model.graph.node].count("BatchNormalization") == 2
     assert [k.name for k in result.kernels] == ["conv1.weight", "conv2.weight", "fc.weight"]
     feeds = random_inputs(model)
     check_gradients(result, feeds)
-    assert {t.name for t in model.graph.initializer} <= {t.name for t in result.file.proto.graph.initializer}
+    assert {t.name for t in model.graph.initializer} <= {t.name for t in result.file.model.graph.initializer}
 
 
 @pytest.mark.long
 def test_limits_of_time_and_memory() -> None:
     with pytest.raises(SimplifyFailed, match="longer than"):
-        simplified(mlp(), save, load, seconds=0.05)
+        simplified(Model.of(mlp()), seconds=0.05)
     with pytest.raises(SimplifyFailed, match="onnxsim failed"):
-        simplified(mlp(), save, load, memory=50 << 20)
+        simplified(Model.of(mlp()), memory=50 << 20)
 
 
 @pytest.mark.long
@@ -94,10 +96,10 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
 
 
 def test_write_back_after_simplifying(monkeypatch) -> None:
-    def same(model: ModelProto, *_: object) -> ModelProto:
-        copy = ModelProto.FromString(model.SerializeToString())
+    def same(model: Model) -> Model:
+        copy = copy_of(model.proto)
         copy.graph.node[0].name = "renamed"
-        return copy
+        return replace(model, proto=copy)
 
     monkeypatch.setattr(simplify, "simplified", same)
     model = mlp()

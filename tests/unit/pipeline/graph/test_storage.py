@@ -10,8 +10,8 @@ from onnx import TensorProto
 
 from ltp_pipeline import exporters, files
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import storage, tensors
-from tests.support.encoded import described
+from ltp_pipeline.graph import every_tensor, read, read_with_data, storage, write
+from tests.support.encoded import described, model_of
 from tests.support.models import sparse_array
 
 
@@ -33,12 +33,13 @@ def external(tmp_path, array=None, **entries):
 
 @pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
 def test_all_else_survives(tmp_path, format_):
-    model = described(sparse_array())
+    model = model_of(sparse_array())
     encoded = exporters.ENCODINGS[format_].encode(model, ["w"])
-    exporters.stamp(encoded, format=format_, nonzeros=7)
-    exporters.save(encoded, tmp_path / "m.onnx")
-    found = exporters.load(tmp_path / "m.onnx")
-    assert found.SerializeToString() == encoded.SerializeToString()
+    encoded = exporters.stamp(encoded, format=format_, nonzeros=7)
+    write(encoded, tmp_path / "m.onnx")
+    read_back = read(tmp_path / "m.onnx")
+    found = read_back.filled()
+    assert found.SerializeToString() == encoded.filled().SerializeToString()
     assert found.producer_name == "me"
     assert found.graph.doc_string == "graph"
     assert found.graph.node[-1].SerializeToString() == model.graph.node[0].SerializeToString()
@@ -47,7 +48,7 @@ def test_all_else_survives(tmp_path, format_):
         "ltp.format": format_,
         "ltp.nonzeros": "7",
     }
-    assert exporters.labels(found) == {"format": format_, "nonzeros": "7"}
+    assert exporters.labels(read_back) == {"format": format_, "nonzeros": "7"}
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -57,14 +58,14 @@ def outputs_of_every_format(model, folder, outside):
     runs = set()
     for format_ in exporters.ENCODINGS.values():
         path = folder / f"model.{format_.name}.onnx"
-        exporters.save(format_.encode(model, ["w"]), path, outside)
+        write(format_.encode(model, ["w"]), path, outside)
         exporters.verify(path, {"w": sparse_array()}, format_.name)
         runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
     return runs
 
 
 def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
-    model, data = exporters.load_with_data(external(tmp_path))
+    model, data = read_with_data(external(tmp_path))
     assert data == [tmp_path.resolve() / "weights.bin"]
     assert (exporters.read_tensors(model, ["w"])["w"] == sparse_array()).all()
     assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
@@ -72,23 +73,23 @@ def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
     assert files == {f"model.{f.name}.onnx" for f in exporters.ENCODINGS.values()}
     for name in files:
         written = onnx.load(tmp_path / "out" / name, load_external_data=False)
-        assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
+        assert not any(tensor.external_data for tensor in every_tensor(written))
         onnx.checker.check_model(str(tmp_path / "out" / name))
 
 
 def test_data_go_outside_where_that_is_asked_for(tmp_path):
-    assert len(outputs_of_every_format(described(sparse_array()), tmp_path / "out", outside=True)) == 1
+    assert len(outputs_of_every_format(model_of(sparse_array()), tmp_path / "out", outside=True)) == 1
     assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= sparse_array().nbytes
     assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()  # nothing in it is large enough
     written = onnx.load(tmp_path / "out" / "model.sparse.onnx", load_external_data=False)
-    assert not any(tensor.external_data for tensor in tensors.every_tensor(written))
+    assert not any(tensor.external_data for tensor in every_tensor(written))
 
 
 def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     array = sparse_array((256, 256), 0.1)
-    model = exporters.load(external(tmp_path, array))
+    model = read(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
-    exporters.save(exporters.ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
+    write(exporters.ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
     exporters.verify(path, {"w": array}, "packed")
     options = ort.SessionOptions()
@@ -100,7 +101,7 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
 
 def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
-    exporters.save(described(sparse_array()), tmp_path / "m.onnx")
+    write(model_of(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
     exporters.verify(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
 
@@ -135,7 +136,7 @@ def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
     (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
     (folder / "near.bin").symlink_to(folder / "weights.bin")
     with pytest.raises(InputError, match="'w'"):
-        exporters.load(path)
+        read(path)
 
 
 def test_external_data_of_impossible_size_is_refused(tmp_path):
@@ -145,7 +146,7 @@ def test_external_data_of_impossible_size_is_refused(tmp_path):
         model.graph.initializer[0].dims[:] = dims
         path.write_bytes(model.SerializeToString())
         with pytest.raises(InputError, match="'w'"):
-            exporters.load(path)
+            read(path)
 
 
 def test_bad_files(tmp_path):
@@ -162,17 +163,17 @@ def test_bad_files(tmp_path):
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(content)
         with pytest.raises(InputError) as caught:
-            exporters.load(path)
+            read(path)
         assert caught.value.remedy
         assert caught.value.exit_code == 3
     for path in (tmp_path, tmp_path / "nowhere.onnx", tmp_path / "empty.onnx" / "x.onnx"):
         with pytest.raises(InputError):
-            exporters.load(path)
+            read(path)
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
-    exporters.save(described(sparse_array()), path)
+    write(model_of(sparse_array()), path)
     before = path.read_bytes()
 
     def full(*_):
@@ -180,6 +181,6 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
-        exporters.save(described(sparse_array() * 2), path)
+        write(model_of(sparse_array() * 2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]

@@ -2,30 +2,58 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
+import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.draft import Draft
-from ltp_pipeline.exporters.tensors import AGAIN, LARGEST, byte_size, copy_model, every_tensor
-from ltp_pipeline.exporters.wire import Piece, content, pieces, size
 from ltp_pipeline.files import data_beside, write_pieces
+from ltp_pipeline.graph.model import Model, copy_of, own_floats, take_apart
+from ltp_pipeline.graph.tensors import (
+    AGAIN,
+    DATA,
+    LARGEST,
+    Array,
+    byte_size,
+    dtype_of,
+    every_tensor,
+    named_tensors,
+)
+from ltp_pipeline.graph.wire import Piece, content, pieces, size
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
 PAGE = 4096  # the alignment with which runtimes can map external data into memory
 
 
-def load(path: Path) -> ModelProto:
-    """Read an ONNX file and the external data beside it; every tensor has its values inside then."""
-    return load_with_data(path)[0]
+def read(path: Path) -> Model:
+    """Read an ONNX file and the external data beside it."""
+    return read_with_data(path)[0]
 
 
-def load_with_data(path: Path) -> tuple[ModelProto, list[Path]]:
+def read_with_data(path: Path) -> tuple[Model, list[Path]]:
     """The same, and the data files that were read."""
     path = Path(path)
+    proto = _parse(path)
+    own = {name for name, _ in own_floats(proto)}
+    weights, data = dict[str, Array](), dict[Path, None]()
+    for name, tensor in named_tensors(proto, sparse=True):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            source, found = _read_external(tensor, path.parent)
+            data[source] = None
+            if name in own:
+                weights[name] = np.frombuffer(found, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
+            else:
+                tensor.raw_data = found
+            tensor.ClearField("data_location")
+        del tensor.external_data[:]  # where the values were says nothing about where they will be
+    return take_apart(proto, weights), list(data)
+
+
+def _parse(path: Path) -> ModelProto:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -34,15 +62,6 @@ def load_with_data(path: Path) -> tuple[ModelProto, list[Path]]:
         raise InputError(f"{path} is a folder", "give the path of an ONNX model") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", "give a readable ONNX model") from None
-    model, read = _parse(path, content), dict[Path, None]()
-    for tensor in every_tensor(model):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            read[_load_external(tensor, path.parent)] = None
-        del tensor.external_data[:]  # where the values were says nothing about where they will be
-    return model, list(read)
-
-
-def _parse(path: Path, content: bytes) -> ModelProto:
     if not content:
         raise InputError(f"{path} is empty", AGAIN)
     try:
@@ -54,8 +73,8 @@ def _parse(path: Path, content: bytes) -> ModelProto:
     return model
 
 
-def _load_external(tensor: TensorProto, folder: Path) -> Path:
-    """Read a tensor's values, and say from which file."""
+def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
+    """The values of a tensor, and the file that has them."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     source = _external_file(tensor.name, entries.get("location", ""), folder)
     expected = byte_size(tensor)
@@ -72,9 +91,7 @@ def _load_external(tensor: TensorProto, folder: Path) -> Path:
         )
     with source.open("rb") as file:
         file.seek(offset)
-        tensor.raw_data = file.read(length)
-    tensor.ClearField("data_location")
-    return source
+        return source, file.read(length)
 
 
 def _external_file(name: str, location: str, folder: Path) -> Path:
@@ -97,73 +114,70 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
     return source
 
 
-def save(model: ModelProto | Draft, path: Path, external: bool = False) -> None:
+def write(model: Model, path: Path, external: bool = False) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
     Everything is in the one file; of more than 2 GB, or where `external` asks for it, the large tensors go to
     `<name>.data` beside it.
     """
-    path = Path(path)
-    draft, data = model if isinstance(model, Draft) else Draft(model), list[Piece]()
-    if external or _too_large(draft.model):
-        draft, data = _with_external_data(draft, data_beside(path).name)
+    path, data = Path(path), list[Piece]()
+    if external or _too_large(model.proto):
+        model, data = _with_external_data(model, data_beside(path).name)
     if data:
         # An older model of this name must not meet the new data, should we be stopped between the two.
         path.unlink(missing_ok=True)
         _write(data_beside(path), data)
-    _write(path, pieces(draft))
+    _write(path, pieces(model))
 
 
-def save_all(
-    drafts: Iterable[tuple[Draft, Path]], written: list[Path], external: bool = False
+def write_all(
+    models: Iterable[tuple[Model, Path]], written: list[Path], external: bool = False
 ) -> dict[Path, Future[None]]:
-    """Save each as it comes, in the background while the next one is made.
+    """Write each as it comes, in the background while the next one is made.
 
     Paths join `written` when their files are there; the `result()` of the others tells why they are not.
     """
 
-    def save_one(draft: Draft, path: Path) -> None:
-        save(draft, path, external)
+    def write_one(model: Model, path: Path) -> None:
+        write(model, path, external)
         written.append(path)
 
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        saving = {path: pool.submit(save_one, draft, path) for draft, path in drafts}
-        wait(saving.values())
+        writing = {path: pool.submit(write_one, model, path) for model, path in models}
+        wait(writing.values())
     finally:
         pool.shutdown(cancel_futures=True)
-    return saving
+    return writing
 
 
-def _too_large(model: ModelProto) -> bool:
-    return sum(map(byte_size, every_tensor(model))) > LARGEST - MARGIN
+def _too_large(proto: ModelProto) -> bool:
+    return sum(map(byte_size, every_tensor(proto))) > LARGEST - MARGIN
 
 
-def _with_external_data(draft: Draft, location: str) -> tuple[Draft, list[Piece]]:
-    """Copy a model without the values of its large tensors, which come as one run of pieces, still where they are."""
-    large: dict[str, Piece] = {
-        tensor.name: draft.content.get(tensor.name, tensor)
-        for tensor in draft.model.graph.initializer
-        if tensor.name in draft.content or (tensor.HasField("raw_data") and byte_size(tensor) >= INLINE_BELOW)
-    }
-    copy = copy_model(draft.model, empty=large)
+def _with_external_data(model: Model, location: str) -> tuple[Model, list[Piece]]:
+    """The model without the values of its large tensors, and these as one run of pieces, still where they are."""
+    proto, left, inside = copy_of(model.proto), dict(model.weights), dict[str, Array]()
     data, offset = list[Piece](), 0
-    for nth, tensor in enumerate(every_tensor(copy, sparse=False)):
+    for name, tensor in named_tensors(proto):
         del tensor.external_data[:]
-        held = large.get(tensor.name) if nth < len(copy.graph.initializer) else None  # those come first
-        if held is None:
-            if byte_size(tensor) < INLINE_BELOW or not tensor.HasField("raw_data"):
-                continue
-            held = tensor.raw_data
-            tensor.ClearField("raw_data")
+        held: Piece | None = left.pop(name, None)
+        if byte_size(tensor) < INLINE_BELOW:
+            if isinstance(held, np.ndarray):
+                inside[name] = held
+            continue
+        if held is None and not tensor.HasField("raw_data"):
+            continue
+        held = tensor.raw_data if held is None else held
+        for field in DATA:
+            tensor.ClearField(field)
         for key, value in {"location": location, "offset": offset, "length": size(held)}.items():
             tensor.external_data.add(key=key, value=str(value))
         tensor.data_location = TensorProto.EXTERNAL
         padding = bytes(-size(held) % PAGE)
         data += [held, padding]
         offset += size(held) + len(padding)
-    inside = {name: values for name, values in draft.content.items() if name not in large}
-    return Draft(copy, inside, draft.indices), data
+    return replace(model, proto=proto, weights=inside), data
 
 
 def _write(path: Path, parts: Sequence[Piece]) -> None:

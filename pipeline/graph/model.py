@@ -1,0 +1,114 @@
+"""A model: a graph and its weights, apart, so that a change of the one does not copy the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto
+
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    Array,
+    Weights,
+    dtype_of,
+    elements,
+    fill,
+    named_tensors,
+    to_array,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A graph whose tensors have their type and dims, and the values of those that are in `weights`.
+
+    Weights go by the name that nodes read them by. What is in `weights` counts, whatever values the graph has.
+    """
+
+    proto: ModelProto = field(repr=False)  # not changed once it is here
+    weights: Weights = field(default_factory=dict, repr=False)
+    sparse: Mapping[str, tuple[Array, Array]] = field(default_factory=dict, repr=False)  # values and indices by name
+
+    @classmethod
+    def of(cls, proto: ModelProto) -> Model:
+        """Take a model in memory apart; the caller's own stays as it is."""
+        return take_apart(copy_of(proto))
+
+    @property
+    def graph(self) -> GraphProto:
+        """The graph, most of its tensors without values."""
+        return self.proto.graph
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorProto]:
+        """The tensors that the graph and those nested in it store plainly; of two with one name, the outer one."""
+        found: dict[str, TensorProto] = {}
+        for name, tensor in named_tensors(self.proto):
+            if name:
+                found.setdefault(name, tensor)
+        return found
+
+    def array(self, name: str) -> Array:
+        """The values of a tensor that is stored plainly."""
+        return self.weights[name] if name in self.weights else to_array(self.tensors[name], name)
+
+    def with_weights(self, weights: Weights) -> Model:
+        """The same graph with other values for these tensors, in the types that they have; no other is copied."""
+        missing = weights.keys() - self.tensors.keys()
+        if missing:
+            what = f"the model has no plain tensor named '{min(missing)}'"
+            raise ExportFailed(what, "put tensors back into the model they came from")
+        for name, array in weights.items():
+            dims = tuple(self.tensors[name].dims)
+            if dims != array.shape:
+                what = f"tensor '{name}' has shape {array.shape} but the file says {dims}"
+                raise ExportFailed(what, "give the tensors of the model they are put back into")
+        typed = {name: a.astype(dtype_of(self.tensors[name]), copy=False) for name, a in weights.items()}
+        return replace(self, weights={**self.weights, **typed})
+
+    def filled(self, below: int | None = None) -> ModelProto:
+        """The graph with the values inside; with `below`, only with those of fewer bytes."""
+        whole, left = copy_of(self.proto), dict(self.weights)
+        for name, tensor in named_tensors(whole):
+            array = left.pop(name, None)
+            if array is not None and (below is None or array.nbytes < below):
+                fill(tensor, array)
+        for part in whole.graph.sparse_initializer:
+            if part.values.name in self.sparse:
+                for tensor, array in zip((part.values, part.indices), self.sparse[part.values.name], strict=True):
+                    fill(tensor, array)
+        return whole
+
+
+def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
+    """Turn a proto, which is used up, into a model; `weights` are values that it lacks already.
+
+    Lifted out are the floats that are stored as bytes under a name of their own. What else there is stays: integers
+    are shapes and axes, so they are part of the graph.
+    """
+    held = dict(weights or {})
+    for name, tensor in own_floats(proto):
+        if tensor.HasField("raw_data") and min(tensor.dims, default=0) >= 0:
+            content, dtype = tensor.raw_data, dtype_of(tensor).newbyteorder("<")
+            if len(content) == elements(tensor) * dtype.itemsize:
+                held[name] = np.frombuffer(content, dtype).reshape(tuple(tensor.dims))
+                tensor.ClearField("raw_data")
+    return Model(copy_of(proto), held)  # a copy, because protobuf frees what was cleared only with the whole
+
+
+def own_floats(proto: ModelProto) -> list[tuple[str, TensorProto]]:
+    """The floating-point tensors under a name that no other tensor of the graph, or nested in it, has."""
+    count = Counter(name for name, _ in named_tensors(proto))
+    return [(n, t) for n, t in named_tensors(proto) if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
+
+
+def copy_of(proto: ModelProto) -> ModelProto:
+    """A copy that can be changed."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    return copy
