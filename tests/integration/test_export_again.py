@@ -167,7 +167,7 @@ def without_data(finished: Path) -> Path:
     """A run that has lost its data and its checkpoints."""
     shutil.rmtree(finished / "state")
     manifest = json.loads((finished / MANIFEST).read_text())
-    manifest["inputs"]["settings"]["data"]["path"] = str(finished / "gone.npz")
+    manifest["inputs"]["settings"]["data"]["path"] = str(finished.parent / "gone.npz")
     (finished / MANIFEST).write_text(json.dumps(manifest))
     return finished
 
