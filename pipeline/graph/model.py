@@ -103,8 +103,9 @@ def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
 
 def own_floats(proto: ModelProto) -> list[tuple[str, TensorProto]]:
     """The floating-point tensors under a name that no other tensor of the graph, or nested in it, has."""
-    count = Counter(name for name, _ in named_tensors(proto))
-    return [(n, t) for n, t in named_tensors(proto) if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
+    found = list(named_tensors(proto))
+    count = Counter(name for name, _ in found)
+    return [(n, t) for n, t in found if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
 
 
 def copy_of(proto: ModelProto) -> ModelProto:

@@ -38,9 +38,10 @@ def read_with_data(path: Path) -> tuple[Model, list[Path]]:
     """The same, and the data files that were read."""
     path = Path(path)
     proto = _parse(path)
-    own = {name for name, _ in own_floats(proto)}
     weights, data = dict[str, Array](), dict[Path, None]()
-    for name, tensor in named_tensors(proto, sparse=True):
+    outside = [(name, t) for name, t in named_tensors(proto, sparse=True) if t.external_data or t.data_location]
+    own = {name for name, _ in own_floats(proto)} if outside else set()
+    for name, tensor in outside:
         if tensor.data_location == TensorProto.EXTERNAL:
             source, found = _read_external(tensor, path.parent)
             data[source] = None

@@ -22,7 +22,7 @@ from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_con
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
-from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, array_to_torch, widened
+from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
 
 _SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 
@@ -190,7 +190,7 @@ def read_tensors(model: Model) -> dict[str, Tensor]:
             raise NodeError(f"the initializer {tensor.name!r} is there twice")
         if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
             what = f"the initializer {tensor.name!r} cannot be read"
-            tensors[tensor.name] = guarded(lambda name: array_to_torch(model.array(name)), tensor.name, what)
+            tensors[tensor.name] = guarded(partial(to_torch, weights=model.weights), tensor, what)
     for node in model.graph.node:
         if is_tensor_constant(node) and node.output[0] not in tensors:
             tensors[node.output[0]] = guarded(partial(constant_value, weights=model.weights), node, label(node))

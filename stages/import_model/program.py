@@ -18,7 +18,7 @@ from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.functions import BodyFunction
 from ltp_pipeline.stages.import_model.node_problems import node_problem
 from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
-from ltp_pipeline.stages.import_model.tensors import array_to_torch, to_torch, widened
+from ltp_pipeline.stages.import_model.tensors import to_torch, widened
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
 LARGEST_TOTAL = 2 * LARGEST_CONSTANT  # elements of all folded constants together
@@ -227,7 +227,8 @@ class Compiler:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
                 nested = Compiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
-                tensors = {t.name: guarded(self._tensor, t, where) for t in attribute.g.initializer}
+                read = partial(to_torch, weights=self.weights)
+                tensors = {t.name: guarded(read, t, where) for t in attribute.g.initializer}
                 branches.append((attribute.name, nested.compile(attribute.g, tensors)))
                 continue
             value = guarded(attribute_value, attribute, where)
@@ -236,9 +237,6 @@ class Compiler:
                 value = TensorProto.FLOAT if is_half else widened(value)
             keywords[attribute.name] = value
         return keywords, tuple(branches)
-
-    def _tensor(self, tensor: TensorProto) -> Tensor:
-        return array_to_torch(self.weights[tensor.name]) if tensor.name in self.weights else to_torch(tensor)
 
     def _is_constant(self, node: NodeProto, step: Step) -> bool:
         if node.op_type in _NEVER_FOLDED or (step.wants_training and not isinstance(step.function, BodyFunction)):

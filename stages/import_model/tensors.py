@@ -7,7 +7,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from ltp_pipeline.graph import type_name
+from ltp_pipeline.graph import Weights, type_name
 
 TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
@@ -29,8 +29,10 @@ TORCH_TYPES: dict[int, torch.dtype] = {
 HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 
 
-def to_torch(tensor: TensorProto) -> Tensor:
-    """Read a dense ONNX tensor into memory of its own."""
+def to_torch(tensor: TensorProto, weights: Weights | None = None) -> Tensor:
+    """Read a dense ONNX tensor, whose values may be among the weights, into memory of its own."""
+    if weights and tensor.name in weights:
+        return array_to_torch(weights[tensor.name])
     if tensor.data_type not in TORCH_TYPES:
         raise ValueError(f"tensor {tensor.name!r} has type {type_name(tensor.data_type)}, which torch does not have")
     return array_to_torch(numpy_helper.to_array(tensor))
