@@ -78,7 +78,7 @@ class TrailEntry:
     entry: int
     epoch: int
     compression: float
-    accuracy: float  # top-1 on the validation split, hard-pruned, not fine-tuned
+    accuracy: float  # the metric on the validation split, hard-pruned, not fine-tuned
     file: str
     thresholds: Mapping[str, float] = field(default_factory=dict, compare=False)  # on w², by kernel
     temperatures: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -179,7 +179,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Original:
-    """The original file in onnxruntime; `correct` says for each sample of the test split whether it was right."""
+    """The original file in onnxruntime; `correct` has the score of each sample of the test split."""
 
     accuracy: Accuracy
     validation_accuracy: float

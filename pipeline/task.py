@@ -40,7 +40,7 @@ class Metric:
 
     name: str
     unit: str | None = None
-    higher_is_better: bool = True
+    higher_is_better: bool = True  # of every metric there is so far; gates and budgets count on it
     share: bool = True  # of 1, so that 0.01 is a point
 
 

@@ -54,7 +54,7 @@ def table() -> str:
     for name in names:
         since, how = [str(v) for v in versions.get(name, [])], "own code"
         if name == "Constant":
-            how = "becomes a tensor of the module"
+            how = "becomes a tensor of the network"
         elif not since:
             known = signature(name, defs.onnx_opset_version())
             if known is None or not known.has_body or is_quantised(name):

@@ -38,7 +38,7 @@ LATENCY_ROUNDS = 15
 LATENCY_BATCH = 16
 PARITY_SAMPLES = 64
 PARITY_LIMIT = 1e-3  # relative, above a floor (closeness.py)
-# Files whose weights were rounded on purpose, and half-precision models, which round at every node where the module
+# Files whose weights were rounded on purpose, and half-precision models, which round at every node where torch
 # does not: only something broken differs by more. That files hold what they should is proven bit for bit at export;
 # whether that is good enough, accuracy tells.
 ROUNDED_LIMITS = {"fp16": 2e-2, "int8": 0.5}

@@ -1,6 +1,6 @@
-"""From an ONNX file to a trainable module over its graph, checked against onnxruntime.
+"""From an ONNX file to a trainable network over its graph, checked against onnxruntime.
 
-torch is imported only where a module is built, so that `inspect` answers without waiting for it.
+torch is imported only where a graph is compiled, so that `inspect` answers without waiting for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does the torch module compute what onnxruntime computes?
+"""Does torch compute what onnxruntime computes?
 
 Outputs are compared on samples where there are any, else on random input. An output that is too small to tell anything
 is tried on random input of other scales; where that does not help, what it is computed from is compared instead.
@@ -31,7 +31,7 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 
 TOLERANCE = 1e-4
-TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: the module computes in fp32, onnxruntime rounds at every node
+TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
 _HALF = ("FLOAT16", "BFLOAT16")
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TOO_LARGE = ("beyond reason", "allocate memory", "not enough memory")

@@ -1,7 +1,7 @@
 """Put BatchNormalization back where an exporter folded it into a Conv: trained as such, folded again on the way out.
 
 Any mean m and variance v give the same function with γ = √(v + ε) and β = b + m; those that the training samples give
-make it the BatchNormalization of a network that was never folded. The file keeps its graph: only the module has norms.
+make it the BatchNormalization of a network that was never folded. The file keeps its graph: only the network has norms.
 """
 
 from __future__ import annotations
