@@ -32,14 +32,14 @@ def train_dense(network: Network, state: State, data: Data, settings: Settings, 
     """Train a network for `train.epochs` without pruning and write it; what it is worth."""
     with tempfile.TemporaryDirectory() as scratch:
         job = start(network, data, settings, Path(scratch))
-        state = finetune.run(job, Pruned(state, {}, 0, {}), job.epochs).state
+        state = finetune.run(job, Pruned(dict(state), {}, 0, {}), job.epochs).state
     write(network.file.model.with_weights(lower(network, state)), path)
     return final_numbers(job, state)
 
 
 def learn(job: Job, state: State, begin: Begin) -> TrailEntry:
     """Learn for `train.epochs`; the last network of the trail."""
-    train(job, state, begin, job.epochs, after=job.finetune_epochs)
+    train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
     return trail.read(job.workspace)[-1]
 
 

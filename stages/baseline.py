@@ -22,9 +22,9 @@ KEY = "baseline"  # of its checkpoint and its log lines
 
 def run(job: Job, original: State, nonzeros: int, epochs: int) -> Pruned:
     """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`."""
-    state = masked(original, global_magnitude_masks(job.network, original, nonzeros))
+    state = refreshed(job, masked(original, global_magnitude_masks(job.network, original, nonzeros)))
     count = sum(count_nonzeros(job.network, state).values())
-    pruned = Pruned(refreshed(job, state), masks_of(job.network, state), count, {"prune": 0, "finetune": 0})
+    pruned = Pruned(state, masks_of(job.network, state), count, {"prune": 0, "finetune": 0})
     return finetune.run(job, pruned, epochs, KEY)
 
 

@@ -64,7 +64,7 @@ def key_of(entry: TrailEntry) -> str:
 def run(
     job: Job, pruned: Pruned, epochs: int, name: str = "finetune", key: str | None = None, before: int = 0
 ) -> Pruned:
-    """Fine-tune for `epochs`, then bring the running statistics up to date."""
+    """Fine-tune for `epochs`, then bring the running statistics up to date; the state that is given is used up."""
     state, masks = pruned.state, pruned.masks
     if epochs:
         begin = partial(Masked, job=job, masks=masks, name=name, key=key or name)

@@ -39,7 +39,7 @@ def run(job: Job, state: State, original: float) -> Learned:
     def begin(live: Mapping[str, Tensor]) -> Learning:
         return Learning(live, job, make_method(job.network, live, job.settings, job.strength), least)
 
-    train(job, state, begin, job.epochs, after=job.finetune_epochs)
+    train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
     entries = trail.read(job.workspace)
     if all(e.compression <= before for e in entries):
         raise TrainingFailed(

@@ -37,7 +37,9 @@ def cosine(step: int, steps: int, lr: float) -> float:
 def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, after: int = 0) -> State:
     """Train a copy of `state` for `epochs`, going on from the checkpoint of this phase if there is one.
 
-    The learning rate is one cosine over `before` + `epochs` + `after`, the phases that belong together.
+    The dict that is given is emptied while its tensors are copied, so that no second copy of the network is held; the
+    tensors themselves stay as they are. The learning rate is one cosine over `before` + `epochs` + `after`, the phases
+    that belong together.
     """
     memory.keep_freed_memory()
     settings, progress = job.settings.train, job.workspace.progress
@@ -83,8 +85,8 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
 
 
 def _live(job: Job, state: State) -> dict[str, Tensor]:
-    """A copy on the device whose weights can be trained."""
-    copies = {name: tensor.detach().to(job.device, copy=True) for name, tensor in state.items()}
+    """A copy on the device whose weights can be trained; the dict is emptied."""
+    copies = {name: state.pop(name).detach().to(job.device, copy=True) for name in list(state)}
     weights = set(job.network.forward.weights)
     return {name: torch.nn.Parameter(t) if name in weights else t for name, t in copies.items()}
 

@@ -36,7 +36,8 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
 def test_training_leaves_the_state_it_was_given_alone(started: tuple[Job, State]):
     job, state = started
     before = {n: t.clone() for n, t in state.items()}
-    trained = train(job, state, plain(job), 1)
+    trained = train(job, given := dict(state), plain(job), 1)
+    assert not given
     assert list(trained) == list(state)
     assert all(torch.equal(before[n], t) for n, t in state.items())
     assert not torch.equal(trained["stem.weight"], state["stem.weight"])
