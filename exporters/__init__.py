@@ -6,14 +6,13 @@ A file is a graph (graphs/) in an encoding (encodings/); pipeline/formats.py has
 from ltp_pipeline.exporters.decoding import read_tensors, to_dense
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.metadata import labels, stamp
-from ltp_pipeline.exporters.readback import check_labels, verify
+from ltp_pipeline.exporters.readback import verify
 from ltp_pipeline.exporters.scan import Scan
 from ltp_pipeline.exporters.weights import float_weights
 
 __all__ = [
     "ENCODINGS",
     "Scan",
-    "check_labels",
     "float_weights",
     "labels",
     "read_tensors",

@@ -1,6 +1,6 @@
 """Read a file back: proof that it holds the weights, and that its labels are true."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,6 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.decoding import read_tensors
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.metadata import labels
 from ltp_pipeline.graph import Array, Model, read
 
 AGAIN = "export again; if it happens twice, report it as a bug"
@@ -58,27 +57,3 @@ def _compare(name: str, wanted: Array, found: Array) -> None:
     different = int((tensors.bits(wanted) != tensors.bits(found)).sum())
     if different:
         raise ExportFailed(f"tensor '{name}' differs from its weights in {different} of {wanted.size} places", AGAIN)
-
-
-def check_labels(model: Model, kernels: Collection[str]) -> None:
-    """Raise InputError where a file's labels say something else than its content does; what is not labelled passes."""
-    said = labels(model)
-    arrays = read_tensors(model, kernels).values()
-    nonzeros, elements = sum(tensors.nonzero(a).size for a in arrays), sum(a.size for a in arrays)
-    true: dict[str, float] = {"nonzeros": nonzeros}
-    if elements:
-        true["sparsity"] = 1 - nonzeros / elements
-    for key, value in true.items():
-        try:
-            agrees = key not in said or abs(float(said[key]) - value) < 1e-4
-        except ValueError:
-            agrees = False
-        if not agrees:
-            raise InputError(
-                f"the file's label ltp.{key} says {said[key]}, its content says {value:g}",
-                "take the file as it was first written",
-            )
-    for encoding in ENCODINGS.values():
-        if said.get("format") not in (None, encoding.name) and encoding.encoded_names(model):
-            what = f"the file's label ltp.format says {said['format']}, but it is {encoding.name}"
-            raise InputError(what, "export it again")
