@@ -28,7 +28,7 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.files import write_json
 from ltp_pipeline.graph import read
-from ltp_pipeline.records import Pruned, State, TrailEntry
+from ltp_pipeline.records import Pruned, State, TrailEntry, finetune_key
 from ltp_pipeline.stages import baseline, finetune
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
@@ -159,7 +159,7 @@ def finish(job: Job, entry: TrailEntry) -> State:
     model = read(job.workspace.trail_path(entry.entry))
     state = lift(job, exporters.read_tensors(model, file_names(job.network)))
     pruned = Pruned(state, masks_of(job.network, state), 0, {})
-    return finetune.run(job, pruned, job.finetune_epochs, key=finetune.key_of(entry), before=job.epochs).state
+    return finetune.run(job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs).state
 
 
 def paper_settings(settings: Settings, network: str, elements: int, compression: float) -> Settings:

@@ -7,6 +7,7 @@ that of a measured file with the same outputs, bit for bit, or null.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +55,9 @@ def export_again(
             return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.enabled, exactly=True)
         return run(model, asked, folder, progress, exactly=True)
     except LtpError:
-        workspace.inputs()
-        workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
+        with suppress(InputError), workspace.held():  # unless another process is at work in it
+            workspace.inputs()
+            workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
         raise
 
 

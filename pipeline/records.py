@@ -87,6 +87,11 @@ class TrailEntry:
     data_sha256: str | None = None  # of the data beside it
 
 
+def finetune_key(entry: int) -> str:
+    """Name of the checkpoint and the log lines of fine-tuning from an entry of the trail."""
+    return f"finetune-{entry:03d}"
+
+
 @dataclass(frozen=True)
 class Learned:
     """What learning leaves behind: the trail, each entry with its thresholds and temperatures."""

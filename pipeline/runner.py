@@ -109,7 +109,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     if not ranks.is_leader():
         return outcome_of_leader(job)
     assert measured is not None  # noqa: S101 - the leader has measured
-    assert pruned is not None  # noqa: S101
+    assert pruned is not None  # noqa: S101 - the leader has measured
     findings = Findings(
         network=job.network,
         data=job.data,

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import Pruned, TrailEntry
+from ltp_pipeline.records import Pruned
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job, train
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -54,11 +54,6 @@ class Masked:
     def log(self, at: StepPosition) -> dict[str, object]:  # noqa: ARG002 - nothing to say
         """Nothing beyond the loss."""
         return {}
-
-
-def key_of(entry: TrailEntry) -> str:
-    """Name of the checkpoint and the log lines of fine-tuning from an entry of the trail."""
-    return f"finetune-{entry.entry:03d}"
 
 
 def run(

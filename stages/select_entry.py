@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import Learned, Pruned, TrailEntry
+from ltp_pipeline.records import Learned, Pruned, TrailEntry, finetune_key
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -50,7 +50,7 @@ def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Prun
 def finish(job: Job, entry: TrailEntry) -> Pruned:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(job, entry)
-    return finetune.run(job, pruned, job.finetune_epochs, key=finetune.key_of(entry), before=job.epochs)
+    return finetune.run(job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs)
 
 
 def find(learned: Learned, number: int) -> TrailEntry:

@@ -81,7 +81,7 @@ class Classification:
         distance = divergence(scores, log_probabilities(taught[0], self.is_probability))
         return (1 - self.distill) * errors + self.distill * distance
 
-    def scale(self, originals: Iterable[Sequence[Array]], samples: int) -> Sequence[float]:  # noqa: ARG002
+    def scale(self, originals: Iterable[Sequence[Array]], samples: int) -> Sequence[float]:  # noqa: ARG002 - a Task's
         """Right is right, whatever the original says."""
         return ()
 
@@ -90,7 +90,7 @@ class Classification:
         outputs: Sequence[Array],
         batch: Batch,
         originals: Sequence[Array] | None,  # noqa: ARG002 - the shape of a Task
-        scale: Sequence[float],  # noqa: ARG002
+        scale: Sequence[float],  # noqa: ARG002 - the shape of a Task
     ) -> Scores:
         """Whether the label has the largest score, and whether one of the five largest."""
         scores, y = outputs[0].reshape(len(batch), -1), batch.targets[LABEL]

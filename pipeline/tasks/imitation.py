@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 AGREEMENT = Metric("agreement")  # share of samples with the same class as the original's, where all outputs are scores
 EXPLAINED = Metric("explained")  # share of the variance of the original's outputs that is met, where any is values
-FARTHEST = 1e6  # error of a sample, in variances; more, or no number at all, counts as this
+LARGEST_ERROR = 1e6  # error of a sample, in variances; more, or no number at all, counts as this
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,6 @@ def _explained(found: Sequence[Array], wanted: Sequence[Array], scale: Sequence[
     parts: list[Array] = []
     for y, original, spread in zip(found, wanted, scale, strict=True):
         missed = np.square(_flat(y) - _flat(original)).sum(1) / max(spread, 1e-30)
-        parts.append(1 - np.where(np.isfinite(missed), np.minimum(missed, FARTHEST), FARTHEST))
+        parts.append(1 - np.where(np.isfinite(missed), np.minimum(missed, LARGEST_ERROR), LARGEST_ERROR))
     mean: Array = np.stack(parts).mean(0)
     return mean

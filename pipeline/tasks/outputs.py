@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ltp_pipeline.graph import View
+
 if TYPE_CHECKING:
     from onnx import GraphProto
 
@@ -22,7 +24,7 @@ def is_score(shape: Sequence[int], samples: int) -> bool:
 
 def makers(graph: GraphProto) -> list[str]:
     """For each output, the kind of node that computes it; nodes that only move values are looked through."""
-    nodes = {name: node for node in graph.node for name in node.output}
+    nodes = View(graph).producers
     found = []
     for output in graph.output:
         node = nodes.get(output.name)

@@ -5,6 +5,7 @@ from typing import Any
 from ltp_pipeline import report_io
 from ltp_pipeline.files import write_text
 from ltp_pipeline.hashing import sha256_of, write_sums
+from ltp_pipeline.records import finetune_key
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS, Workspace
 
@@ -34,5 +35,5 @@ def render(report: Report, workspace: Workspace) -> None:
 
 def _of_chosen(report: Report, log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out fine-tuning from entries of the trail that were tried and not chosen."""
-    chosen = {f"finetune-{e.entry:03d}" for e in report.trail if e.chosen}
+    chosen = {finetune_key(e.entry) for e in report.trail if e.chosen}
     return [line for line in log if line.get("stage") != "finetune" or line.get("key") in chosen]
