@@ -18,6 +18,7 @@ WIDTH = 5.6  # inches: on a phone the letters must not shrink below what can be 
 INK, FAINT, LEARNED, BASELINE, ORIGINAL = "#010101", "#020202", "#030303", "#040404", "#050505"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VARIABLES = {INK: "ink", FAINT: "faint", LEARNED: "learned", BASELINE: "baseline", ORIGINAL: "original"}
+LEGEND_CHARACTERS = 38  # of a label, with which two still stand side by side
 
 
 def svg(name: str, title: str, height: float, draw: "Callable[[Figure], None]") -> str:
@@ -83,8 +84,9 @@ def legend(figure: "Figure", ax: "Axes", scale: float = 1) -> None:
     """One legend above everything, where it hides nothing."""
     handles, labels = ax.get_legend_handles_labels()
     if handles:
+        columns = 2 if max(map(len, labels)) <= LEGEND_CHARACTERS else 1
         figure.legend(
-            handles, labels, loc="outside upper left", ncols=2, borderpad=0, handlelength=1.6, markerscale=scale
+            handles, labels, loc="outside upper left", ncols=columns, borderpad=0, handlelength=1.6, markerscale=scale
         )
 
 
