@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
@@ -59,6 +60,16 @@ class GradualMagnitude:
     def log(self, at: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
         """There is no λ."""
         return {}
+
+
+class CommonThreshold(SolvedLambda):
+    """Our method with one threshold for all layers: nothing is learned about how they differ."""
+
+    def after_backward(self, at: StepPosition) -> None:
+        """Leave out the loss, so that only the common factor moves thresholds."""
+        assert self.log_tau.grad is not None  # noqa: S101 - called after backward
+        self.log_tau.grad.zero_()
+        super().after_backward(at)
 
 
 class SoftThreshold(GradualMagnitude):

@@ -1,7 +1,7 @@
 """Small networks as ONNX graphs with untrained weights, built without an exporter.
 
-`resnet` and `mobilenet` are the two networks of benchmarks/quality.py; `resnet` also makes the embedded example. `mlp`
-and `plain_cnn` have no norms.
+`resnet`, `mobilenet` and `sequence_cnn` have BatchNormalization; `mlp`, `plain_cnn` and `alexnet` have no norms.
+`resnet` also makes the embedded example.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,13 +32,14 @@ class Graph:
         return name
 
     def conv_bn(
-        self, x: str, name: str, channels: int, filters: int, size: int, stride: int = 1, group: int = 1
+        self, x: str, name: str, channels: int, filters: int, size: int, stride: int = 1, group: int = 1, axes: int = 2
     ) -> str:
-        """Add Conv without bias and BatchNormalization."""
-        fan = channels // group * size * size
-        shape = (filters, channels // group, size, size)
+        """Add Conv without bias and BatchNormalization, over so many axes of space or time."""
+        fan = channels // group * size**axes
+        shape = (filters, channels // group, *[size] * axes)
         kernel = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), shape))
-        settings = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4, "group": group}
+        settings = {"kernel_shape": [size] * axes, "strides": [stride] * axes, "group": group}
+        settings["pads"] = [size // 2] * 2 * axes
         y = self.node("Conv", [x, kernel], name, **settings)
         values = (("scale", np.ones), ("bias", np.zeros), ("mean", np.zeros), ("var", np.ones))
         statistics = [self.tensor(f"{name}.bn.{key}", make(filters)) for key, make in values]
@@ -149,6 +150,43 @@ def plain_cnn(
         features = hidden
     g.gemm(x, "scores", features, classes)
     return g.model("plain-cnn", shape, classes)
+
+
+def alexnet(
+    shape: Sequence[int] = (3, 32, 32),
+    widths: Sequence[int] = (24, 64, 96, 64, 64),
+    hidden: int = 256,
+    classes: int = 10,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """AlexNet's layout for small images: five Conv, pooling after the first, second and last, three Gemm; no norms."""
+    g = Graph(seed)
+    x, channels, height, width = "image", *shape
+    for i, filters in enumerate(widths):
+        x = g.conv(x, f"conv{i + 1}", channels, filters, 5 if i < 2 else 3)
+        channels = filters
+        if i in (0, 1, 4):
+            x = g.node("MaxPool", [x], f"pool{i + 1}", kernel_shape=[2, 2], strides=[2, 2])
+            height, width = height // 2, width // 2
+    x, features = g.node("Flatten", [x], "flatten"), channels * height * width
+    for i in range(2):
+        x, features = g.node("Relu", [g.gemm(x, f"hidden{i + 1}", features, hidden)], f"hidden{i + 1}.relu"), hidden
+    g.gemm(x, "scores", features, classes)
+    return g.model("small-alexnet", shape, classes)
+
+
+def sequence_cnn(
+    shape: Sequence[int] = (1, 256), widths: Sequence[int] = (16, 32, 64, 64), classes: int = 10, seed: int = 0
+) -> onnx.ModelProto:
+    """Conv over time with BatchNormalization, a stride of two each, for sound and other sequences."""
+    g = Graph(seed)
+    x, channels = "image", shape[0]
+    for i, filters in enumerate(widths):
+        name = f"conv{i + 1}"
+        x = g.node("Relu", [g.conv_bn(x, name, channels, filters, 9, 2, axes=1)], f"{name}.relu")
+        channels = filters
+    g.classifier(x, channels, classes)
+    return g.model("sequence-cnn", shape, classes)
 
 
 NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {"resnet": resnet, "mobilenet": mobilenet}

