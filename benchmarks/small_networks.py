@@ -154,8 +154,8 @@ def plain_cnn(
 
 def alexnet(
     shape: Sequence[int] = (3, 32, 32),
-    widths: Sequence[int] = (24, 64, 96, 64, 64),
-    hidden: int = 256,
+    widths: Sequence[int] = (16, 48, 64, 48, 48),
+    hidden: int = 192,
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
