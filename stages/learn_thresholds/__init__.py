@@ -65,7 +65,7 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     present = count_nonzeros(network, tensors)
     lowest = floors(network.prunable, present, method)
     if method.lambda_ is not None:
-        return GivenLambda(live, lowest, method.lambda_, method)
+        return GivenLambda(live, lowest, method.lambda_, method, settings.train.momentum)
     others = sum(present[k.name] for k in network.kernels if not k.prunable)
     most = sum(k.elements for k in network.kernels) / (others + sum(lowest.values()))
     wanted = settings.budget.wanted_compression

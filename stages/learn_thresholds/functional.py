@@ -20,7 +20,7 @@ class WeightGradient(StrEnum):
 
     APPROXIMATE = "4"  # sigm((w² - τ) / T): the sigmoid as a constant, so that no gap opens around the threshold
     CLAMPED = "20"  # with the σ_T term and the regulariser's, clamped by eq. (17)
-    EXACT = "10"  # with the σ_T term; pruning stalls, kept for the paper's ablation
+    EXACT = "10"  # with the σ_T term and no clamp, for the paper's ablation
 
 
 def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:
@@ -64,11 +64,22 @@ def threshold_step(grad_loss: Tensor, grad_l0: Tensor, lam: float, lr: float) ->
 
 
 def clamped_weight_gradient(
-    grad: Tensor, w: Tensor, tau: Tensor, T: Tensor | float, lam: float, lr: float, share: float = 0.1
+    grad: Tensor,
+    w: Tensor,
+    tau: Tensor,
+    T: Tensor | float,
+    lam: float,
+    lr: float,
+    momentum: float = 0.0,
+    share: float = 0.1,
 ) -> Tensor:
-    """Add λ σ_T to ∂L/∂w, eq. (20), and keep the step of weights in the transition region small against T, eq. (17)."""
+    """Add λ σ_T to ∂L/∂w, eq. (20), and keep the step of weights in the transition region small against T, eq. (17).
+
+    With momentum β a steady gradient moves a weight by η / (1 - β) of it a step, so that is the η of (17).
+    """
     full = grad + lam * sigma_T(w, tau, T)
-    limit = torch.as_tensor(share * T / lr)
+    eta = lr / (1 - momentum)
+    limit = torch.as_tensor(share * T / eta)
     inside = (w.square() - tau).abs() < TRANSITION * T
     return torch.where(inside, full.clamp(-limit, limit), full)
 

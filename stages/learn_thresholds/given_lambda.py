@@ -23,9 +23,15 @@ class GivenLambda:
     """Soft pruning (1), thresholds moved by (8) at a small share of the learning rate; the ablations by settings."""
 
     def __init__(
-        self, live: Mapping[str, Tensor], lowest: Mapping[str, int], lam: float, settings: MethodSettings
+        self,
+        live: Mapping[str, Tensor],
+        lowest: Mapping[str, int],
+        lam: float,
+        settings: MethodSettings,
+        momentum: float = 0.0,
     ) -> None:
         self.live, self.lowest, self.lam, self.settings = live, lowest, lam, settings
+        self.momentum = momentum  # of the optimizer that moves the weights
         self.sparse = {n for n, w in live.items() if not bool(w.all())}  # pruned before: what is zero stays zero
         self.gradient = WeightGradient(settings.weight_gradient)
         with torch.no_grad():
@@ -52,7 +58,7 @@ class GivenLambda:
             if name in self.sparse:
                 w.grad.mul_(w != 0)
             if self.gradient == WeightGradient.CLAMPED:
-                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(at.lr, 1e-12))
+                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(at.lr, 1e-12), self.momentum)
             if self.settings.regulariser == "l2":
                 w.grad.add_(w, alpha=2 * self.lam)
         slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._layers()])

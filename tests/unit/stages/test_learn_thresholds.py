@@ -4,9 +4,11 @@ from contextlib import nullcontext
 
 import pytest
 
+from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.records import State, TrailEntry
 from ltp_pipeline.stages import learn_thresholds
+from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 
@@ -25,3 +27,11 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     monkeypatch.setattr(learn_thresholds.trail, "read", lambda _: [entry])
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
         assert learn_thresholds.run(job, state, 0.9).trail == (entry,)
+
+
+def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(started: tuple[Job, State]):
+    job, state = started
+    settings = Settings.model_validate({"method": {"lambda": 1e-6}, "train": {"momentum": 0.7}})
+    method = learn_thresholds.make_method(job.network, state, settings)
+    assert isinstance(method, GivenLambda)
+    assert method.momentum == 0.7

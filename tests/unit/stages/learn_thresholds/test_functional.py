@@ -174,6 +174,22 @@ def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
     assert torch.all(0.1 * found.abs() <= 0.1 * T + 1e-12)
 
 
+def test_eq_17_bounds_the_step_that_momentum_makes_of_a_steady_gradient():
+    lr, beta = 0.1, 0.9
+    w = torch.full((4,), TAU.sqrt().item(), dtype=torch.float64)
+    found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, TAU, T, lam=1.0, lr=lr, momentum=beta)
+    velocity = torch.zeros_like(w)
+    for _ in range(500):  # SGD's rule, until the velocity is steady
+        velocity = beta * velocity + found
+    assert torch.allclose(lr * velocity, torch.full_like(w, 0.1 * T), rtol=1e-9)
+
+
+def test_eq_17_leaves_weights_outside_the_transition_region_their_gradient():
+    w = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    grad, tau = torch.full_like(w, 1e3), torch.tensor(0.5, dtype=torch.float64)
+    assert torch.allclose(F.clamped_weight_gradient(grad, w, tau, T, lam=0.3, lr=0.1, momentum=0.9), grad, rtol=1e-12)
+
+
 def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
     """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
     w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)

@@ -87,10 +87,10 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     assert w.grad.isfinite().all()
 
 
-def one_layer(lam: float = 0.1, **settings: object) -> tuple[GivenLambda, torch.Tensor]:
+def one_layer(lam: float = 0.1, momentum: float = 0.0, **settings: object) -> tuple[GivenLambda, torch.Tensor]:
     """A layer of a few weights, with the gradient of a loss that does not depend on them."""
     w = torch.tensor([0.1, -0.4, 0.2, 0.9, -0.3, 0.6]).requires_grad_()
-    method = GivenLambda({"layer": w}, {"layer": 1}, lam, MethodSettings(**settings))
+    method = GivenLambda({"layer": w}, {"layer": 1}, lam, MethodSettings(**settings), momentum)
     (0 * method.weights()["layer"]).sum().backward()
     return method, w
 
@@ -127,10 +127,11 @@ def test_the_gradient_of_l2_is_twice_the_weight():
     assert torch.allclose(w.grad, 2 * 0.3 * w.detach())
 
 
-def test_the_clamped_gradient_has_the_regularisers_part_within_the_limit_of_eq_17():
-    method, w = one_layer(lam=0.3, weight_gradient="20", t0=0.5)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_clamped_gradient_has_the_regularisers_part_within_the_limit_of_eq_17(momentum: float):
+    method, w = one_layer(lam=0.3, momentum=momentum, weight_gradient="20", t0=0.5)
     tau, T = method.tau[0].detach().clone(), method.T[0]
     method.after_backward(StepPosition(0, 0, 10, lr=0.1))
-    expected = clamped_weight_gradient(torch.zeros_like(w), w.detach(), tau, T, 0.3, 0.1)
+    expected = clamped_weight_gradient(torch.zeros_like(w), w.detach(), tau, T, 0.3, 0.1, momentum)
     assert expected.abs().max() > 0
     assert torch.allclose(w.grad, expected)
