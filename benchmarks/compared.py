@@ -5,26 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.competitors import CommonThreshold, GradualMagnitude
-from benchmarks.jobs import final_numbers, finish, learn
+from benchmarks.jobs import final_numbers, finish, learn, prepared
 from ltp_pipeline.config import Settings
 from ltp_pipeline.records import State
-from ltp_pipeline.stages import import_model, preflight
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.train import Job
-from ltp_pipeline.workspace import Workspace
 
 METHODS = ("gradual", "common-threshold")
 
 
 def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     """Prune a network by one of METHODS; accuracies after fine-tuning."""
-    workspace = Workspace(folder / "run")
-    job, state = preflight.prepare(import_model.read(model), settings, workspace)
-    workspace.begin({})
-    job = preflight.with_strength(job, state, preflight.original_accuracy(job, state))
+    job, state = prepared(model, settings, folder)
     if method == "gradual":  # prunes for two thirds of the time, whatever the target
         job = replace(job, strength=1.0)
     entry = learn(job, state, lambda live: Learning(live, job, _make(method, job, live)))

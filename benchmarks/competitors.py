@@ -1,6 +1,5 @@
 """What learned thresholds are compared with, as methods of the same training phase: equal epochs, batches and loss."""
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -70,43 +69,3 @@ class CommonThreshold(SolvedLambda):
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
         self.log_tau.grad.zero_()
         super().after_backward(at)
-
-
-class SoftThreshold(GradualMagnitude):
-    """STR (Kusupati et al., 2020): v = sign(w) relu(|w| - α_l) with α_l learned.
-
-    STR has no budget: weight decay on α's parameter decides the outcome. To meet the same counts as the others, a
-    common factor on all α is solved for, as in our own method.
-    """
-
-    def __init__(self, live: Mapping[str, Tensor], count: int) -> None:
-        super().__init__(live, count)
-        self.log_alpha = self.leaf = torch.full((len(live),), math.log(TINY) / 2, requires_grad=True)
-
-    def weights(self) -> dict[str, Tensor]:
-        """Soft-thresholded weights."""
-        alphas = self.log_alpha.exp().unbind()
-        return {n: w.sign() * (w.abs() - a).relu() for (n, w), a in zip(self.live.items(), alphas, strict=True)}
-
-    @torch.no_grad()
-    def after_backward(self, at: StepPosition) -> None:
-        """Move every α against the loss, then all together to the schedule."""
-        self.log_alpha -= at.lr * self.log_alpha.grad.clamp(-1, 1)
-        self.log_alpha.grad = None
-        super().after_backward(at)
-
-    @torch.no_grad()
-    def _solve(self, count: int) -> None:
-        tau = dict(zip(self.live, (2 * self.log_alpha).exp(), strict=True))
-        self.tau = torch.stack(thresholds_for(self.live, tau, self.none, count))
-        self.log_alpha.copy_(self.tau.log() / 2)
-
-    @torch.no_grad()
-    def hard(self, share: float) -> dict[str, Tensor]:
-        """Exactly the scheduled count, with the thresholded values."""
-        count = self.schedule(share)
-        self._solve(count)
-        tau = dict(zip(self.live, self.tau.unbind(), strict=True))
-        masks = keep_exactly(self.live, tau, self.none, count)
-        soft = {n: w.sign() * (w.abs() - tau[n].sqrt()).clamp_min(1e-6) for n, w in self.live.items()}
-        return {n: v.masked_fill(~masks[n], 0.0) for n, v in soft.items()}

@@ -1,6 +1,6 @@
 """How busy decoding keeps the cores: samples per second of `batches` beside plain Pillow in one process.
 
-    python -m benchmarks.decoding [--quick] [--json] [--workers N]
+    python -m benchmarks.decoding [--quick] [--json] [--out FILE] [--workers N]
 
 Both make the same model inputs (224 px, normalised; rounding and the outermost pixels of random crops differ by a few
 of 256 levels) of the same JPEGs of ImageNet's usual size: once with the resize and centre crop of evaluation, once with
@@ -31,9 +31,11 @@ import PIL
 import torch
 from PIL import Image
 
+from benchmarks import series
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, batches, images, open_data
 from ltp_pipeline.data.decoding import random_box
+from ltp_pipeline.files import write_json
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 
@@ -48,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="file for the results")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     keep_freed_memory()  # as training does
@@ -56,7 +59,7 @@ def main() -> None:
         write(Path(scratch), 384)
         rows = measure(Path(scratch), options.workers, 4 if options.quick else 20)
     report = {
-        "command": "python -m benchmarks.decoding --json",
+        "command": "python -m benchmarks.decoding --out benchmarks/results/decoding.json",
         "seed": SEED,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "versions": {
@@ -67,8 +70,10 @@ def main() -> None:
         },
         "load_average_after": os.getloadavg()[0],
         "workers": options.workers,
-        "rows": rows,
+        "rows": [{**row, "commit": series.commit(), "processor": series.processor()} for row in rows],
     }
+    if options.out is not None:
+        write_json(options.out, report)
     if options.json:
         print(json.dumps(report, indent=2))
         return

@@ -1,14 +1,17 @@
-"""What benchmarks share: a job on the CPU, the dense networks to start from, learning, and the final numbers."""
+"""What benchmarks share: jobs, the dense networks to start from, learning, and the final numbers."""
 
 import tempfile
 from pathlib import Path
 
+from onnx import ModelProto
+
 from ltp_pipeline import exporters
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
+from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import read, write
 from ltp_pipeline.records import Pruned, State, TrailEntry, finetune_key
-from ltp_pipeline.stages import finetune
+from ltp_pipeline.stages import finetune, import_model, preflight
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.lower import file_names, lift, lower
@@ -27,6 +30,14 @@ def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job
     workspace.begin({})
     task = Classification(Output(0, network.file.outputs[0].name, "scores"), data.classes or 0)
     return Job(network, task, data, settings, workspace, pick_device("cpu"))
+
+
+def prepared(model: AnyPath | ModelProto, settings: Settings, folder: Path) -> tuple[Job, State]:
+    """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
+    workspace = Workspace(folder / "run")
+    job, state = preflight.prepare(import_model.read(model), settings, workspace)
+    workspace.begin({})
+    return preflight.with_strength(job, state, preflight.original_accuracy(job, state)), state
 
 
 def train_dense(network: Network, state: State, data: Data, settings: Settings, path: Path) -> dict[str, float]:

@@ -9,23 +9,15 @@ from matplotlib.figure import Figure
 
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS
-from benchmarks.drawing import BLUE, GREEN, ORANGE, PINK, RED, SKY, Drawing, compressions, legend, once
-from benchmarks.rows import Row, by, found, mean_std, numbers, repeated
+from benchmarks.drawing import BLUE, GREEN, ORANGE, PINK, RED, Drawing, compressions, legend, once
+from benchmarks.rows import Row, found, mean_std, numbers, repeated
 from ltp_pipeline.stages.report.svg import log_axis
 
-SHADES = ["#9ecae1", "#6baed6", "#3182bd", "#08519c", "#08204d"]  # light to dark: small to large values
-MARKERS = "osD^v"
-KINDS = {"4": "∂v/∂w by (4)", "10": "∂v/∂w by (10)"}
-LINES = {"4": (BLUE, "-"), "10": (RED, "--")}
+SHADES = ["#9ecae1", "#4292c6", "#08519c", "#08204d"]  # light to dark: small to large values
+MARKERS = "osD^"
+KINDS = {"4": "∂v/∂w by (4)", "10": "by (10)", "20": "by (20) and (17)"}
+LINES = {"4": (BLUE, "-"), "10": (RED, "--"), "20": (GREEN, ":")}
 REGULARISERS = {"l0": ("soft L0", BLUE, "o"), "l2": ("L2", ORANGE, "s"), "none": ("none", GREEN, "^")}
-METHODS = {
-    "one-shot": ("one-shot magnitude", SKY, "v"),
-    "gradual": ("gradual magnitude", GREEN, "^"),
-    "str": ("STR", ORANGE, "s"),
-    "str-finetuned": ("STR, then fine-tuned", RED, "D"),
-    "ltp-paper": ("LTP, paper mode", PINK, "X"),
-    "ltp-budget": ("LTP, budget mode", BLUE, "o"),
-}
 
 
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
@@ -60,7 +52,7 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
 
 def scatter(rows: Sequence[Row]) -> Drawing | None:
     """Squared weights before and after, with the threshold, for each weight gradient: of one layer, and of all."""
-    shown = [runs[0] for runs in by(found(rows, plans.gradient()), "weight_gradient").values()]
+    shown = found(rows, plans.drawn())
     if not shown:
         return None
     parts = (("layer", "w²", (1e-6, 0.5)), ("kernels", "w² / τ", (1e-4, 1e4)))
@@ -138,7 +130,7 @@ def _about_threshold(ax: Axes, row: Row) -> None:
     """A line for the weights of one run."""
     color, style = LINES[row["weight_gradient"]]
     label = once(ax, KINDS[row["weight_gradient"]])
-    ax.stairs(np.array(row["kernels"]["about_threshold"]), BINS, color=color, ls=style, lw=1, label=label)
+    ax.stairs(numbers(row["kernels"]["about_threshold"]), BINS, color=color, ls=style, lw=1, label=label)
     if label:
         ax.axvline(1, color="#404040", lw=0.8)
         ax.set(xlim=(0.3, 2), yscale="log")
@@ -178,7 +170,7 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
     def draw(figure: Figure) -> None:
         axes = figure.subplots(1, 3, sharey=True, sharex=True)
         for ax, (key, values, name) in zip(axes, plans.VARIED, strict=True):
-            for value, color, marker in zip(values, SHADES, MARKERS, strict=True):
+            for value, color, marker in zip(values, SHADES, MARKERS, strict=False):
                 runs = repeated(shown, plans.paper, {key: value})
                 if runs:
                     (x, dx), (y, dy) = _trail(runs)
@@ -214,36 +206,17 @@ def budget_sensitivity(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(8, 3.2, shown, draw)
 
 
-def quality(rows: Sequence[Row], network: str) -> Drawing | None:
-    """Test accuracy against the compression reached, mean and standard deviation over seeds."""
-    shown = [row for row in rows if row["network"] == network]
-    if not shown:
-        return None
-
-    def draw(figure: Figure) -> None:
-        ax = figure.subplots()
-        for method, (name, color, marker) in METHODS.items():
-            points = []
-            for wanted in sorted({row["compression"] for row in shown}):
-                runs = [row for row in shown if row["method"] == method and row["compression"] == wanted]
-                if runs:
-                    reached = float(np.mean([row["reached"] for row in runs]))
-                    points.append((reached, *mean_std([100 * row["test"] for row in runs])))
-            if points:
-                x, y, dy = zip(*sorted(points), strict=True)
-                ax.errorbar(x, y, dy, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=name)
-        ax.set(xscale="log", xlabel="compression reached", ylabel="test top-1, %")
-        compressions(ax)
-        legend(figure, ax, columns=3)
-
-    return Drawing(6.5, 4.2, shown, draw)
-
-
 def _trail(runs: Sequence[Row]) -> "tuple[tuple[Any, Any], tuple[Any, Any]]":
     """Compression and accuracy in % of each epoch, mean and standard deviation over runs."""
     compressions = np.array([[1 / s["kept"] for s in run["epochs_seen"]] for run in runs])
     accuracies = np.array([[100 * s["val"] for s in run["epochs_seen"]] for run in runs])
-    return (compressions.mean(0), compressions.std(0)), (accuracies.mean(0), accuracies.std(0))
+    return _mean_std(compressions), _mean_std(accuracies)
+
+
+def _mean_std(runs: "np.ndarray[Any, Any]") -> "tuple[Any, Any]":
+    """Mean and sample standard deviation over runs, of each epoch."""
+    mean, std = zip(*map(mean_std, runs.T.tolist()), strict=True)
+    return mean, std
 
 
 def _tests(rows: Sequence[Row], changed: Row) -> list[float]:

@@ -1,27 +1,25 @@
 """docs/results.md, made from the results files: what is in the page is in them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, plots, without_norms
+from benchmarks import ablation_text, matrix_text, plots, restored_text
 from benchmarks.drawing import Drawing
-from benchmarks.plots import METHODS
-from benchmarks.rows import Row, mean_std
-from benchmarks.tables import figure, sentence, table, text
+from benchmarks.rows import Row, origins
+from benchmarks.tables import table, text
 
-FILES = ("quality", "without_norms", "ablations", "six_networks", "decoding", "paper")
-NAMES = {"resnet": "Small ResNet", "mobilenet": "MobileNet-style network", "resnet20": "ResNet20"}
+FILES = ("matrix", "paper_claim", "paper", "ablations", "restore_bn", "six_networks", "decoding")
 STAGES = ("import", "original", "learn", "finetune", "export", "validate")
 
 HEAD = """# Results
 
 Written by `python scripts/write_results.py` from the files in `benchmarks/results`; do not edit.
 
-What was measured here was measured on Fashion-MNIST and a processor core, with networks that can be trained so; the
-paper's own figures are on ImageNet, stand in a table of their own, and are marked as the paper's. Numbers of equations
-are those of [method.md](method.md).
+Small networks and few images, which processor cores can train; the paper's own figures are on ImageNet, stand in a
+table of their own, and are marked as the paper's. Numbers of equations are those of [method.md](method.md). `make
+results` measures everything anew ([benchmarks/README.md](../benchmarks/README.md)).
 """
 
 
@@ -33,9 +31,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 def drawings(results: Mapping[str, Any]) -> dict[str, Drawing]:
     """Every figure that there are rows for, by its name."""
-    rows, compared = rows_of(results, "ablations"), rows_of(results, "quality")
+    rows = rows_of(results, "ablations")
     made = {
-        **{f"quality-{n}": plots.quality(compared, n) for n in dict.fromkeys(row["network"] for row in compared)},
         "regulariser": plots.regulariser(rows),
         "gradient-scatter": plots.scatter(rows),
         "gradient-gap": plots.gap(rows),
@@ -54,79 +51,15 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    parts = (comparison, paper, defaults, ablation_text.sections, six_networks, decoding, measured)
+    words = (matrix_text.sections, paper, ablation_text.sections, restored_text.sections)
+    parts = (*words, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
-
-
-def comparison(results: Mapping[str, Any]) -> Iterable[str]:
-    """Our rows for every network."""
-    rows = rows_of(results, "quality")
-    if not rows:
-        return
-    about = results["quality"]
-    yield "## Accuracy at equal compression\n"
-    yield text(
-        f"{about['data']}; {about['settings']}. All methods start from the same dense network and train for the same",
-        "number of epochs in all. Test top-1 in %, mean ± standard deviation over seeds, their number in brackets.",
-        "Paper mode is given a λ and not a compression: the one it reached is given with @.",
-        sentence(about.get("note", "")),
-    )
-    for network in dict.fromkeys(row["network"] for row in rows):
-        yield f"### {NAMES.get(network, network)}, Fashion-MNIST\n"
-        yield from quality_table([row for row in rows if row["network"] == network], about["epochs"])
-        yield figure(f"quality-{network}", "Test accuracy against compression")
-
-
-def defaults(results: Mapping[str, Any]) -> Iterable[str]:
-    """The defaults beside one-shot magnitude, and beside an earlier version of them."""
-    rows = rows_of(results, "without_norms")
-    if not rows:
-        return
-    about = results["without_norms"]
-    yield "## The defaults beside one-shot magnitude\n"
-    yield text(
-        "Nothing set but the target and the seed; test top-1 in % of the exported files in onnxruntime. Intervals are",
-        "95 % t-intervals of the paired differences over seeds of pruning, from one dense network each; the MLP is",
-        "trained anew for each seed. They cover the training run, not the choice of the test sample.",
-        sentence(about.get("note", "")),
-    )
-    summary = list(without_norms.summary(rows))
-    beside = "Beside budget mode of before (R5) and (R6), 12 + 6 epochs each:"
-    for other, title in (("magnitude", ""), ("earlier", beside)):
-        if lines := [cells for against, cells in summary if against == other]:
-            yield from [text(title)] if title else []
-            yield from table([other if c == "other" else c for c in without_norms.COLUMNS], lines)
-
-
-def quality_table(rows: Sequence[Row], epochs: Mapping[str, int]) -> Iterable[str]:
-    """A line for every method, a column for every compression."""
-    compressions = sorted({row["compression"] for row in rows})
-    whole = epochs["prune"] + epochs["finetune"]
-    divided = {"one-shot": f"0 + {whole}", "str": f"{whole} + 0"}
-    lines = []
-    for method, (name, _, _) in METHODS.items():
-        own = [row for row in rows if row["method"] == method]
-        if own:
-            cells = [cell([row for row in own if row["compression"] == c]) for c in compressions]
-            lines.append([name, divided.get(method, f"{epochs['prune']} + {epochs['finetune']}"), *cells])
-    return table(("method", "epochs", *(f"{c:g}×" for c in compressions)), lines)
-
-
-def cell(rows: Sequence[Row]) -> str:
-    """Mean ± standard deviation (seeds), and the compression where it is not the one asked for."""
-    if not rows:
-        return "–"
-    mean, std = mean_std([100 * row["test"] for row in rows])
-    reached, _ = mean_std([row["reached"] for row in rows])
-    note = "" if abs(reached / rows[0]["compression"] - 1) < 0.01 else f" @ {reached:.1f}×"
-    spread = f" ± {std:.2f}" if len(rows) > 1 else ""
-    return f"{mean:.2f}{spread} ({len(rows)}){note}"
 
 
 def paper(results: Mapping[str, Any]) -> Iterable[str]:
     """The paper's own figures."""
     about = results["paper"]
-    yield "### The paper's figures, on ImageNet\n"
+    yield "## The paper's figures, on ImageNet\n"
     yield text(f"Source: {about['source']}. – stands for what the paper does not give.")
     columns = ("network", "method", "epochs", "compression", "top1", "top5")
     lines = [[f"{row[c]:g}×" if c == "compression" else str(row.get(c, "–")) for c in columns] for row in about["rows"]]
@@ -143,12 +76,12 @@ def six_networks(results: Mapping[str, Any]) -> Iterable[str]:
     yield text(
         "One epoch on a handful of noise images with untrained weights, so that accuracy means nothing: what is shown",
         "is that the whole pipeline works on them, and its cost.",
-        sentence(about.get("note", "")),
     )
-    head = ("network", "kernels", "elements", "compression", *(f"{s}, s" for s in STAGES), "all, s", "peak memory, GiB")
+    stages = (f"{stage}, s" for stage in STAGES)
+    head = ("network", "kernels", "elements", "compression", "threads", *stages, "all, s", "peak memory, GiB")
     lines = [
-        [row["network"], str(row["kernels"]), f"{row['elements']:,}", f"{row['compression']:.2f}×"]
-        + [f"{row['seconds'][stage]:.1f}" for stage in (*STAGES, "all")]
+        [row["network"], str(row["kernels"]), f"{row['elements']:,}", f"{row['compression']:.2f}×", str(row["threads"])]
+        + [f"{row['stages'][stage]:.1f}" for stage in (*STAGES, "all")]
         + [f"{row['peak_memory_bytes'] / 2**30:.2f}"]
         for row in about["rows"]
     ]
@@ -170,7 +103,6 @@ def decoding(results: Mapping[str, Any]) -> Iterable[str]:
         "training or the centre crop of evaluation. Beside plain Pillow and NumPy in one process, and beside",
         f"{about['workers']} such processes at once that have nothing to do with each other, which is what the cores",
         f"have to give. The bar is 0.9 × workers = {0.9 * about['workers']:.1f} × plain.",
-        sentence(about.get("note", "")),
     )
     head = ("crop", "by", "images/s", "plain", "plain processes at once", "ratio", "that of plain processes")
     lines = [
@@ -197,22 +129,15 @@ def measured(results: Mapping[str, Any]) -> Iterable[str]:
         if "command" not in about:
             continue
         rows = about["rows"]
-        taken = sum(r["seconds"]["all"] if isinstance(r["seconds"], dict) else r["seconds"] for r in rows)
+        commit, processor = origins(rows)
         seeds = sorted({row["seed"] for row in rows if "seed" in row} or {about.get("seed", 0)})
         span = f"{seeds[0]}–{seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-        command = f"`{about['command']}`"
-        lines.append([f"`{name}.json`", command, machine_of(about), str(len(rows)), span, f"{taken / 60:.0f}"])
-    yield from table(("file", "command", "on", "rows", "seeds", "minutes in all"), lines)
+        minutes = sum(row["seconds"] for row in rows) / 60
+        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+        measured = [commit, processor, versions, str(len(rows)), span, f"{minutes:.0f}"]
+        lines.append([f"`{name}.json`", f"`{about['command']}`", *measured])
+    yield from table(("file", "command", "commit", "processor", "with", "rows", "seeds", "minutes in all"), lines)
     yield text(
-        "Seconds of each row are in the files. The cores were shared with other work while most rows were measured, so",
-        "times are upper bounds.",
+        "Networks are trained with one thread a process, but for the six at full size and decoding. Minutes are those",
+        "of a clock, beside whatever else the machine did. – stands for what a file does not say.",
     )
-
-
-def machine_of(about: Mapping[str, Any]) -> str:
-    """Processor, threads and versions, in whichever form a file has them."""
-    if "machine" in about:
-        return ", ".join([about["machine"], *(f"{name} {v}" for name, v in about.get("versions", {}).items())])
-    found = about["environment"]
-    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("python", "torch", "onnxruntime"))
-    return f"{found['platform']}, {found['threads']} threads, {versions}"

@@ -14,6 +14,9 @@ import torch
 
 from ltp_pipeline.files import write_json
 
+# Modules that make the page of results: rows do not depend on them.
+WORDS = ("*_text", "results_page", "findings", "plots", "drawing", "tables", "rows")
+
 Plan = dict[str, Any]
 Row = dict[str, Any]
 Measure = Callable[[Plan], Mapping[str, Any]]
@@ -65,11 +68,12 @@ def _key(plan: Plan) -> str:
 
 
 def commit() -> str:
-    """The commit that the code is of; "changed" where files differ from it."""
+    """The last commit that changed the code that measures, not its words; "changed" where files differ from it."""
     root = Path(__file__).resolve().parents[1]
-    code = ("pipeline", "stages", "exporters", "benchmarks/*.py")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *code)
-    return (_git(root, "rev-parse", "--short=9", "HEAD") or "unknown") + (", changed" if changed else "")
+    words = (f":!benchmarks/{name}.py" for name in WORDS)
+    code = ("--", "pipeline", "stages", "exporters", "benchmarks/*.py", *words)
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", *code)
+    return (_git(root, "log", "-1", "--format=%h", "--abbrev=9", *code) or "unknown") + ", changed" * bool(changed)
 
 
 def _git(root: Path, *words: str) -> str:

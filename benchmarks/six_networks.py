@@ -1,10 +1,11 @@
 """The paper's six networks at full size through the whole pipeline: time of each stage, peak memory, file sizes.
 
-    python -m benchmarks.six_networks [--quick] [--json] [--out FILE]
+    python -m benchmarks.six_networks [--quick] [--out FILE]
 
 Weights are untrained and the images are noise, so accuracies mean nothing here; what is shown is that import, learning,
 pruning, export and the proof in onnxruntime work, and what they cost. Every network has a process of its own; memory is
-that of the process and its children together, looked at ten times a second.
+that of the process and its children together, looked at ten times a second. Rows that FILE has already are not measured
+again.
 """
 
 import argparse
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks import series
 from benchmarks.networks import NETWORKS, as_onnx, build
-from ltp_pipeline.files import write_json
 
 COMPRESSIONS = {  # the paper's, which gives none for ResNet20
     "resnet20": 10.0,
@@ -114,11 +115,15 @@ def measure(name: str, size: int | None = None, train: int = 24, val: int = 8, b
         "kernels": report["model"]["kernels"],
         "elements": report["model"]["kernel_elements"],
         "compression": round(pruned["compression"], 4),
-        "seconds": {"import": round(found["import"], 2), **_rounded(report["timings"]), "all": round(taken, 2)},
+        "stages": {
+            "import": round(found["import"], 2),
+            **_rounded(report["timings"]),
+            "all": round(taken, 2),
+        },  # seconds
         "peak_memory_bytes": peak,
         "bytes": {"original": report["original"]["bytes"], **{f["encoding"]: f["bytes"] for f in pruned["files"]}},
         "parity_max_abs": {f["encoding"]: f["parity_max_abs"] for f in pruned["files"]},
-        "environment": report["environment"],
+        "threads": report["environment"]["threads"],
     }
 
 
@@ -128,7 +133,7 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
 
 def show(row: dict[str, Any]) -> None:
     """A line of the table."""
-    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in row["seconds"].items())
+    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in row["stages"].items())
     sizes = ", ".join(f"{name} {count / 1e6:.2f}" for name, count in row["bytes"].items())
     print(f"{row['network']}: {row['kernels']} kernels, {row['elements']:,} elements, {row['compression']:.2f}×")
     print(f"    seconds: {stages}\n    MB: {sizes}")
@@ -139,23 +144,25 @@ def main() -> None:
     """Measure each network in turn and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="images of 64 px, and fewer of them")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, help="file for the results")
+    parser.add_argument("--out", type=Path, help="results file to go on with")
     parser.add_argument("--networks", nargs="+", choices=COMPRESSIONS, default=list(COMPRESSIONS))
     options = parser.parse_args()
-    rows = []
-    for name in options.networks:
-        small = {"size": min(NETWORKS[name].size, 64), "train": 8, "val": 4, "batch": 4}
-        rows.append(measure(name, **(small if options.quick else {})))
-        if not options.json:
-            show(rows[-1])
-    command = "python -m benchmarks.six_networks" + " --quick" * options.quick
-    environments = [row.pop("environment") for row in rows]
-    results = {"command": command, "seed": 0, "environment": environments[0], "rows": rows}
-    if options.out is not None:
-        write_json(options.out, results)
-    if options.json:
-        print(json.dumps(results, indent=2))
+    plans = [plan(name, options.quick) for name in options.networks]
+    about = {"command": "python -m benchmarks.six_networks --out benchmarks/results/six_networks.json", "seed": 0}
+    for row in series.run(plans, at_work, options.out, about):
+        show(row)
+
+
+def plan(name: str, quick: bool) -> series.Plan:
+    """How one network is measured."""
+    size = NETWORKS[name].size
+    small = {"image": min(size, 64), "images": {"train": 8, "val": 4, "batch": 4}}
+    return {"network": name, **(small if quick else {"image": size, "images": {"train": 24, "val": 8, "batch": 8}})}
+
+
+def at_work(plan: series.Plan) -> dict[str, Any]:
+    """Measure a plan."""
+    return measure(plan["network"], plan["image"], **plan["images"])
 
 
 if __name__ == "__main__":

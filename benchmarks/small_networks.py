@@ -4,7 +4,7 @@
 `resnet` also makes the embedded example.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -187,6 +187,3 @@ def sequence_cnn(
         channels = filters
     g.classifier(x, channels, classes)
     return g.model("sequence-cnn", shape, classes)
-
-
-NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {"resnet": resnet, "mobilenet": mobilenet}

@@ -37,8 +37,3 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 def percent(share: float) -> str:
     """0.873 → 87.3."""
     return f"{100 * share:.1f}"
-
-
-def sentence(note: str) -> str:
-    """A note as a sentence."""
-    return note[:1].upper() + note[1:].rstrip(".") + "." if note else ""

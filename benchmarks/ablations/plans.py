@@ -1,6 +1,7 @@
 """Which runs each ablation consists of.
 
-A run is a network, a seed and settings; ablations share runs, and a run that two of them ask for is measured once.
+A run is a seed and settings; ablations share runs, and a run that two of them ask for is measured once. The network is
+that of the cell `resnet` of benchmarks/matrix.py, of which every seed has one of its own.
 """
 
 from collections.abc import Iterator
@@ -8,30 +9,36 @@ from typing import Any
 
 Plan = dict[str, Any]
 
-LAYERS = {"resnet20": "blocks.8.conv2.conv.weight", "resnet": "block3.conv2.weight"}  # looked at more closely
-SAMPLES = {"resnet20": 10_000, "resnet": 10_000}
-AUGMENTED = ("resnet20",)  # images are shifted and mirrored at random, as CIFAR usually is
-BATCH = {"resnet20": 64, "resnet": 128}
+CELL = "resnet"
+LAYER = "block3.conv2.weight"  # looked at more closely: the last Conv, as the paper's layer3.2.conv2
 PULL = 3.0  # λ · N: the regulariser's weight, free of the number N of kernel elements
 RATIO, T0, LR = 1e-4, 1e-3, 0.03
 L2 = 0.02  # λ of the L2 penalty, in units of its own
 COMPRESSION = 20.0
-EPOCHS, FINETUNE_EPOCHS = {"resnet20": 15, "resnet": 6}, {"resnet20": 0, "resnet": 2}
-SEEDS = tuple(range(10))
-SPLITS = ((2, 6), (4, 4), (6, 2), (8, 0))  # epochs of learning and of fine-tuning
-SENSITIVITY_SEEDS = (0, 1)
-GRADIENT_SEEDS = (0, 1, 2)
-REGULARISER_SEEDS = (0, 1)
-GAP_SEEDS, GAP_T0 = (0, 1, 2), (1e-3, 1e-2, 1e-1, 1.0)
-VARIED = (  # two decades each, four of T0
-    ("pull", (0.3, 1.0, 3.0, 10.0, 30.0), "λ·N"),
-    ("t0", (1e-4, 1e-3, 1e-2, 1e-1, 1.0), "T0"),
-    ("threshold_lr_ratio", (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), "η_τ/η"),
+EPOCHS, FINETUNE_EPOCHS = 8, 4
+ALONE = {"epochs": EPOCHS + FINETUNE_EPOCHS, "finetune_epochs": 0}  # learning as it goes, to its end
+SEEDS = (0, 1, 2, 3, 4)  # of the error bars
+WATCHED_SEEDS = (0, 1, 2)  # of regulariser and gradient
+VARIED_SEEDS = (0, 1)  # of all that is changed one at a time
+REGULARISERS = ("l0", "l2", "none")
+GRADIENTS = ("4", "10", "20")
+GAP_T0 = (1e-3, 1e-2, 1e-1, 1.0)
+SPLITS = ((2, 10), (5, 7), (8, 4), (12, 0))  # epochs of learning and of fine-tuning
+VARIED = (
+    ("pull", (0.3, 3.0, 30.0), "λ·N"),
+    ("t0", (1e-4, 1e-3, 1e-2, 1.0), "T0"),
+    ("threshold_lr_ratio", (1e-6, 1e-5, 1e-4, 1e-3), "η_τ/η"),
 )
-LRS = (0.003, 0.01, 0.03, 0.1, 0.3)
+LRS = (0.003, 0.03, 0.1, 0.3)
 
 
-def paper(network: str, seed: int = 0, **changed: Any) -> Plan:
+def starts() -> Iterator[Plan]:
+    """The dense networks."""
+    for seed in SEEDS:
+        yield {"mode": "dense", "seed": seed}
+
+
+def paper(seed: int = 0, **changed: Any) -> Plan:
     """Paper mode, λ given."""
     settings = {
         "mode": "paper",
@@ -40,77 +47,83 @@ def paper(network: str, seed: int = 0, **changed: Any) -> Plan:
         "t0": T0,
         "regulariser": "l0",
         "weight_gradient": "4",
-        "epochs": EPOCHS[network],
-        "finetune_epochs": FINETUNE_EPOCHS[network],
+        "epochs": EPOCHS,
+        "finetune_epochs": FINETUNE_EPOCHS,
         "lr": LR,
     }
-    return {"network": network, "seed": seed, **settings, **changed}
+    return {"seed": seed, **settings, **changed}
 
 
-def budget(network: str, seed: int = 0, **changed: Any) -> Plan:
-    """Budget mode, compression given: T = τ, λ is solved, and thresholds move at the learning rate."""
+def budget(seed: int = 0, **changed: Any) -> Plan:
+    """Budget mode, compression given: λ is solved for, and there is neither T0 nor a ratio of learning rates."""
     settings = {
         "mode": "budget",
         "compression": COMPRESSION,
-        "epochs": EPOCHS[network],
-        "finetune_epochs": FINETUNE_EPOCHS[network],
+        "epochs": EPOCHS,
+        "finetune_epochs": FINETUNE_EPOCHS,
         "lr": LR,
     }
-    return {"network": network, "seed": seed, **settings, **changed}
+    return {"seed": seed, **settings, **changed}
 
 
 def regulariser() -> Iterator[Plan]:
-    """None, L2 and soft L0."""
-    for seed in REGULARISER_SEEDS:
-        yield paper("resnet20", seed)
-        yield paper("resnet20", seed, regulariser="l2", l2=L2)
-        yield paper("resnet20", seed, regulariser="none")
+    """Soft L0, L2 and none."""
+    for kind in REGULARISERS:
+        for seed in WATCHED_SEEDS:
+            yield paper(seed, **ALONE, regulariser=kind, **({"l2": L2} if kind == "l2" else {}))
 
 
 def gradient() -> Iterator[Plan]:
-    """Weight gradient by (4) and by (10)."""
-    for seed in GRADIENT_SEEDS:
-        for kind in ("4", "10"):
-            yield paper("resnet20", seed, weight_gradient=kind)
+    """Weight gradient by (4), by (10), and by (20) clamped by (17)."""
+    for kind in GRADIENTS:
+        for seed in WATCHED_SEEDS:
+            yield paper(seed, **ALONE, weight_gradient=kind)
+
+
+def drawn() -> Iterator[Plan]:
+    """The runs of which weights are kept for the scatter plot."""
+    yield from (plan for plan in gradient() if plan["seed"] == 0)
 
 
 def gap() -> Iterator[Plan]:
-    """Weight gradient by (4) and by (10) for wider and wider transitions of the sigmoid."""
-    for seed in GAP_SEEDS:
-        for t0 in GAP_T0:
-            for kind in ("4", "10"):
-                yield paper("resnet", seed, t0=t0, weight_gradient=kind)
+    """The same weight gradients for wider and wider transitions of the sigmoid."""
+    for t0 in GAP_T0:
+        for kind in GRADIENTS:
+            for seed in VARIED_SEEDS:
+                yield paper(seed, **ALONE, t0=t0, weight_gradient=kind)
 
 
 def seeds() -> Iterator[Plan]:
     """The trail over independent runs in both modes."""
     for seed in SEEDS:
-        yield budget("resnet", seed)
-        yield paper("resnet", seed)
+        yield budget(seed)
+        yield paper(seed)
 
 
 def sensitivity() -> Iterator[Plan]:
     """Paper mode: λ, T0 and the ratio of learning rates, one at a time."""
-    for seed in SENSITIVITY_SEEDS:
-        for key, values, _ in VARIED:
-            for value in values:
-                yield paper("resnet", seed, **{key: value})
+    for key, values, _ in VARIED:
+        for value in values:
+            for seed in VARIED_SEEDS:
+                yield paper(seed, **{key: value})
 
 
 def budget_sensitivity() -> Iterator[Plan]:
-    """Budget mode: the learning rate, and how epochs are divided; λ, T0 and the ratio do not exist in it."""
-    for seed in SENSITIVITY_SEEDS:
-        for lr in LRS:
-            yield budget("resnet", seed, lr=lr)
-        for epochs, after in SPLITS:
-            yield budget("resnet", seed, epochs=epochs, finetune_epochs=after)
+    """Budget mode: the learning rate, and how epochs are divided."""
+    for lr in LRS:
+        for seed in VARIED_SEEDS:
+            yield budget(seed, lr=lr)
+    for epochs, after in SPLITS:
+        for seed in VARIED_SEEDS:
+            yield budget(seed, epochs=epochs, finetune_epochs=after)
 
 
-ABLATIONS = {
-    "regulariser": regulariser,
-    "gradient": gradient,
-    "gap": gap,
-    "sensitivity": sensitivity,
-    "budget_sensitivity": budget_sensitivity,
-    "seeds": seeds,
-}
+ABLATIONS = (regulariser, gradient, gap, seeds, sensitivity, budget_sensitivity)
+
+
+def every() -> list[Plan]:
+    """All runs, each once."""
+    runs: list[Plan] = []
+    for ablation in ABLATIONS:
+        runs += [plan for plan in ablation() if plan not in runs]
+    return runs

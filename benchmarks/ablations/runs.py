@@ -2,44 +2,105 @@
 
 import copy
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import Tensor
 
-from benchmarks.ablations.plans import BATCH, LAYERS, Plan
-from benchmarks.jobs import final_numbers, learn, start, train_dense
-from benchmarks.networks import as_onnx, build
-from benchmarks.quality import DENSE
-from benchmarks.small_networks import resnet
-from ltp_pipeline import import_model
+import ltp_pipeline
+from benchmarks import datasets, matrix
+from benchmarks.ablations import plans
+from benchmarks.ablations.plans import CELL, LAYER, Plan
+from benchmarks.jobs import final_numbers, learn, prepared
 from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data, Split
+from ltp_pipeline.data import Split
+from ltp_pipeline.records import State
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.phase import StepPosition
 
-Tensors = dict[str, Tensor]
+Tensors = Mapping[str, Tensor]
 
 WATCHED_SAMPLES = 1_000
-POINTS = 1_500  # of the scatter plot
+POINTS = 1_000  # of the scatter plot
 BINS = np.linspace(0, 3, 61)  # of |w| / √τ
 
 
-def untrained(network: str) -> onnx.ModelProto:
-    """The network before any training."""
-    if network == "resnet":
-        return resnet()
-    return as_onnx(build(network, classes=10, channels=1, size=28), (1, 28, 28))
+def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune once, as `ltp-pipeline run` does, and say what was seen on the way; or judge the dense network."""
+    cell = matrix.CELLS[CELL]
+    model = matrix.dense(CELL, plan["seed"], folders, cache)
+    data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
+    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].kernels)
+    with tempfile.TemporaryDirectory() as scratch:
+        if plan["mode"] == "dense":
+            job, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
+            return {**final_numbers(job, state), "elements": elements, "train_samples": len(job.data.train)}
+        job, state = prepared(model, settings_of(plan, elements, data), Path(scratch))
+        return pruned(job, state, is_drawn=plan in plans.drawn())
+
+
+def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
+    """A plan as a user would write it."""
+    given = {"data": data, "train": {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")}}
+    if plan["mode"] == "budget":
+        return Settings.model_validate({**given, "budget": {"target_compression": plan["compression"]}})
+    method = {key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")}
+    method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
+    return Settings.model_validate({**given, "method": method})
+
+
+def pruned(job: Job, state: State, is_drawn: bool) -> dict[str, Any]:
+    """Learn, prune and fine-tune; accuracies, what each epoch was like, and where the weights lie."""
+    before = {k.name: state[k.name] for k in job.network.prunable}
+    phases: list[Watched] = []
+
+    def begin(live: Mapping[str, Tensor]) -> Watched:
+        phases.append(Watched(live, job, make_method(job.network, live, job.settings, job.strength)))
+        return phases[-1]
+
+    entry = learn(job, state, begin)
+    results = final_numbers(job, select_entry.finish(job, entry).state)
+    (learning,) = phases
+    method = learning.method
+    taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
+    after = {name: weights.detach() for name, weights in method.live.items()}
+    return {
+        **results,
+        "before": {"mean_square": float(before[LAYER].square().mean())},
+        "epochs_seen": _rounded(learning.seen),
+        **looked_at(before, after, taus, is_drawn),
+    }
+
+
+class Watched(Learning):
+    """Learning that keeps what the figures need of each epoch."""
+
+    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method) -> None:
+        super().__init__(live, job, method)
+        self.seen: list[dict[str, float]] = []
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """Keep what the network is like as it is trained, and hard-pruned."""
+        found = super().end_epoch(epoch)
+        with torch.no_grad():
+            soft = {**self.live, **self.method.weights()}
+        self.seen.append(
+            {
+                "epoch": epoch + 1,
+                "kept": 1 / found["compression"],
+                "val": found["val_accuracy"],
+                "train": accuracy(self.job, soft, first(self.job.data.train, WATCHED_SAMPLES)),
+                "mean_square": float(self.method.live[LAYER].detach().square().mean()),
+            }
+        )
+        return found
 
 
 def first(split: Split, count: int) -> Split:
@@ -50,124 +111,34 @@ def first(split: Split, count: int) -> Split:
     return part
 
 
-def dense(network: str, data: Data, cache: Path) -> Path:
-    """The trained network to start from, the same for all runs."""
-    path = cache / f"ablations-{network}-{len(data.train)}.onnx"
-    if not path.is_file():
-        settings = Settings.model_validate({"train": {**DENSE, "batch_size": BATCH[network]}})
-        train_dense(*import_model(untrained(network)), data, settings, path)
-    return path
-
-
-def settings_of(plan: Plan, elements: int) -> Settings:
-    """A plan as a user would write it."""
-    train = {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")}
-    train["batch_size"] = BATCH[plan["network"]]
-    if plan["mode"] == "budget":
-        return Settings.model_validate({"train": train, "budget": {"target_compression": plan["compression"]}})
-    method = {key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")}
-    method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
-    return Settings.model_validate({"train": train, "method": method})
-
-
-class Watched(Learning):
-    """Learning that keeps what the figures need of each epoch."""
-
-    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method, layer: str) -> None:
-        super().__init__(live, job, method)
-        self.layer, self.losses = layer, []
-        self.seen: list[dict[str, float]] = []
-
-    def after_backward(self, at: StepPosition) -> None:
-        """Keep the loss."""
-        super().after_backward(at)
-        self.losses.append(at.loss)
-
-    def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Keep what the network is like as it is trained, and hard-pruned."""
-        found = super().end_epoch(epoch)
-        with torch.no_grad():
-            soft = {**self.live, **self.method.weights()}
-        watched = first(self.job.data.train, WATCHED_SAMPLES)
-        self.seen.append(
-            {
-                "epoch": epoch + 1,
-                "kept": 1 / found["compression"],
-                "val": found["val_accuracy"],
-                "train": accuracy(self.job, soft, watched),
-                "loss": float(np.mean(self.losses)),
-                "mean_square": float(self.method.live[self.layer].detach().square().mean()),
-            }
-        )
-        self.losses.clear()
-        return found
-
-
-def measure(plan: Plan, model: Path, data: Data) -> dict[str, Any]:
-    """Prune once, and say what was seen on the way."""
-    network, state = import_model(model)
-    settings, layer = settings_of(plan, sum(k.elements for k in network.kernels)), LAYERS[plan["network"]]
-    before = {k.name: state[k.name] for k in network.kernels}
-    phases: list[Watched] = []
-
-    def begin(live: Mapping[str, Tensor]) -> Watched:
-        phases.append(Watched(live, job, make_method(network, live, settings), layer))
-        return phases[-1]
-
-    begun, used = time.monotonic(), time.process_time()
-    with tempfile.TemporaryDirectory() as scratch:
-        job = start(network, data, settings, Path(scratch))
-        entry = learn(job, state, begin)
-        results = final_numbers(job, select_entry.finish(job, entry).state)
-    (learning,) = phases
-    method = learning.method
-    taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
-    after_learning = {name: weights.detach() for name, weights in method.live.items()}
-    return {
-        **results,
-        "seconds": round(time.monotonic() - begun, 1),
-        "cpu_seconds": round(time.process_time() - used, 1),
-        "before": {"mean_square": float(before[layer].square().mean())},
-        "epochs_seen": _rounded(learning.seen),
-        **looked_at(before, after_learning, taus, layer if plan["network"] == "resnet20" else None),
-    }
-
-
-def looked_at(before: Tensors, after: Tensors, taus: dict[str, float], layer: str | None) -> dict[str, Any]:
-    """All kernels together, every weight in units of the √τ of its own, and one layer; scatter plots with a layer."""
+def looked_at(before: Tensors, after: Tensors, taus: Mapping[str, float], is_drawn: bool) -> dict[str, Any]:
+    """All kernels together, every weight in units of the √τ of its own, and one layer."""
     together = (torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after))
-    kernels = closely(*together, 1.0)
-    if layer is None:
-        return {"kernels": {key: kernels[key] for key in ("kept", "about_threshold")}}
-    return {"layer": closely(before[layer], after[layer], taus[layer]), "kernels": kernels}
-
-
-def closely(before: Tensor, after: Tensor, tau: float) -> dict[str, Any]:
-    """Weights before and after: some of them for a scatter plot, and where all lie about the threshold."""
-    chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
-    ratio = after.abs().flatten() / tau**0.5
     return {
+        "kernels": closely(*together, 1.0, is_drawn),
+        "layer": closely(before[LAYER], after[LAYER], taus[LAYER], is_drawn),
+    }
+
+
+def closely(before: Tensor, after: Tensor, tau: float, is_drawn: bool) -> dict[str, Any]:
+    """Where weights lie about the threshold, which of them crossed it, and some of them for a scatter plot."""
+    was, is_kept = before.square() > tau, after.square() > tau
+    counts = np.histogram((after.abs().flatten() / tau**0.5).numpy(), BINS)[0]
+    found = {
         "tau": tau,
-        "kept": float((after.square() > tau).float().mean()),
-        "about_threshold": np.histogram(ratio.numpy(), BINS)[0].tolist(),
-        "before": _line(before.flatten().numpy()[chosen]),
-        "after": _line(after.flatten().numpy()[chosen]),
+        "kept": float(is_kept.float().mean()),
+        "came": _share(~was & is_kept, is_kept),
+        "went": _share(was & ~is_kept, ~is_kept),
+        "about_threshold": " ".join(map(str, counts)),
     }
+    if is_drawn:
+        chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
+        found |= {"before": _line(before.flatten().numpy()[chosen]), "after": _line(after.flatten().numpy()[chosen])}
+    return found
 
 
-def judge_start(name: str, model: Path, data: Data) -> dict[str, Any]:
-    """What the dense network is worth."""
-    network, state = import_model(model)
-    with tempfile.TemporaryDirectory() as scratch:
-        found = final_numbers(start(network, data, Settings(), Path(scratch)), state)
-    return {
-        "network": name,
-        "test": found["test"],
-        "val": found["val"],
-        "elements": sum(k.elements for k in network.kernels),
-        "train_samples": len(data.train),
-        "batch": BATCH[name],
-    }
+def _share(part: Tensor, of: Tensor) -> float:
+    return float(part.sum() / of.sum().clamp(min=1))
 
 
 def _line(values: "np.ndarray[Any, Any]") -> str:

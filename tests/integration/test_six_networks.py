@@ -27,7 +27,7 @@ def test_a_network_goes_all_the_way(name: str):
     assert found["image"] == NETWORKS[name].size
     assert (found["kernels"], found["elements"]) == ELEMENTS[name]
     assert found["compression"] == pytest.approx(COMPRESSIONS[name], rel=1e-3)
-    assert found["seconds"].keys() >= {"import", "learn", "finetune", "export", "validate"}
+    assert found["stages"].keys() >= {"import", "learn", "finetune", "export", "validate"}
     assert found["bytes"]["packed"] < found["bytes"]["sparse"] < found["bytes"]["original"]
     assert all(difference < 0.01 for difference in found["parity_max_abs"].values())
     assert 0 < found["peak_memory_bytes"] < MEMORY_LIMIT
