@@ -158,7 +158,7 @@ def _claim(rows: Sequence[Row]) -> Iterable[str]:
     yield text(
         "Paper mode with T0 = 1e-3 and thresholds at 1e-5 of the learning rate, as in the paper; λ, here times the",
         "number N of weights in kernels, was found by a few trials on seed 0 so that about the paper's compressions",
-        "are reached. Global magnitude is cut to the same count and trained as long. Test top-1 in %, of exported files.",
+        "are reached. Global magnitude is cut to the same count and trained as long. Test top-1 in %, of the files.",
     )
     lines, verdicts = [], []
     for name, pull in dict.fromkeys((row["cell"], row["pull"]) for row in rows):
