@@ -22,8 +22,8 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     commit, processor = origins(rows)
     yield "## Ablations\n"
     yield text(
-        "What the paper varies, and what is left to vary in budget mode. The network is the small ResNet of the cells",
-        f"above, on Fashion-MNIST; all rows are of commit {commit}, on {processor}. Numbers after ± are sample",
+        "What the paper varies, and what is left to vary in budget mode. The network is the small ResNet of the",
+        f"matrix, on Fashion-MNIST; all rows are of commit {commit}, on {processor}. Numbers after ± are sample",
         "standard deviations over seeds. Every seed has a dense network of its own, so they cover the training of the",
         "dense network and the pruning run, not the choice of the test sample.",
     )

@@ -33,7 +33,7 @@ def main() -> None:
     ]
     about = {"command": "python -m benchmarks.paper_claim --out benchmarks/results/paper_claim.json"}
     if options.quick:
-        plans = [{**plan, "epochs": 1, "finetune_epochs": 1} for plan in plans[:1]]
+        plans = [{**plan, "train": {"epochs": 1, "finetune_epochs": 1}} for plan in plans[:1]]
     at_work = partial(measure, folders=options.folders, cache=options.cache)
     series.run(plans, at_work, options.out, about, options.workers)
 
@@ -45,7 +45,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].kernels)
     method = {"lambda": plan["pull"] / elements, "t0": T0, "threshold_lr_ratio": RATIO}
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
-    train = {key: plan[key] for key in ("seed", "epochs", "finetune_epochs") if key in plan}
+    train = {"seed": plan["seed"], **plan.get("train", {})}
     with tempfile.TemporaryDirectory() as scratch:
         report = ltp_pipeline.run(model, out=Path(scratch) / "run", data=data, method=method, train=train).report
     return matrix.both(report)

@@ -17,7 +17,7 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     originals = {row["seed"]: 100 * row["original"] for row in rows if row["form"] == "never folded"}
     yield "## Restored BatchNormalization\n"
     yield text(
-        "The small ResNet of the cells above, on Fashion-MNIST, pruned in budget mode in three forms: with its norms",
+        "The small ResNet of the matrix, on Fashion-MNIST, pruned in budget mode in three forms: with its norms",
         "folded, as exporters do it, and trained so; folded, with norms restored for training; and never folded. The",
         "folded one is given several learning rates, because a network without norms bears less of one.",
         f"{rows[0]['epochs']} + {rows[0]['finetune_epochs']} epochs. Test top-1 in %, mean ± sample standard deviation",

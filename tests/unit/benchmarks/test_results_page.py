@@ -50,9 +50,15 @@ def test_page_shows_every_figure_and_no_other(which, request):
     assert sorted(shown) == sorted(results_page.drawings(results))
 
 
-def test_every_figure_can_be_drawn_and_is_the_same_bytes_every_time(made):
-    for drawing in results_page.drawings(made).values():
-        assert drawing.render() == drawing.render()
+def test_a_figure_is_the_same_bytes_every_time(made):
+    drawing = results_page.drawings(made)["budget-sensitivity"]
+    assert drawing.render() == drawing.render()
+
+
+@pytest.mark.slow
+def test_every_figure_can_be_drawn(made):
+    for name, drawing in results_page.drawings(made).items():
+        assert f"rows {drawing.digest}" in drawing.render().decode(), name
 
 
 def test_every_ablation_has_a_section(made):
