@@ -148,7 +148,7 @@ def measure(case: Case, name: str, compression: float, seed: int, folder: Path |
             data=data,
             budget={"target_compression": compression},
             train={"seed": seed, **case.pruning},
-            baseline={"enabled": case.baseline},
+            baseline={"mode": "quick" if case.baseline else "none"},
         ).report
     return {
         "original": report.original.value,

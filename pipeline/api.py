@@ -135,13 +135,13 @@ def pick(
     entry: int,
     *,
     formats: Sequence[str] = (),
-    baseline: bool | None = None,
+    baseline: str | None = None,
     progress: Reporter | None = None,
     **limits: Any,
 ) -> Outcome:
     """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
 
-    `baseline` says whether one of this size is trained; None takes the run's own where it fits.
+    `baseline` is how much of one of this size is measured, as for `run`; None takes the run's own where it fits.
     """
     from ltp_pipeline.pick_entry import pick as finish
 

@@ -82,23 +82,23 @@ def pick(
     entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
     *,
     export: opt.Exports = None,
-    baseline: Annotated[
-        bool | None,
-        typer.Option("--baseline/--no-baseline", help="Train a baseline of this size; default: the run's, if it fits."),
-    ] = None,
+    baseline: opt.Baseline = None,
+    no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER.
 
-    It is judged by the gates given here, or else by those of the run.
+    It is judged by the gates given here, or else by those of the run. Nothing said, the baseline is the run's own where
+    it fits.
     """
     from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
     reporter = make_reporter(quiet)
-    outcome = api.pick(folder, entry, formats=export or (), baseline=baseline, progress=reporter, **limits)
+    mode = opt.baseline_mode(baseline, no_baseline)
+    outcome = api.pick(folder, entry, formats=export or (), baseline=mode, progress=reporter, **limits)
     finish(outcome, Path(), as_json)
 
 

@@ -15,6 +15,7 @@ from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--export", "dense")
+OPTIONS += ("--baseline", "quick")
 
 
 def torchrun(folder: Path, *arguments: object, processes: int = 2) -> "subprocess.CompletedProcess[str]":

@@ -31,11 +31,11 @@ def test_weights_of_kernels_that_are_not_pruned_count_and_keep_their_place():
 
 
 def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(monkeypatch):
-    seen: list[tuple[Pruned, int, str]] = []
+    seen: list[tuple[Pruned, int, str, str]] = []
     monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
     monkeypatch.setattr(baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest)))
     baseline.run(SimpleNamespace(network=NETWORK), STATE, nonzeros=5, epochs=7)
-    ((pruned, epochs, key),) = seen
-    assert (epochs, key, pruned.nonzeros) == (7, "baseline", 5)
+    ((pruned, epochs, name, key),) = seen
+    assert (epochs, name, key, pruned.nonzeros) == (7, "baseline", "baseline", 5)
     assert pruned.state["a"].tolist() == torch.tensor([0.0, -0.9, 0.0, 0.0]).tolist()
     assert STATE["a"][0] == 0.5
