@@ -11,7 +11,7 @@ from ltp_pipeline.report_parts import Accuracy, Tensor
 from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.handoff.scripts import span
-from ltp_pipeline.stages.report import text
+from ltp_pipeline.stages.report import text, versus
 from ltp_pipeline.stages.report.markdown import code, escape
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
@@ -256,6 +256,7 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+        + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report)] if told)
     )
 
 

@@ -42,10 +42,11 @@ def trail(report: Report) -> str | None:
         if original is not None:
             ax.axhline(100 * original, color=ORIGINAL, lw=0.9, ls="--")
             ax.plot(1, 100 * original, "D", color=ORIGINAL, ms=7, label="original (test)")
-        marks = (("*", LEARNED, "LTP", 14), ("s", BASELINE, "global magnitude", 8))
-        for network, (marker, color, label, ms) in zip(report.networks, marks, strict=False):
+        marks = (("*", LEARNED, 14), ("s", BASELINE, 8))
+        for network, (marker, color, ms) in zip(report.networks, marks, strict=False):
             if network.compression is not None and network.value is not None:
-                at, value, named = network.compression, 100 * network.value, f"{label} (test{text.whole(network)})"
+                at, value = network.compression, 100 * network.value
+                named = f"{text.short_name(network)} (test{text.whole(network)})"
                 ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))

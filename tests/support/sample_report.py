@@ -142,7 +142,9 @@ def one_point(report: dict[str, Any]) -> dict[str, Any]:
     return report | {"baseline": report["baseline"] | unknown | {"reasons": reasons, "trainings": 1}}
 
 
-def bounded(report: dict[str, Any], bound: str, gain: float, why: str = "the curve ends before") -> dict[str, Any]:
+def bounded(
+    report: dict[str, Any], bound: str | None, gain: float, why: str = "the curve ends before"
+) -> dict[str, Any]:
     """The same report with a gain that is only known to one side."""
     reasons = {"compression_at_equal_accuracy": why}
     known = {"gain": gain, "gain_bound": bound, "compression_at_equal_accuracy": None, "reasons": reasons}
