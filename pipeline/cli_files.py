@@ -12,7 +12,7 @@ import typer
 
 from ltp_pipeline import cli_options as opt
 from ltp_pipeline import ranks
-from ltp_pipeline.errors import GateFailed
+from ltp_pipeline.errors import GateFailed, UsageError
 
 if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
@@ -125,7 +125,8 @@ def export(
 
 def handoff(
     folder: opt.RunArgument,
-    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")] = None,
+    of: Annotated[str, typer.Option(help="Which network of the run: pruned or baseline.")] = "pruned",
     example_samples: Annotated[
         int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
     ] = 0,
@@ -135,7 +136,9 @@ def handoff(
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline import api
 
-    _print_path(api.handoff(folder, out, example_samples), as_json, quiet)
+    if of not in ("pruned", "baseline"):
+        raise UsageError(f"--of {of} is no network of a run", "give --of pruned or --of baseline")
+    _print_path(api.handoff(folder, out, example_samples, of_baseline=of == "baseline"), as_json, quiet)
 
 
 def unpack(

@@ -77,7 +77,7 @@ def build(f: Findings) -> schema.Report:
     """The report without its gates."""
     model = f.network.file
     pruned = _pruned(f, f.pruned, f.fine_tuned)
-    unlikely = _unlikely_gain(pruned)
+    unlikely = unlikely_gain(pruned)
     return schema.Report(
         metric=parts.Metric(**asdict(f.task.metric)),
         model=_model(f),
@@ -269,7 +269,7 @@ def _reasons(found: Accuracy) -> dict[str, str]:
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 
-def _unlikely_gain(pruned: schema.Pruned) -> str | None:
+def unlikely_gain(pruned: schema.Pruned) -> str | None:
     """A warning where pruning seems to have made the network better, and not by chance."""
     if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
         return None

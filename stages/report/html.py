@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import File, Latency, Original, Pruned, Report
+from ltp_pipeline.report_schema import LEARNED, File, Latency, Original, Pruned, Report
 from ltp_pipeline.stages.report import curve_plot, plots, text, versus
 from ltp_pipeline.words import counted
 
@@ -72,6 +72,7 @@ def render(report: Report, log: plots.Log) -> str:
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.schema_,
         "metric": text.metric_words(report.metric),
+        "other": "" if report.pruned.method != LEARNED else "global magnitude",
     }
     return environment.from_string(source).render(view)
 

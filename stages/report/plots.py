@@ -77,7 +77,7 @@ def layers(report: Report) -> str | None:
         if any(b is not None for b in other):
             shown = [math.nan if b is None else b for b in other]
             ax.plot(shown, at, "s", color=BASELINE, ms=5, label="global magnitude", ls="none")
-        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label="LTP", ls="none")
+        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label=text.short_name(report.pruned), ls="none")
         ax.set_xscale("symlog", linthresh=0.01, linscale=0.4)
         ticks = [0, 0.01, 0.03, 0.1, 0.3, 1]
         ax.set_xticks(ticks, [f"{100 * t:g} %" for t in ticks])

@@ -56,7 +56,7 @@ def _ahead(report: Report, baseline: Baseline) -> str:
 
 
 def _at_equal_compression(report: Report, baseline: Baseline) -> str:
-    has = f"At that compression {text.network_words(baseline)} has {text.percent(baseline.value)}"
+    has = f"At LTP's compression {text.network_words(baseline)} has {text.percent(baseline.value)}"
     if report.difference is None or report.difference.value is None:
         return f"{has}."
     value, stated = report.difference.value, report.difference.interval
@@ -85,9 +85,8 @@ def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
     if equal is None:
         return ""
     if baseline.budget is None:
-        inside, outside = bracket(points, report.pruned.value or 0.0)
-        ends = [text.times(p.compression) for p in (inside, outside) if p is not None]
-        how = f" (interpolated between {' and '.join(ends)})"
+        ends = [text.times(p.compression) for p in bracket(points, report.pruned.value or 0.0) if p is not None]
+        how = "" if text.times(equal) in ends else f" (interpolated between {' and '.join(ends)})"
         said = f"At LTP's {text.metric_words(report.metric)} global magnitude reaches {text.times(equal)}{how}"
     else:
         where = "Within the same budget" if budget else f"At LTP's {text.metric_words(report.metric)}"

@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +23,9 @@ ONE_FILE = {"formats": ["sparse"]}
 
 @pytest.fixture(scope="module")
 def curved(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shared run with one file and a curve."""
-    return told_anew(shared, tmp_path_factory.mktemp("curve") / "example", export=ONE_FILE, baseline=CURVE)
+    """The shared run with one file and a curve, which is what nothing said means for so small a network."""
+    folder = tmp_path_factory.mktemp("curve") / "example"
+    return told_anew(shared, folder, export=ONE_FILE, baseline={"mode": "auto"})
 
 
 @pytest.fixture
@@ -195,10 +198,8 @@ def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
     assert not steps
 
 
-def test_auto_makes_the_curve_where_it_takes_little(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    run = untold(shared, tmp_path / "example") / "run"
-    assert invoke(capsys, *again(run)).code == 0
-    assert report_of(run)["baseline"]["curve"]
+def test_auto_makes_the_curve_where_it_takes_little(run: Path):
+    assert points(run)
     assert json.loads((run / "manifest.json").read_text())["curve"] is True
 
 
@@ -253,6 +254,56 @@ def test_export_keeps_the_curve_with_the_data_and_without(
     assert points(run) == before
     assert invoke(capsys, "gate", run / "report.json").code == 0
     assert not steps
+
+
+def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert invoke(capsys, *again(run, "--min-gain", 1e-6, "--set", "gates.min_compression=5")).code in (0, 7)
+    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    folder = run / "handoff-baseline"
+    assert (result.code, result.out.strip()) == (0, str(folder)), result.err
+    content, whole = report_of(folder), report_of(run)
+    assert content["baseline"] is None
+    assert content["pruned"]["accuracy"] == whole["baseline"]["accuracy"]
+    assert content["pruned"]["method"] == "global-magnitude"
+    assert [g["name"] for g in content["gates"]] == ["max_drop", "min_compression"]
+    assert "gates that compare with a baseline are left out: min_gain" in content["notes"]
+    judged = invoke(capsys, "gate", folder / "report.json")
+    assert judged.code == 0, judged.err
+    verified = subprocess.run([sys.executable, folder / "verify.py"], capture_output=True, text=True)
+    assert verified.returncode == 0, verified.stdout
+    nonzeros = sum(layer["nonzeros"] for layer in content["layers"])
+    assert nonzeros == whole["baseline"]["nonzeros"]
+    shipped = (folder / "model.sparse.onnx").read_bytes()
+    assert shipped == (run / "baseline" / "model.sparse.onnx").read_bytes()
+
+
+def test_a_baseline_that_is_not_there_is_not_handed_over(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
+    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (3, True)
+    assert invoke(capsys, "handoff", run, "--of", "else").code == 2
+    assert not (run / "handoff-baseline").exists()
+
+
+def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
+    shared: Path, tmp_path: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
+):
+    spared = {"mode": "quick", "spare_classifier": True}
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=spared) / "run"
+    assert set(steps) == {"baseline-spared"}  # and not the weights of the other kind
+    report = report_of(run)
+    (classifier,) = [layer for layer in report["layers"] if layer["name"] == "classifier.weight"]
+    assert classifier["baseline_nonzeros"] == classifier["elements"]
+    assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
+    assert report["baseline"]["method"] == "global-magnitude, classifier spared"
+    steps.clear()
+    other = invoke(capsys, *again(run, "--baseline", "quick"))
+    assert (other.code, "is finished already" in other.err, steps) == (0, False, [])
+    assert report_of(run)["baseline"]["method"] == "global-magnitude"
 
 
 @pytest.mark.parametrize("mode", ["quick", "none"])

@@ -28,10 +28,17 @@ def behind(report: dict[str, Any], low: float, high: float) -> dict[str, Any]:
 
 def test_both_comparisons_are_told(report: dict[str, Any]) -> None:
     assert sentences(report) == [
-        "At that compression global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47).",
+        "At LTP's compression global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47).",
         "At LTP's top-1 accuracy global magnitude reaches 4.43× (interpolated between 3.20× and 5.10×): "
         "LTP has 1.89 times fewer weights.",
     ]
+
+
+def test_at_a_measured_point_nothing_is_interpolated(report: dict[str, Any]) -> None:
+    report["baseline"] |= {"compression_at_equal_accuracy": 3.2, "gain": 2.61}
+    assert sentences(report)[-1] == (
+        "At LTP's top-1 accuracy global magnitude reaches 3.20×: LTP has 2.61 times fewer weights."
+    )
 
 
 def test_they_stand_in_every_rendering(report: dict[str, Any]) -> None:
@@ -48,7 +55,7 @@ def test_without_a_baseline_nothing_is_told() -> None:
 
 def test_of_one_point_only_accuracy_is_told(report: dict[str, Any]) -> None:
     (told,) = sentences(one_point(report))
-    assert told.startswith("At that compression")
+    assert told.startswith("At LTP's compression")
 
 
 def test_a_bound_from_below_names_the_mildest_network(report: dict[str, Any]) -> None:
