@@ -11,7 +11,7 @@ MOST_POINTS = 4  # with the one at LTP's compression
 WIDE, NARROW = 1.5, 1.1  # ratio of compressions below which two points around the accuracy are near enough
 NEAR = 1.05  # points that are nearer to each other tell nothing new
 STEP, FARTHEST = 1.2, 3.0  # by which a step beyond all points changes the compression, at least and upwards at most
-UPWARDS = 1.5  # a step upwards where the accuracies tell nothing
+UPWARDS = 2.0  # a step upwards where the accuracies tell nothing
 
 
 def next_compression(

@@ -60,7 +60,9 @@ def _at_equal_compression(report: Report, baseline: Baseline) -> str:
     if report.difference is None or report.difference.value is None:
         return f"{has}."
     value, stated = report.difference.value, report.difference.interval
-    place = "ahead" if value > 0 else "behind" if value < 0 else "apart"
+    if value == 0:
+        return f"{has}, as LTP has."
+    place = "ahead" if value > 0 else "behind"
     chance = ", which may be chance" if stated is not None and stated[0] <= 0 <= stated[1] else ""
     spread = "" if stated is None else f" ({text.interval(stated)}{chance})"
     return f"{has}: LTP is {text.points(abs(value))} {place}{spread}."

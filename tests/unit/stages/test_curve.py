@@ -41,7 +41,7 @@ def test_a_baseline_as_good_as_ltp_counts_as_reached_and_is_pruned_further() -> 
 
 
 def test_where_accuracy_does_not_fall_the_step_upwards_is_fixed() -> None:
-    assert next_compression([Point(10.0, 0.995)], ORIGINAL, 0.95, MOST) == pytest.approx(15.0)
+    assert next_compression([Point(10.0, 0.995)], ORIGINAL, 0.95, MOST) == pytest.approx(20.0)
 
 
 def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_layer_would_be_empty() -> None:

@@ -34,6 +34,11 @@ def test_both_comparisons_are_told(report: dict[str, Any]) -> None:
     ]
 
 
+def test_equal_accuracy_is_neither_ahead_nor_behind(report: dict[str, Any]) -> None:
+    report["difference"] = {"value": 0.0, "interval": [-0.01, 0.01]}
+    assert sentences(report)[0] == "At LTP's compression global magnitude has 90.41 %, as LTP has."
+
+
 def test_at_a_measured_point_nothing_is_interpolated(report: dict[str, Any]) -> None:
     report["baseline"] |= {"compression_at_equal_accuracy": 3.2, "gain": 2.61}
     assert sentences(report)[-1] == (
