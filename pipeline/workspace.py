@@ -42,8 +42,9 @@ _LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
 _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
+_HANDOFFS = ("handoff", "handoff-baseline")
 # Every name that a run writes into its directory
-_OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, BASELINE, "handoff*", "pick-???", *_MODELS)
+_OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, BASELINE, *_HANDOFFS, "pick-???", *_MODELS)
 
 
 class Workspace:
