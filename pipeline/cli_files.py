@@ -90,8 +90,7 @@ def pick(
 ) -> None:
     """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER.
 
-    It is judged by the gates given here, or else by those of the run. Nothing said, the baseline is the run's own where
-    it fits.
+    Judged by the gates given here, or else the run's. Unless told otherwise, the baseline is the run's where it fits.
     """
     from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
