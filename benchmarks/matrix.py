@@ -127,7 +127,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     with tempfile.TemporaryDirectory() as scratch:
         if plan["method"] != DEFAULTS:
             return pruned_by(plan["method"], model, Settings.model_validate(settings), Path(scratch))
-        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"enabled": True}, **settings).report
+        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"mode": "quick"}, **settings).report
     return both(report)
 
 

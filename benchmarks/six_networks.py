@@ -48,7 +48,7 @@ settings = {
     "data": {"path": data, "scale": 1 / 255, "mean": [0.5], "std": [0.25]},
     "budget": {"target_compression": float(compression)},
     "train": {"epochs": 1, "finetune_epochs": 1, "batch_size": int(batch), "lr": 0.003, "trust_labels": True},
-    "baseline": {"enabled": False},
+    "baseline": {"mode": "none"},
 }
 report = plain(ltp_pipeline.run(path, out=out, **settings).report)
 print(json.dumps({"import": taken, "report": report}))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 INSTEAD = ("target_sparsity", "accuracy_budget", "method.lambda")  # what a target compression would contradict
 
+OF_BASELINE = "`ltp-pipeline handoff RUN --of baseline`"
+
 
 class Candidate(NamedTuple):
     """An entry of the trail that another network could be made of."""
@@ -35,7 +37,9 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
     """One line for a gate that failed."""
     if verdict.value is None:
         if verdict.name == "beat_baseline":
-            return "run it again with the baseline: without --no-baseline, or baseline.enabled = true"
+            return 'run it again with the baseline: without --no-baseline, or baseline.mode = "quick"'
+        if verdict.name == "min_gain":
+            return "run it again with the curve of the baseline: --baseline curve"
         return "it was not measured: run the same command again with this version"
     limit = verdict.limit if isinstance(verdict.limit, int | float) else 0.0
     if gates.confidence is not None and _holds(verdict.name, verdict.value, limit):
@@ -144,6 +148,16 @@ def _beat_baseline(report: Report, _: float, __: GateSettings) -> str:
     return _train_longer(report)
 
 
+def _min_gain(report: Report, _: float, __: GateSettings) -> str:
+    """The baseline itself where it is sparser at the same accuracy, else more training."""
+    found = report.baseline
+    if found is not None and found.gain is not None and found.gain_bound != "at least" and found.gain < 1:
+        return (
+            f"the baseline is sparser at the same accuracy: {OF_BASELINE} hands it over; else {_train_longer(report)}"
+        )
+    return _train_longer(report)
+
+
 def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
     """What is not pruned where that alone is too large, else the packed format, else rounded values, else fewer."""
     files, floats, kernels = report.pruned.files, report.model.float_elements, report.model.kernel_elements
@@ -176,6 +190,7 @@ ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
     "min_compression": _min_compression,
     "min_model_compression": _min_model_compression,
     "beat_baseline": _beat_baseline,
+    "min_gain": _min_gain,
     "max_bytes": _max_bytes,
     "max_latency_ratio": _max_latency_ratio,
     "per_layer_floor": _per_layer_floor,

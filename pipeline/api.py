@@ -135,13 +135,13 @@ def pick(
     entry: int,
     *,
     formats: Sequence[str] = (),
-    baseline: bool | None = None,
+    baseline: str | None = None,
     progress: Reporter | None = None,
     **limits: Any,
 ) -> Outcome:
     """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
 
-    `baseline` says whether one of this size is trained; None takes the run's own where it fits.
+    `baseline` is how much of one of this size is measured, as for `run`; None takes the run's own where it fits.
     """
     from ltp_pipeline.pick_entry import pick as finish
 
@@ -175,10 +175,16 @@ def unpack(model: AnyPath, out: AnyPath) -> Path:
     return target
 
 
-def handoff(run: AnyPath, out: AnyPath | None = None, example_samples: int = 0) -> Path:
+def handoff(
+    run: AnyPath,
+    out: AnyPath | None = None,
+    example_samples: int = 0,
+    of_baseline: bool = False,
+) -> Path:
     """Gather a finished run's files, report and hashes for those who deploy them, in RUN/handoff or `out`.
 
-    The example holds the first `example_samples` of the test split, or else generated ones.
+    The example holds the first `example_samples` of the test split, or else generated ones. With
+    `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a report of its own.
     """
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.stages.handoff.samples import stored_samples
@@ -186,7 +192,11 @@ def handoff(run: AnyPath, out: AnyPath | None = None, example_samples: int = 0) 
     folder = Path(run)
     content = report_io.read(folder / REPORT_JSON)
     samples = stored_samples(folder, content, example_samples) if example_samples else None
-    return stage.run(content, folder, Path(out) if out is not None else folder / stage.FOLDER, samples)
+    if of_baseline:
+        make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
+    else:
+        make, usual = stage.run, stage.FOLDER
+    return make(content, folder, Path(out) if out is not None else folder / usual, samples)
 
 
 def report(run: AnyPath) -> Report:

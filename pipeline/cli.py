@@ -63,9 +63,8 @@ def run(
     exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
     export: opt.Exports = None,
     values: opt.Values = None,
-    baseline: Annotated[
-        bool | None, typer.Option("--baseline/--no-baseline", help="Compare with global magnitude pruning.")
-    ] = None,
+    baseline: opt.Baseline = None,
+    no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml.")
@@ -101,7 +100,7 @@ def run(
         "train": train,
         "kernels": {"include": include or None, "exclude": exclude or None},
         "export": {"formats": export or None, "values": values or None},
-        "baseline": {"enabled": baseline},
+        "baseline": {"mode": opt.baseline_mode(baseline, no_baseline)},
         "gates": dict(limits),
     }
     for section, key, value in map(_assignment, settings or ()):

@@ -12,7 +12,7 @@ import typer
 
 from ltp_pipeline import cli_options as opt
 from ltp_pipeline import ranks
-from ltp_pipeline.errors import GateFailed
+from ltp_pipeline.errors import GateFailed, UsageError
 
 if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
@@ -82,23 +82,22 @@ def pick(
     entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
     *,
     export: opt.Exports = None,
-    baseline: Annotated[
-        bool | None,
-        typer.Option("--baseline/--no-baseline", help="Train a baseline of this size; default: the run's, if it fits."),
-    ] = None,
+    baseline: opt.Baseline = None,
+    no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER.
 
-    It is judged by the gates given here, or else by those of the run.
+    Judged by the gates given here, or else the run's. Unless told otherwise, the baseline is the run's where it fits.
     """
     from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
     reporter = make_reporter(quiet)
-    outcome = api.pick(folder, entry, formats=export or (), baseline=baseline, progress=reporter, **limits)
+    mode = opt.baseline_mode(baseline, no_baseline)
+    outcome = api.pick(folder, entry, formats=export or (), baseline=mode, progress=reporter, **limits)
     finish(outcome, Path(), as_json)
 
 
@@ -125,7 +124,8 @@ def export(
 
 def handoff(
     folder: opt.RunArgument,
-    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")] = None,
+    of: Annotated[str, typer.Option(help="Which network of the run: pruned or baseline.")] = "pruned",
     example_samples: Annotated[
         int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
     ] = 0,
@@ -135,7 +135,9 @@ def handoff(
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline import api
 
-    _print_path(api.handoff(folder, out, example_samples), as_json, quiet)
+    if of not in ("pruned", "baseline"):
+        raise UsageError(f"--of {of} is no network of a run", "give --of pruned or --of baseline")
+    _print_path(api.handoff(folder, out, example_samples, of_baseline=of == "baseline"), as_json, quiet)
 
 
 def unpack(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ltp_pipeline import formats
+from ltp_pipeline.errors import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
@@ -31,6 +32,11 @@ Values = Annotated[
     ),
 ]
 
+Baseline = Annotated[
+    str | None, typer.Option(metavar="MODE", help="Measure global magnitude pruning: auto, curve, quick or none.")
+]
+NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="The same as --baseline none.")]
+
 Limits = Mapping[str, Any]  # of gates, by name
 GATES: dict[str, Any] = {
     "min_accuracy": Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")],
@@ -46,6 +52,9 @@ GATES: dict[str, Any] = {
         bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
     ],
     "by": Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this.")],
+    "min_gain": Annotated[
+        float | None, typer.Option(help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5.")
+    ],
     "max_bytes": Annotated[int | None, typer.Option(help="Gate: smallest file at most this large.")],
     "max_latency_ratio": Annotated[float | None, typer.Option(help="Gate: latency / the original's at most this.")],
     "per_layer_floor": Annotated[float | None, typer.Option(help="Gate: every kernel keeps at least this share.")],
@@ -53,6 +62,13 @@ GATES: dict[str, Any] = {
         float | None, typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95.")
     ],
 }
+
+
+def baseline_mode(given: str | None, none: bool) -> str | None:
+    """What --baseline and --no-baseline say together."""
+    if none and given not in (None, "none"):
+        raise UsageError(f"--baseline {given} and --no-baseline contradict each other", "give one of them")
+    return "none" if none else given
 
 
 def with_gates(command: Callable[..., None]) -> Callable[..., None]:

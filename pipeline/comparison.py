@@ -19,6 +19,8 @@ class Change:
     old: float | None
     new: float | None
     better: bool | None
+    old_bound: str | None = None  # where a value is only known to one side
+    new_bound: str | None = None
 
     @property
     def line(self) -> str:
@@ -26,8 +28,15 @@ class Change:
         word = {True: "better", False: "worse", None: "same"}[self.better]
         if self.old is None or self.new is None:
             word = "not measured in both"
+        elif self.better is None and (self.old_bound or self.new_bound):
+            word = "cannot be told from bounds"
         show = shown if self.name in NO_SHARES else _share  # six digits: one of 50,000 samples makes 0.002 %
-        return f"{self.name}: {show(self.old)} → {show(self.new)}, {word}"
+        old, new = (f"{bound} {show(value)}" if bound else show(value) for value, bound in self._sides)
+        return f"{self.name}: {old} → {new}, {word}"
+
+    @property
+    def _sides(self) -> tuple[tuple[float | None, str | None], tuple[float | None, str | None]]:
+        return (self.old, self.old_bound), (self.new, self.new_bound)
 
 
 @dataclass(frozen=True)
@@ -46,11 +55,12 @@ class Quantity:
     read: Callable[[Report], float | None]
     more_is_better: bool = True
     of_metric: bool = False
+    bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
 
 
 MOST_TOLD = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
-NO_SHARES = ("compression", "model compression", "smallest file, bytes", "fastest file, ms")
+NO_SHARES = ("compression", "model compression", "gain", "smallest file, bytes", "fastest file, ms")
 # In the order in which they are shown; METRIC stands for the name of the metric.
 QUANTITIES = {
     "original METRIC": Quantity(lambda r: r.original.value, of_metric=True),
@@ -60,6 +70,9 @@ QUANTITIES = {
     "model compression": Quantity(lambda r: r.pruned.model_compression),
     "sparsity": Quantity(lambda r: r.pruned.sparsity),
     "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, of_metric=True),
+    "gain": Quantity(
+        lambda r: r.baseline.gain if r.baseline else None, bound=lambda r: r.baseline.gain_bound if r.baseline else None
+    ),
     "smallest file, bytes": Quantity(
         lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None), more_is_better=False
     ),
@@ -103,9 +116,13 @@ def compare(
 
 def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
     before, after = quantity.read(old), quantity.read(new)
+    bounds = quantity.bound(old), quantity.bound(new)
     if before is None or after is None or abs(after - before) <= ROUNDING:
-        return Change(name, before, after, None)
-    return Change(name, before, after, (after > before) == quantity.more_is_better)
+        return Change(name, before, after, None, *bounds)
+    unsure = ("at least", "at most") if after > before else ("at most", "at least")
+    if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
+        return Change(name, before, after, None, *bounds)
+    return Change(name, before, after, (after > before) == quantity.more_is_better, *bounds)
 
 
 def _loss(change: Change, relative: bool = False) -> float | None:

@@ -18,6 +18,8 @@ from ltp_pipeline.formats import EXACT, ROUNDED, Rounding, find_format
 
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
+Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
+SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
 def _no_percent(value: Any) -> Any:
@@ -175,9 +177,14 @@ class ExportSettings(Section):
 
 
 class BaselineSettings(Section):
-    """Whether global magnitude pruning is run for comparison."""
+    """How much of global magnitude pruning is measured for comparison.
 
-    enabled: bool = True
+    `quick` is one point, at LTP's compression; `curve` adds points until LTP's accuracy lies between two of them;
+    `auto` is the curve where one training takes less than ten minutes, else quick.
+    """
+
+    mode: Mode = "auto"
+    spare_classifier: bool = SPARE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
 
 
 class LogSettings(Section):
@@ -196,6 +203,7 @@ class GateSettings(Section):
     min_model_compression: Annotated[float, Field(ge=1)] | None = None
     beat_baseline: bool = False
     by: Annotated[Share, Field(ge=0, lt=1)] | None = None
+    min_gain: Positive | None = None
     max_bytes: Count | None = None
     max_latency_ratio: Positive | None = None
     per_layer_floor: Fraction | None = None
@@ -227,6 +235,12 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     gates: GateSettings = GateSettings()
 
+    @property
+    def wanted_baseline(self) -> Mode:
+        """How much of the baseline is asked for: a gate on the gain asks for the curve."""
+        mode = self.baseline.mode
+        return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
+
 
 def check_reachable(settings: Settings) -> None:
     """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
@@ -241,11 +255,14 @@ def check_reachable(settings: Settings) -> None:
 
 
 def require_baseline(settings: Settings) -> None:
-    """Refuse a gate on the baseline where there is to be none."""
-    if settings.gates.beat_baseline and not settings.baseline.enabled:
-        raise InputError(
-            "gates.beat_baseline asks to beat the baseline, and baseline.enabled is off", "drop one of the two"
-        )
+    """Refuse a gate on the baseline where it is not to be measured, or not as far as the gate needs."""
+    gates, mode = settings.gates, settings.baseline.mode
+    if gates.beat_baseline and mode == "none":
+        what = 'gates.beat_baseline asks to beat the baseline, and baseline.mode is "none"'
+        raise InputError(what, "drop one of the two")
+    if gates.min_gain is not None and mode in ("quick", "none"):
+        what = f'gates.min_gain needs the curve of the baseline, and baseline.mode is "{mode}"'
+        raise InputError(what, "drop the gate, or ask for the curve: --baseline curve")
 
 
 _SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}

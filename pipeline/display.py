@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ltp_pipeline.progress import on_validation
-from ltp_pipeline.stages.report.text import KERNELS, WHOLE, equal_argmax
+from ltp_pipeline.stages.report.text import KERNELS, WHOLE, equal_argmax, short_name
+from ltp_pipeline.stages.report.versus import sentences
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import REPORT_HTML
 
@@ -31,7 +32,7 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     original, pruned, baseline = report.original, report.pruned, report.baseline
     console = _console()
     table = Table(box=None, pad_edge=False)
-    for title in ("", "original", "LTP", "global magnitude"):
+    for title in ("", "original", short_name(pruned), "global magnitude"):
         table.add_column(title, justify="left" if not title else "right")
 
     def add(name: str, first: str, cell: Callable[[Pruned], str], absent: str = "") -> None:
@@ -51,6 +52,8 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     if original.accuracy and original.accuracy.samples is not None:
         samples, split = counted(original.accuracy.samples, "sample"), original.accuracy.split
         console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
+    for sentence in sentences(report):
+        console.print(sentence, highlight=False, markup=False)
     for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned.files:

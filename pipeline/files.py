@@ -54,8 +54,13 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write readable JSON; NaN and infinity are refused, because JSON has none."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write readable JSON in one move."""
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """Readable JSON; NaN and infinity are refused, because JSON has none."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def data_beside(path: Path) -> Path:

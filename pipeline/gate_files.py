@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.report_parts import Model, Verdict
-from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.report_schema import Report, Stored
 
 MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
@@ -24,13 +24,14 @@ def check_files(report: Report, folder: Path) -> list[Verdict]:
         found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
     if report.model.path not in dict(shipped):  # which would be another file of that name
         found.append(_original(report.model, folder))
-    trail = [File(path=e.file, sha256=e.sha256, data_sha256=e.data_sha256) for e in report.trail if e.sha256]
-    others = [*(report.baseline.files if report.baseline else ()), *trail]
-    found += [_checked(name, expected, folder, needed=False) for name, expected in _hashes(others)]
+    trail = [Stored(path=e.file, sha256=e.sha256, data_sha256=e.data_sha256) for e in report.trail if e.sha256]
+    others = [*(report.baseline.files if report.baseline else ()), *report.curve, *trail]
+    named = dict.fromkeys(_hashes(others))  # a file of the baseline is also the first point of its curve
+    found += [_checked(name, expected, folder, needed=False) for name, expected in named]
     return [verdict for verdict in found if verdict is not None]
 
 
-def _hashes(files: Sequence[File]) -> Iterator[tuple[str, str | None]]:
+def _hashes(files: Sequence[Stored]) -> Iterator[tuple[str, str | None]]:
     for file in files:
         yield from file.hashes.items()
 

@@ -112,6 +112,18 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, f"{compared}{verdict.detail}".rstrip("; "))
 
 
+def _min_gain(report: Report, gates: GateSettings) -> Verdict:
+    baseline, limit = report.baseline, gates.min_gain
+    if baseline is None:
+        return _judged("min_gain", limit, None, why=report.reasons.get("baseline", "the report has no baseline"))
+    why, bound = baseline.reasons.get("gain", "the report has no curve of the baseline"), baseline.gain_bound
+    told = baseline.reasons.get("compression_at_equal_accuracy", "not bracketed")
+    equal = baseline.compression_at_equal_accuracy
+    detail = f"{bound}: {told}" if bound else "" if equal is None else f"the baseline reaches {equal:.3g}×"
+    verdict = _judged("min_gain", limit, baseline.gain, why=why, detail=detail)
+    return replace(verdict, passed=verdict.passed and bound != "at most")
+
+
 def _max_bytes(report: Report, gates: GateSettings) -> Verdict:
     sizes = [(file.bytes, file.path) for file in report.pruned.files if file.bytes is not None]
     value, path = min(sizes, key=lambda pair: pair[0], default=(None, ""))
@@ -153,6 +165,7 @@ GATES: dict[str, Callable[[Report, GateSettings], Verdict]] = {
     "min_compression": _min_compression,
     "min_model_compression": _min_model_compression,
     "beat_baseline": _beat_baseline,
+    "min_gain": _min_gain,
     "max_bytes": _max_bytes,
     "max_latency_ratio": _max_latency_ratio,
     "per_layer_floor": _per_layer_floor,

@@ -17,16 +17,16 @@ from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT
-from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude
+from ltp_pipeline.outcome import Outcome, conclude
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.report_schema import Difference, File, Pruned, Report
+from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report
 from ltp_pipeline.runner import run
-from ltp_pipeline.stages import export, import_model
+from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_input
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.validate import count_in_file
-from ltp_pipeline.workspace import REPORT_JSON, Workspace
+from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
 if TYPE_CHECKING:
     from ltp_pipeline.records import Array, ExportedFile
@@ -52,7 +52,7 @@ def export_again(
             with threads.used(settings.train.threads, workspace.kept_threads(), progress.say), workspace.held():
                 return _without_data(workspace, model, asked)
         if workspace.entry is not None:
-            return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.enabled, exactly=True)
+            return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, exactly=True)
         return run(model, asked, folder, progress, exactly=True)
     except LtpError:
         with suppress(InputError), workspace.held():  # unless another process is at work in it
@@ -80,18 +80,27 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
     samples = example_input(recipe.of_report(content.data.model_dump()), content.model.inputs[0])
     write = _Writer(network, settings.export, workspace, {content.model.inputs[0].name: samples})
     pruned, notes = write.files_of(content.pruned, "pruned", "")
-    baseline = content.baseline and write.files_of(content.baseline, "baseline", BASELINE_FOLDER)[0]
+    compared = content.baseline and _baseline(content.baseline, write, settings)
     sizes = {key: content.sizes.get(key) for key in ("original", "bound")}
     workspace.remember_inputs(model, settings)
     changes = {
         "pruned": pruned,
-        "baseline": baseline,
-        "difference": _difference(content, pruned, baseline),
+        "baseline": compared,
+        "difference": _difference(content, pruned, compared),
         "sizes": {"original": sizes["original"], **{f.label: f.bytes for f in pruned.files}, "bound": sizes["bound"]},
         "settings": {**content.settings, "export": settings.export.model_dump(mode="json")},
         "notes": tuple(dict.fromkeys((*content.notes, *notes))),
     }
     return conclude(content.model_copy(update=changes), settings, workspace)
+
+
+def _baseline(part: Baseline, write: _Writer, settings: Settings) -> Baseline:
+    """The baseline with all files; points of its curve that are among them have the hashes of these."""
+    kept = baseline.key(1, settings.baseline.spare_classifier)
+    files = write.files_of(part, kept, point_folder(1))[0].files
+    hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in files}
+    curve = part.curve and tuple(point.model_copy(update=hashes.get(point.path, {})) for point in part.curve)
+    return part.model_copy(update={**dict(_summed_up(part, files)), "curve": curve})
 
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:

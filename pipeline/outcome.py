@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline import ranks, report_io
-from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.config import BaselineSettings, ExportSettings, Mode, Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import evaluate_gates, with_verdicts
 from ltp_pipeline.hashing import sha256_of
@@ -19,8 +19,6 @@ from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.train import Job
-
-BASELINE_FOLDER = "baseline"
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,10 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
     workspace, settings, outcome = job.workspace, job.settings, None
     if ranks.is_leader() and is_there:
         done = workspace.done("report")
-        enough = done is not None and (done == _asked(settings) if exactly else _covers(done, settings))
-        if done and enough and _is_whole(workspace):
-            had = ExportSettings.model_validate(done["export"])  # `export` may have added files
-            workspace.remember_inputs(model, settings.model_copy(update={"export": had}), job.task.metric.name)
+        if done and _covers(done, settings, workspace.makes_curve, exactly) and _is_whole(workspace):
+            export, baseline = _settings_of(done)  # `export` may have added files
+            had = settings.model_copy(update={"export": export, "baseline": baseline})
+            workspace.remember_inputs(model, had, job.task.metric.name)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
     if not ranks.from_leader(float(outcome is not None), job.device):
@@ -60,11 +58,10 @@ def outcome_of_leader(job: Job) -> Outcome:
 
 def conclude(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
-    for folder in ("", BASELINE_FOLDER):
-        for name in workspace.keep_models(folder, [file.path for file in content.files]):
-            workspace.progress.say(f"Removed {name}, which was not asked for now")
+    for name in workspace.keep_models(content.hashes):
+        workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = write_verdicts(content, settings, workspace)
-    workspace.mark_done("report", _asked(settings))
+    workspace.mark_done("report", _made(content, settings))
     ranks.wait()
     return outcome
 
@@ -92,16 +89,30 @@ def _is_whole(workspace: Workspace) -> bool:
         return False
     if not all(file.latency for file in content.files):
         return False  # written without the data, which are there now
-    paths = [(workspace.path(name), digest) for file in content.files for name, digest in file.hashes.items()]
+    paths = [(workspace.path(name), digest) for name, digest in content.hashes.items()]
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 
-def _asked(settings: Settings) -> dict[str, Any]:
+def _made(content: Report, settings: Settings) -> dict[str, Any]:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
-    return {"export": settings.export.model_dump(mode="json"), "baseline": settings.baseline.enabled}
+    baseline = content.baseline
+    mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
+    made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
+    return {"export": settings.export.model_dump(mode="json"), "baseline": made.model_dump(mode="json")}
 
 
-def _covers(done: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a proof has all that is asked for; it may have more."""
-    had = ExportSettings.model_validate(done["export"])
-    return had.covers(settings.export) and settings.baseline.enabled <= done["baseline"]
+def _settings_of(made: Mapping[str, Any]) -> tuple[ExportSettings, BaselineSettings]:
+    return ExportSettings.model_validate(made["export"]), BaselineSettings.model_validate(made["baseline"])
+
+
+def _covers(done: Mapping[str, Any], settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
+    """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
+    had, made = _settings_of(done)
+    if not (had == settings.export if exactly else had.covers(settings.export)):
+        return False
+    wanted = settings.wanted_baseline
+    if wanted == "auto":
+        wanted = "quick" if makes_curve is False else "curve"
+    enough = {"none": ("none", "quick", "curve"), "quick": ("quick", "curve"), "curve": ("curve",)}
+    alike = wanted == "none" or made.spare_classifier == settings.baseline.spare_classifier
+    return alike and made.mode in enough[wanted]

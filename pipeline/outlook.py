@@ -1,16 +1,14 @@
 """How long a whole run still takes: the training steps that are left, at the rate of those that were done."""
 
-from collections.abc import Mapping
-
-SEARCHED = ("learn", "finetune")  # until these are over, more networks may be fine-tuned than one
+from collections.abc import Collection, Mapping
 
 
 class Outlook:
     """The phases ahead; each is taken off when it begins."""
 
-    def __init__(self, steps: Mapping[str, int] | None = None, search: bool = False) -> None:
+    def __init__(self, steps: Mapping[str, int] | None = None, open_ended: Collection[str] = ()) -> None:
         self.ahead = dict(steps or {})
-        self.search = search  # for a network within the accuracy budget: nobody knows how many will be tried
+        self.open_ended = open_ended  # phases in which nobody knows how many networks will still be trained
         self.phase = ""
 
     def begin(self, phase: str) -> None:
@@ -20,7 +18,7 @@ class Outlook:
 
     def whole(self, per_step: float, left: int) -> str:
         """Time left of the run, in words; `left` are the steps of the phase at work, `per_step` its seconds a step."""
-        least = self.search and self.phase in SEARCHED
+        least = self.phase in self.open_ended
         seconds = per_step * (left + sum(self.ahead.values()))
         return f"whole run {'at least' if least else 'about'} {rough(seconds)}"
 

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline import ranks, threads
-from ltp_pipeline.config import BaselineSettings, ExportSettings, Settings, changed_export
+from ltp_pipeline.config import (
+    ExportSettings,
+    GateSettings,
+    Mode,
+    Settings,
+    changed_export,
+    load_settings,
+    require_baseline,
+)
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import find_format
 from ltp_pipeline.gates import effective_limits, gate_settings
@@ -16,7 +24,8 @@ from ltp_pipeline.outcome import Outcome, finished_already
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
 from ltp_pipeline.runner import complete, plan
-from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry
+from ltp_pipeline.stages import baseline, import_model, learn_thresholds, preflight, select_entry
+from ltp_pipeline.stages.curve import MOST_POINTS
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
@@ -34,7 +43,7 @@ def pick(
     number: int,
     progress: Reporter,
     formats: Sequence[str] = (),
-    baseline: bool | None = None,
+    mode: str | None = None,
     limits: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own.
@@ -52,9 +61,10 @@ def pick(
         settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
     gates = effective_limits(gate_settings(limits or {}), settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
-    if baseline is None and (limits or {}).get("beat_baseline"):
-        baseline = True  # there is no other way to tell
-    return finish_entry(parent, number, model, settings, baseline)
+    if mode is None and limits:  # there is no other way to tell
+        mode = "curve" if limits.get("min_gain") else "quick" if limits.get("beat_baseline") else None
+    known = None if mode is None else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
+    return finish_entry(parent, number, model, settings, known)
 
 
 def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
@@ -65,7 +75,7 @@ def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
 
 
 def finish_entry(
-    parent: Workspace, number: int, model: Path, settings: Settings, baseline: bool | None, exactly: bool = False
+    parent: Workspace, number: int, model: Path, settings: Settings, mode: Mode | None, exactly: bool = False
 ) -> Outcome:
     """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
     progress = parent.progress
@@ -81,16 +91,17 @@ def finish_entry(
         parent.require_same(identity)
         elements = sum(k.elements for k in job.network.kernels)
         point = Point(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
-        fits = _baseline_of(parent) == point
+        points = [baseline.key(n, settings.baseline.spare_classifier) for n in range(1, MOST_POINTS + 1)]
+        fits = _baseline_of(parent, points[0]) == point
         told = None
-        remedy = f"--baseline trains one ({_cost(parent, point, job.epochs)})"
-        if baseline is None:
-            baseline = fits or workspace.weights_meta("baseline") is not None
-            told = None if baseline else f"No baseline: the run has none of this size; {remedy}"
-        if settings.gates.beat_baseline and not baseline:
-            what = "the run's gate beat_baseline needs a baseline of this size, and there is none"
-            raise InputError(what, f"{remedy}; or give this entry gates of its own, such as --max-drop")
-        settings = settings.model_copy(update={"baseline": BaselineSettings(enabled=baseline)})
+        if mode is None:
+            mode = _mode_of(parent if fits else workspace, points)
+            if mode == "none":
+                remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
+                told = f"No baseline: the run has none of this size; {remedy}"
+            _require(settings.gates, mode)
+        settings = settings.model_copy(update={"baseline": settings.baseline.model_copy(update={"mode": mode})})
+        require_baseline(settings)
         job = replace(job, settings=settings)
         with workspace.held():
             going_on = workspace.holds({**identity, "entry": number})
@@ -102,19 +113,38 @@ def finish_entry(
                 workspace.begin({**identity, "entry": number})
             workspace.remember_inputs(model, settings, job.task.metric.name)
             workspace.keep_threads(threads.current())
-            if baseline and fits:
-                workspace.adopt_weights("baseline")
+            if mode != "none" and fits:
+                for name in points:
+                    workspace.adopt_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
             if told:
                 progress.say(told)
-            trained = {"baseline": point.epochs} if baseline and not fits else {}
+            trained = {"baseline": point.epochs} if mode != "none" and not fits else {}
             plan(job, {"finetune": job.finetune_epochs, **trained})
             return complete(job, original, learned, entry)
 
 
-def _baseline_of(run: Workspace) -> Point | None:
+def _mode_of(run: Workspace, points: Sequence[str]) -> Mode:
+    """How much of the baseline a run has trained."""
+    there = [run.weights_meta(name) is not None for name in points[:2]]
+    return "none" if not there[0] else "curve" if there[1] else "quick"
+
+
+def _require(gates: GateSettings, mode: Mode) -> None:
+    """Refuse gates of the run that need more of a baseline than there is."""
+    needs = [("beat_baseline", gates.beat_baseline and mode == "none", "a baseline of this size", "quick")]
+    needs += [("min_gain", gates.min_gain is not None and mode != "curve", "the curve of a baseline", "curve")]
+    for name, lacking, what, remedy in needs:
+        if lacking:
+            raise InputError(
+                f"the run's gate {name} needs {what}, and there is none",
+                f"--baseline {remedy} trains one; or give this entry gates of its own, such as --max-drop",
+            )
+
+
+def _baseline_of(run: Workspace, name: str) -> Point | None:
     """The baseline that a run has trained."""
-    found = run.weights_meta("baseline")
+    found = run.weights_meta(name)
     return None if found is None else Point(found["nonzeros"], sum(found["epochs"].values()))
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ TITLES = {
     "learn": "Learn thresholds",
     "finetune": "Fine-tune",
     "baseline": "Baseline",
+    "curve": "Baseline, curve",
     "validate": "Validate",
 }
 
@@ -34,8 +35,8 @@ class Reporter(Protocol):
     def say(self, text: str) -> None:
         """One line for people."""
 
-    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
-        """The training phases of a run and their steps; with `search`, there may be more of them."""
+    def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
+        """The training phases of a run and their steps; in those that are open-ended, more may still come."""
 
     def task(self, name: str, total: int, start: int = 0) -> AbstractContextManager[Bar]:
         """A stretch of work with a known number of steps."""
@@ -56,7 +57,7 @@ class SilentReporter:
     def say(self, text: str) -> None:
         """Say nothing."""
 
-    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
+    def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
         """Plan nothing."""
 
     @contextmanager
@@ -78,9 +79,9 @@ class _Planning:
         """Print a line."""
         print(text, file=sys.stderr, flush=True)
 
-    def plan(self, steps: Mapping[str, int], search: bool = False) -> None:
+    def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
         """Take note of what is ahead."""
-        self.outlook = Outlook(steps, search)
+        self.outlook = Outlook(steps, open_ended)
 
 
 class LineReporter(_Planning):

@@ -225,3 +225,24 @@ class Measured:
     def most_nonzeros(self) -> Validation:
         """The file with the most nonzeros, of which rounding leaves fewer."""
         return max(self.validations, key=lambda v: v.counted.nonzeros)
+
+    def exact(self, name: str) -> Validation:
+        """The file of this format with exact values, by which networks of one compression or another are compared."""
+        return next(v for v in self.validations if (v.file.format, v.file.values) == (name, EXACT))
+
+
+@dataclass(frozen=True)
+class BaselinePoint:
+    """A network of the baseline, measured; the validation split has chosen its compression."""
+
+    measured: Measured
+    validation_accuracy: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The baseline: its point at LTP's compression first; those after it, if a curve was wanted."""
+
+    points: tuple[BaselinePoint, ...]
+    is_curve: bool
+    spares_classifier: bool = False

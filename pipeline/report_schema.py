@@ -31,6 +31,8 @@ from ltp_pipeline.report_parts import (
 )
 
 SCHEMA: Final = "ltp-report/1"
+LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
+SPARED = f"{MAGNITUDE}, classifier spared"
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
 
@@ -70,15 +72,25 @@ class Original(Measured):
     latency: tuple[Latency, ...] = ()
 
 
-class File(Measured):
-    """An exported file, a graph in an encoding; the path is relative to the report."""
+class Stored(Part):
+    """A file on disk; the path is relative to the report."""
+
+    path: str = ""
+    sha256: str | None = None
+    data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Its path and hash, and those of the data beside it."""
+        return {self.path: self.sha256, **({self.path + DATA: self.data_sha256} if self.data_sha256 else {})}
+
+
+class File(Measured, Stored):
+    """An exported file, a graph in an encoding."""
 
     graph: str = "original"
     encoding: str = ""
     values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
-    path: str = ""
-    sha256: str | None = None
-    data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
     bytes: Whole | None = None
     nonzeros: Annotated[Whole | None, Field(description="of its kernels; rounded values may leave fewer")] = None
     parity_max_abs: Number | None = None
@@ -95,11 +107,6 @@ class File(Measured):
         """Which of a network's files it is: its name, and what its values were rounded to."""
         return self.name if self.values == "exact" else f"{self.name}, {self.values}"
 
-    @property
-    def hashes(self) -> dict[str, str | None]:
-        """Its path and hash, and those of the data beside it."""
-        return {self.path: self.sha256, **({self.path + DATA: self.data_sha256} if self.data_sha256 else {})}
-
 
 class Epochs(Part):
     """How long a network was trained."""
@@ -111,6 +118,7 @@ class Epochs(Part):
 class Pruned(Measured):
     """A pruned network: what its exported files do."""
 
+    method: str = LEARNED
     drop: float | None = None
     drop_interval: Interval | None = None
     compression: Annotated[float | None, Field(ge=1)] = None
@@ -120,22 +128,37 @@ class Pruned(Measured):
     sparsity: Share | None = None
     nonzeros: Whole | None = None
     epochs: Epochs | None = None
+    trainings: Annotated[
+        Whole | None,
+        Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
+    ] = None
     files: tuple[File, ...] = ()
 
 
-class CurvePoint(Part):
-    """What the baseline has at a compression."""
+class CurvePoint(Stored):
+    """What the baseline has at a compression: accuracy of the test split, and of the validation split that chose it."""
 
     compression: Number | None = None
     accuracy: float | None = None
+    validation_accuracy: float | None = None
+    nonzeros: Whole | None = None
 
 
 class Baseline(Pruned):
     """Global magnitude pruning to the same compression, trained as long."""
 
-    method: str = "global-magnitude"
-    curve: tuple[CurvePoint, ...] | None = None
-    compression_at_equal_accuracy: Number | None = None
+    method: str = MAGNITUDE
+    curve: Annotated[
+        tuple[CurvePoint, ...] | None,
+        Field(description="the point at the same compression first, each trained as long"),
+    ] = None
+    budget: Annotated[
+        Share | None, Field(description="the accuracy budget within which the gain compares; null: at equal accuracy")
+    ] = None
+    compression_at_equal_accuracy: Annotated[
+        Number | None,
+        Field(description="linear in log compression between two points; within a budget, of the sparsest point"),
+    ] = None
     gain: Annotated[
         Number | None, Field(description="compression / the one that the baseline reaches at equal accuracy")
     ] = None
@@ -189,6 +212,17 @@ class Report(Part):
         """All exported files, those of the baseline last."""
         return [file for network in self.networks for file in network.files]
 
+    @property
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """The points of the baseline's curve; the first has a file of the baseline, the others their own."""
+        return (self.baseline.curve or ()) if self.baseline else ()
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Path and hash of every file that the run has exported, those of the curve too."""
+        stored: list[Stored] = [*self.files, *self.curve]
+        return {name: digest for file in stored for name, digest in file.hashes.items()}
+
     @model_validator(mode="after")
     def _shares_are_shares(self) -> Self:
         """Refuse percent: a gate would pass on 88 where 0.88 is meant."""
@@ -199,6 +233,8 @@ class Report(Part):
                 _require("drop", network.drop, -1)
             for entry in self.trail:
                 _require("trail.accuracy", entry.accuracy, 0)
+            for point in self.curve:
+                _require("curve.accuracy", point.accuracy, 0)
         return self
 
 

@@ -6,43 +6,28 @@ their own checkpoints, so a run that is started again walks the same path and on
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import ranks, threads
+from ltp_pipeline import baseline_curve, ranks, threads
+from ltp_pipeline.baseline_curve import Rival
 from ltp_pipeline.config import Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
-from ltp_pipeline.outcome import BASELINE_FOLDER, Outcome, conclude, finished_already, outcome_of_leader
+from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of_leader
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import Learned, Measured, Original, Pruned, State, TrailEntry, Weights
-from ltp_pipeline.stages import (
-    baseline,
-    export,
-    import_model,
-    learn_thresholds,
-    preflight,
-    select_entry,
-    validate,
-)
-from ltp_pipeline.stages.import_model.parity_inputs import as_input
-from ltp_pipeline.stages.import_model.tensors import array_to_torch
-from ltp_pipeline.stages.lower import as_file_types, lift, lower
+from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
+from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry, validate
 from ltp_pipeline.stages.preflight import notes
-from ltp_pipeline.stages.prune import masks_of
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
 from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.trained import keep, prove, recalled, timed
 from ltp_pipeline.workspace import Workspace, check_writable
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 LEFT_OUT = "left out by --no-baseline"
-NOT_PICKED = "none was trained for this entry of the trail; `ltp-pipeline pick --baseline` trains one"
-PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
+NOT_PICKED = "none was trained for this entry of the trail; `ltp-pipeline pick --baseline curve` trains one"
+SEARCHED = ("learn", "finetune")  # until these are over, more networks may be fine-tuned than one
 
 
 def run(
@@ -66,23 +51,23 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
     if done := finished_already(job, model, going_on, exactly):
         return done
     ranks.start()
-    accuracy = preflight.original_accuracy(job, original)  # before anything is written or removed
+    value = preflight.original_accuracy(job, original)  # before anything is written or removed
     if not going_on:
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric.name)
     workspace.keep_threads(threads.current())
-    job = preflight.with_strength(job, original, accuracy)
+    job = preflight.with_strength(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
-    compared = {"baseline": sum(epochs.values())} if settings.baseline.enabled else {}
-    plan(job, {**epochs, **compared}, search=settings.budget.accuracy_budget is not None)
+    compared = {"baseline": sum(epochs.values())} if settings.baseline.mode != "none" else {}
+    plan(job, {**epochs, **compared}, SEARCHED if settings.budget.accuracy_budget is not None else ())
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
     else:
-        notes.warn(job, original, accuracy)
+        notes.warn(job, original, value)
     if workspace.done("learn"):
         return complete(job, original, learn_thresholds.recall(workspace))
-    with _timed(workspace, "learn"):
-        learned = learn_thresholds.run(job, original, accuracy)
+    with timed(workspace, "learn"):
+        learned = learn_thresholds.run(job, original, value)
     return complete(job, original, learned)
 
 
@@ -94,18 +79,17 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     workspace, settings = job.workspace, job.settings
     measured, reference = None, None
     if ranks.is_leader():
-        with _timed(workspace, "original"):
+        with timed(workspace, "original"):
             measured, reference = validate.measure_original(job)
-    with _timed(workspace, "finetune"):
-        selected, tuned, weights = _select(job, learned, entry, measured)
-    pruned, compared = _prove(job, "pruned", tuned, weights, reference), None
+    with timed(workspace, "finetune"):
+        selected, tuned, weights, value = _select(job, learned, entry, measured)
+    pruned, compared = prove(job, tuned, weights, reference), None
     pictures = picture_weights(job.network, weights, selected.entry.thresholds)
-    nonzeros, epochs = tuned.nonzeros, sum(tuned.epochs.values())
+    budget = settings.budget.accuracy_budget if entry is None else None  # which a picked entry was not chosen by
+    rival = Rival(tuned.nonzeros, sum(tuned.epochs.values()), value, _validation_accuracy(job, measured), budget)
     del tuned, weights  # the baseline needs the memory
-    if settings.baseline.enabled:
-        with _timed(workspace, "baseline"):
-            plain = _baseline(job, original, nonzeros, epochs)
-        compared = _prove(job, "baseline", *plain, reference)
+    if settings.baseline.mode != "none":
+        compared = baseline_curve.run(job, original, rival, reference)
     if not ranks.is_leader():
         return outcome_of_leader(job)
     assert measured is not None  # noqa: S101 - the leader has measured
@@ -119,6 +103,8 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         chosen=selected.entry,
         pruned=pruned,
         baseline=compared,
+        fine_tuned=selected.tried,
+        budget=budget,
         weights=pictures,
         device=job.device.type,
         task=job.task,
@@ -137,76 +123,34 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
 
 def _select(
     job: Job, learned: Learned, entry: TrailEntry | None, original: Original | None
-) -> tuple[Selected, Pruned, Weights]:
-    """The fine-tuned network of an entry, or of the one that the budget tells."""
+) -> tuple[Selected, Pruned, Weights, float]:
+    """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
     if kept := job.workspace.load_weights("pruned"):
         meta = kept[1]
-        selected = Selected(select_entry.find(learned, meta["entry"]), meta["notes"], meta["missed"])
-        return selected, *_recalled(job, *kept)
+        selected = Selected(select_entry.find(learned, meta["entry"]), meta["notes"], meta["missed"], meta["tried"])
+        return selected, *recalled(job, *kept), meta["validation_accuracy"]
     if entry is None:
         selected, tuned = select_entry.run(job, learned, _least(job, original))
     else:
         selected, tuned = Selected(entry, [f"entry {entry.entry} of the trail"]), select_entry.finish(job, entry)
-    told = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed}
-    return selected, tuned, _keep(job, "pruned", tuned, told)
+    value = accuracy(job, tuned.state, job.data.val)
+    told = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed, "tried": selected.tried}
+    return selected, tuned, keep(job, "pruned", tuned, {**told, "validation_accuracy": value}), value
 
 
 def _least(job: Job, original: Original | None) -> float | None:
-    """Lowest validation accuracy within the budget, from the original's as the leader measured it."""
+    """Lowest validation accuracy within the budget."""
     budget = job.settings.budget.accuracy_budget
-    measured = 0.0 if original is None else original.validation_accuracy
-    return None if budget is None else ranks.from_leader(measured, job.device) - budget
+    return None if budget is None else _validation_accuracy(job, original) - budget
 
 
-def _baseline(job: Job, original: State, nonzeros: int, epochs: int) -> tuple[Pruned, Weights]:
-    """Global magnitude pruning to as many nonzeros, trained as long."""
-    if kept := job.workspace.load_weights("baseline"):
-        return _recalled(job, *kept)
-    plain = baseline.run(job, original, nonzeros, epochs)
-    return plain, _keep(job, "baseline", plain, {})
+def _validation_accuracy(job: Job, original: Original | None) -> float:
+    """The original's, as the leader measured it."""
+    return ranks.from_leader(0.0 if original is None else original.validation_accuracy, job.device)
 
 
-def _keep(job: Job, name: str, tuned: Pruned, more: Mapping[str, Any]) -> Weights:
-    """Keep the final weights of a network, so that later commands need not train."""
-    weights = lower(job.network, tuned.state)
-    meta = {"epochs": dict(tuned.epochs), "nonzeros": tuned.nonzeros, **more}
-    job.workspace.save_weights(name, {n: array_to_torch(array) for n, array in weights.items()}, meta)
-    return weights
-
-
-def _recalled(job: Job, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> tuple[Pruned, Weights]:
-    """A network whose final weights were kept."""
-    weights = as_file_types(job.network, tensors)
-    state = lift(job, weights)
-    return Pruned(state, masks_of(job.network, state), meta["nonzeros"], meta["epochs"]), weights
-
-
-def _prove(
-    job: Job, name: str, tuned: Pruned, weights: Weights, reference: validate.Reference | None
-) -> Measured | None:
-    """Export a network and measure its files; the leader does."""
-    if reference is None:
-        return None
-    file, shown = job.network.file, job.data.test.first(PROOF_SAMPLES).inputs
-    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
-    kernels = [k.name for k in job.network.kernels]
-    folder = BASELINE_FOLDER if name == "baseline" else ""
-    with _timed(job.workspace, "export"):
-        files = export.run(file, weights, kernels, job.settings.export, job.workspace, feeds, folder)
-    with _timed(job.workspace, "validate"):
-        return validate.run(files, job.network, tuned.state, reference, job.data.test, tuned.epochs)
-
-
-def plan(job: Job, epochs: Mapping[str, int], search: bool = False) -> None:
+def plan(job: Job, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
-    job.workspace.progress.plan(steps, search)
-
-
-@contextmanager
-def _timed(workspace: Workspace, stage: str) -> Iterator[None]:
-    begun = time.monotonic()
-    try:
-        yield
-    finally:
-        workspace.add_time(stage, time.monotonic() - begun)
+    curve = ("learn", "finetune", "baseline", "curve") if job.settings.wanted_baseline in ("auto", "curve") else ()
+    job.workspace.progress.plan(steps, {*searched, *curve})

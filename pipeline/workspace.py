@@ -34,6 +34,7 @@ REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
 SUMS = "SHA256SUMS"
 LOG = "log.jsonl"
 EVENTS = "tensorboard"
+BASELINE = "baseline"  # folder of the baseline's files
 _STATE, _WEIGHTS = "state", "weights"
 _TRAIL = "trail"
 _META = "ltp"
@@ -41,8 +42,9 @@ _LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
 _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _REPORTS = (REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, LOG, EVENTS)
+_HANDOFFS = ("handoff", "handoff-baseline")
 # Every name that a run writes into its directory
-_OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, "baseline", "handoff", "pick-???", *_MODELS)
+_OURS = (MANIFEST, *_REPORTS, _STATE, _WEIGHTS, _TRAIL, BASELINE, *_HANDOFFS, "pick-???", *_MODELS)
 
 
 class Workspace:
@@ -219,6 +221,17 @@ class Workspace:
         self._manifest["strength"] = m
         self._write_manifest()
 
+    @property
+    def makes_curve(self) -> bool | None:
+        """Whether the baseline is to be a curve, as it was chosen by the time of its first training."""
+        found = self._manifest.get("curve")
+        return found if isinstance(found, bool) else None
+
+    def keep_makes_curve(self, chosen: bool) -> None:
+        """Keep it for when the run goes on."""
+        self._manifest["curve"] = chosen
+        self._write_manifest()
+
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Keep what a training phase needs to go on."""
         self._save(self._path_of(_STATE, name), tensors, meta)
@@ -243,8 +256,9 @@ class Workspace:
     def adopt_weights(self, name: str) -> None:
         """Take over what the parent run kept, unless there is something already."""
         target = self._path_of(_WEIGHTS, name)
-        if self.parent is not None and not target.is_file():
-            write_bytes(target, self.parent._path_of(_WEIGHTS, name).read_bytes())
+        source = None if self.parent is None else self.parent._path_of(_WEIGHTS, name)
+        if source is not None and source.is_file() and not target.is_file():
+            write_bytes(target, source.read_bytes())
 
     def _save(self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Write tensors and a few values, in one file and one move."""
@@ -297,9 +311,10 @@ class Workspace:
             lines[key] = line
         return list(lines.values())
 
-    def keep_models(self, folder: str, names: Collection[str]) -> list[str]:
-        """Remove models in a folder that an earlier call wrote and this one was not asked for: nothing proves them."""
-        there = {self.relative(file): file for pattern in _MODELS for file in (self.root / folder).glob(pattern)}
+    def keep_models(self, names: Collection[str]) -> list[str]:
+        """Remove models that an earlier call wrote and this one was not asked for: nothing proves them."""
+        patterns = [f"{folder}{pattern}" for folder in ("", f"{BASELINE}/", f"{BASELINE}/?/") for pattern in _MODELS]
+        there = {self.relative(file): file for pattern in patterns for file in self.root.glob(pattern)}
         removed = sorted(name for name in there if name.removesuffix(DATA) not in names)
         for name in removed:
             there[name].unlink()
@@ -362,6 +377,11 @@ class Workspace:
     def _write_manifest(self) -> None:
         if ranks.is_leader():
             write_json(self.root / MANIFEST, self._manifest)
+
+
+def point_folder(number: int) -> str:
+    """Where files of a point of the baseline lie in a run directory, counted from 1."""
+    return BASELINE if number == 1 else f"{BASELINE}/{number}"
 
 
 def check_writable(folder: Path) -> None:

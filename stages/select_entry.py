@@ -19,11 +19,12 @@ MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest with
 
 
 class Selected(NamedTuple):
-    """The entry, what was tried on the way, and why it is outside the budget if it is."""
+    """The entry, what was tried on the way, why it is outside the budget if it is, and how many were fine-tuned."""
 
     entry: TrailEntry
     notes: list[str]
     missed: str | None = None
+    tried: int = 1
 
 
 def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Pruned]:
@@ -44,7 +45,7 @@ def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Prun
             f"no network of the trail reached {least:.2%} within {counted(len(tried), 'attempt')}; "
             "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
         )
-    return Selected(best, [*notes, *([missed] if missed else [])], missed), finish(job, best)
+    return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(job, best)
 
 
 def finish(job: Job, entry: TrailEntry) -> Pruned:

@@ -1,18 +1,21 @@
 """The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ltp_pipeline import report_io
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import copy, write_bytes
+from ltp_pipeline.files import copy, json_text, write_bytes
 from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.handoff import example, scripts, text
-from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, SUMS
+from ltp_pipeline.stages.handoff import example, of_baseline, scripts, text
+from ltp_pipeline.stages.report import html
+from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace
 
 FOLDER = "handoff"
+FOLDER_OF_BASELINE = "handoff-baseline"
 README = "HANDOFF.md"
 SETTINGS = "ltp.toml"
 PREPROCESS, EXAMPLE, VERIFY = "preprocess.py", "example.npz", "verify.py"
@@ -23,17 +26,35 @@ def run(report: Report, source: Path, out: Path, samples: Array | None = None) -
 
     The example has the stored `samples` that are given; without any it has generated ones.
     """
-    copied = [*_models(report, source), REPORT_JSON, REPORT_HTML]
+    if not (source / REPORT_HTML).is_file():
+        raise InputError(f"{source / REPORT_HTML} is missing", "start the same run again; it writes what is missing")
+    copied = {**_models(report, source), **{name: source / name for name in (REPORT_JSON, REPORT_HTML)}}
+    return _fill(out, report, copied, {}, samples)
+
+
+def run_of_baseline(report: Report, source: Path, out: Path, samples: Array | None = None) -> Path:
+    """The same with the run's baseline, and a report in which that is the pruned network."""
+    report = of_baseline.as_pruned(report)
+    log = [line for line in Workspace(source).read_log() if line.get("stage") == BASELINE]
+    pages = {REPORT_JSON: json_text(report_io.plain(report)), REPORT_HTML: html.render(report, log)}
+    return _fill(out, report, _models(report, source / BASELINE), pages, samples)
+
+
+def _fill(
+    out: Path, report: Report, copied: Mapping[str, Path], pages: Mapping[str, str], samples: Array | None
+) -> Path:
+    """Write files that are copied, pages that are given, and what is made for every handoff."""
     _refuse_foreign(out)
-    made = _made(report, [source / name for name in copied if name.endswith(".onnx")], samples)
+    made = _made(report, [path for path in copied.values() if path.suffix == ".onnx"], samples)
+    made |= {name: page.encode() for name, page in pages.items()}
     stale = _listed_in(out) - {*copied, *made}
     write_bytes(out / README, made[README])  # first: it marks the folder as ours, should we be stopped
     for name in (*stale, SUMS):
         (out / name).unlink(missing_ok=True)
     for name, content in made.items():
         write_bytes(out / name, content)
-    for name in copied:
-        copy(source / name, out / name)
+    for name, path in copied.items():
+        copy(path, out / name)
     write_sums(out / SUMS, {name: sha256_of(out / name) for name in (*copied, *made)})
     return out
 
@@ -51,17 +72,17 @@ def _made(report: Report, models: Sequence[Path], samples: Array | None) -> dict
     return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}}
 
 
-def _models(report: Report, source: Path) -> list[str]:
-    """The exported files of a run, which must still be those of the report, and data that belong to them."""
+def _models(report: Report, source: Path) -> dict[str, Path]:
+    """The exported files in a folder, which must still be those of the report, and data that belong to them."""
     sums = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
-    for path in (source / name for name in (REPORT_HTML, *sums)):
+    for path in (source / name for name in sums):
         if path.parent != source or not path.is_file():
             raise InputError(f"{path} is missing", "start the same run again; it writes what is missing")
     for name, digest in sums.items():
         if sha256_of(source / name) != digest:
             again = "export it again: ltp-pipeline export"
             raise InputError(f"{source / name} is not the file the report speaks of", again)
-    return list(sums)
+    return {name: source / name for name in sums}
 
 
 def _refuse_foreign(out: Path) -> None:

@@ -8,10 +8,10 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
 from ltp_pipeline.report_parts import Accuracy, Tensor
-from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.report_schema import LEARNED, File, Report
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.handoff.scripts import span
-from ltp_pipeline.stages.report import text
+from ltp_pipeline.stages.report import text, versus
 from ltp_pipeline.stages.report.markdown import code, escape
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
@@ -103,8 +103,13 @@ def _summary(report: Report) -> str:
         f"A trained network in ONNX (opset {text.plain(report.model.opset)}) in which "
         f"{text.percent(pruned.sparsity, 1)} of the kernel weights are zero (compression "
         f"{text.times(pruned.compression)} in the kernels{text.whole(pruned)}).{_warning(report)} It has "
-        "the original's inputs and outputs; nothing about the training needs to be known to run it."
+        f"the original's inputs and outputs; nothing about the training needs to be known to run it.{_method(report)}"
     )
+
+
+def _method(report: Report) -> str:
+    pruned = report.pruned
+    return "" if pruned.method == LEARNED else f" It was pruned by {text.network_words(pruned)}, the plain method."
 
 
 def _warning(report: Report) -> str:
@@ -256,6 +261,7 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+        + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report)] if told)
     )
 
 

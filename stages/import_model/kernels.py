@@ -68,6 +68,25 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
     return needed
 
 
+def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kernel]) -> set[str]:
+    """The kernels that make these outputs: no other kernel lies between."""
+    made: dict[str, set[str]] = defaultdict(set)
+    for name, uses in _readers(graph, {k.name for k in kernels}).items():
+        for node, _ in uses:
+            for value in node.output:
+                made[value].add(name)
+    sources = {value: node for node in graph.node for value in node.output}
+    found, waiting, seen = set[str](), list(outputs), set[str]()
+    while waiting:
+        value = waiting.pop()
+        if value in made:
+            found |= made[value]
+        elif value in sources and value not in seen:
+            waiting.extend(sources[value].input)
+        seen.add(value)
+    return found
+
+
 def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
     """Kernels whose products only norms read, so that their scale does not matter; a bias may come between."""
     constants = stored(graph)

@@ -19,7 +19,7 @@ def write(report: Report, workspace: Workspace) -> None:
 
 def list_hashes(report: Report, workspace: Workspace) -> None:
     """Write the hashes of the exported files and of the report."""
-    sums = {name: digest for file in report.files for name, digest in file.hashes.items()}
+    sums = dict(report.hashes)
     sums |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}
     write_sums(workspace.path(SUMS), sums)
 

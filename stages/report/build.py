@@ -13,6 +13,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
+from ltp_pipeline.gain import Gain, Point, gain
 from ltp_pipeline.stages.report import environment
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ltp_pipeline.data import Data
     from ltp_pipeline.records import (
         Accuracy,
+        BaselinePoint,
+        Compared,
         Learned,
         Measured,
         Original,
@@ -36,7 +39,7 @@ SCATTER_POINTS = 3000
 OTHERS = 5
 NO_LABELS = "the data have no labels"
 FEW_CLASSES = "there are five classes or fewer"
-ONE_POINT = "one point of the baseline was measured"
+ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Findings:
     learned: Learned
     chosen: TrailEntry
     pruned: Measured
-    baseline: Measured | None
+    baseline: Compared | None
     weights: WeightPictures
     device: str
     task: Task
@@ -58,6 +61,8 @@ class Findings:
     notes: Sequence[str]
     budget_missed: str | None = None
     no_baseline: str | None = None  # why there is none
+    fine_tuned: int = 1  # networks of the trail, to find the chosen one
+    budget: float | None = None  # the accuracy budget that chose it
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ class WeightPictures:
 def build(f: Findings) -> schema.Report:
     """The report without its gates."""
     model = f.network.file
-    pruned = _pruned(f, f.pruned)
-    gain = _unlikely_gain(pruned)
+    pruned = _pruned(f, f.pruned, f.fine_tuned)
+    unlikely = unlikely_gain(pruned)
     return schema.Report(
         metric=parts.Metric(**asdict(f.task.metric)),
         model=_model(f),
@@ -93,9 +98,14 @@ def build(f: Findings) -> schema.Report:
         settings=f.settings.model_dump(mode="json", by_alias=True),
         environment=environment.describe(f.device, f.settings.train.seed),
         timings={stage: round(seconds, 3) for stage, seconds in f.timings.items()},
-        notes=(*f.network.notes, *f.notes, *([gain] if gain else []), *_file_notes(f.pruned, pruned, model.bytes)),
+        notes=(
+            *f.network.notes,
+            *f.notes,
+            *([unlikely] if unlikely else []),
+            *_file_notes(f.pruned, pruned, model.bytes),
+        ),
         budget_missed=f.budget_missed,
-        unlikely_gain=gain,
+        unlikely_gain=unlikely,
         histograms=f.weights.histograms,
         scatter=f.weights.scatter,
         sizes=_sizes(f, pruned),
@@ -165,7 +175,7 @@ def _data(f: Findings) -> parts.Data:
     )
 
 
-def _pruned(f: Findings, m: Measured) -> schema.Pruned:
+def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
     return schema.Pruned(
         accuracy=_accuracy(accuracy),
@@ -177,6 +187,7 @@ def _pruned(f: Findings, m: Measured) -> schema.Pruned:
         sparsity=counted.counted.sparsity,
         nonzeros=counted.counted.nonzeros,
         epochs=schema.Epochs(**m.epochs),
+        trainings=trainings,
         files=tuple(_file(v) for v in m.validations),
     )
 
@@ -184,9 +195,46 @@ def _pruned(f: Findings, m: Measured) -> schema.Pruned:
 def _baseline(f: Findings) -> schema.Baseline | None:
     if f.baseline is None:
         return None
-    found = _pruned(f, f.baseline)
-    unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
-    return schema.Baseline(**{**dict(found), "reasons": {**found.reasons, **unmeasured}})
+    points = f.baseline.points
+    found = dict(_pruned(f, points[0].measured, len(points)))
+    found["method"] = schema.SPARED if f.baseline.spares_classifier else schema.MAGNITUDE
+    if not f.baseline.is_curve:
+        unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
+        return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
+    curve = tuple(_point(f, point) for point in points)
+    over = _gain(f, [Point(p.compression, p.accuracy) for p in curve if p.compression and p.accuracy is not None])
+    why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
+    return schema.Baseline(
+        **{**found, "reasons": {**found["reasons"], **why}},
+        curve=curve,
+        budget=f.budget,
+        compression_at_equal_accuracy=over.compression_at_equal_accuracy,
+        gain=over.value,
+        gain_bound=over.bound,
+    )
+
+
+def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
+    """A point of the curve, by its file of the first format asked for."""
+    v = point.measured.exact(f.settings.export.formats[0])
+    return schema.CurvePoint(
+        compression=v.counted.compression,
+        accuracy=v.accuracy.value,
+        validation_accuracy=point.validation_accuracy,
+        nonzeros=v.counted.nonzeros,
+        path=v.file.name,
+        sha256=v.file.sha256,
+        data_sha256=v.file.data_sha256,
+    )
+
+
+def _gain(f: Findings, points: Sequence[Point]) -> Gain:
+    """Over the baseline at the pruned network's accuracy, or within the same accuracy budget."""
+    v = f.pruned.exact(f.settings.export.formats[0])
+    least = v.accuracy.value
+    if f.budget is not None:
+        least = min(least, f.original.accuracy.value - f.budget)
+    return gain(v.counted.compression or math.inf, least, points, interpolate=f.budget is None)
 
 
 def _file(v: Validation) -> schema.File:
@@ -221,7 +269,7 @@ def _reasons(found: Accuracy) -> dict[str, str]:
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 
-def _unlikely_gain(pruned: schema.Pruned) -> str | None:
+def unlikely_gain(pruned: schema.Pruned) -> str | None:
     """A warning where pruning seems to have made the network better, and not by chance."""
     if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
         return None
@@ -240,9 +288,9 @@ def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
 
 
 def _difference(f: Findings) -> schema.Difference | None:
-    pruned, baseline = f.pruned, f.baseline
-    if baseline is None:
+    if f.baseline is None:
         return None
+    pruned, baseline = f.pruned, f.baseline.points[0].measured
     value = pruned.least_accurate.accuracy.value - baseline.least_accurate.accuracy.value
     # an interval is of before - after: the baseline's misses that the learned network does not have
     return schema.Difference(value=value, interval=f.task.interval(pruned.correct, baseline.correct))
@@ -250,7 +298,7 @@ def _difference(f: Findings) -> schema.Difference | None:
 
 def _layers(f: Findings) -> tuple[parts.Layer, ...]:
     pruned = f.pruned.most_nonzeros.nonzeros
-    baseline = f.baseline.most_nonzeros.nonzeros if f.baseline else {}
+    baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
     return tuple(
         parts.Layer(
             name=k.name,

@@ -7,13 +7,12 @@ from importlib import resources
 from typing import Any
 
 from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import File, Latency, Original, Pruned, Report
-from ltp_pipeline.stages.report import plots, text
+from ltp_pipeline.report_schema import LEARNED, File, Latency, Original, Pruned, Report
+from ltp_pipeline.stages.report import curve_plot, plots, text, versus
 from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
 DROPS = {"top-1": "Accuracy drop", "agreement": "Drop in agreement", "explained": "Drop in variance explained"}
-NETWORKS = ("LTP", "global magnitude")  # the pruned network and the baseline
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -52,7 +51,7 @@ def render(report: Report, log: plots.Log) -> str:
     view = {
         "name": report.model.title,
         "verdict": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
-        "headline": text.headline(report),
+        "headline": versus.headline(report),
         "warning": text.few_kernels(report),
         "failed": [gate for gate in report.gates if not gate.passed],
         "cards": _cards(report),
@@ -73,6 +72,7 @@ def render(report: Report, log: plots.Log) -> str:
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.schema_,
         "metric": text.metric_words(report.metric),
+        "other": "" if report.pruned.method != LEARNED else "global magnitude",
     }
     return environment.from_string(source).render(view)
 
@@ -139,16 +139,18 @@ def _facts(report: Report) -> list[str]:
         facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {text.plain(model.opset)}")
     if report.data.classes:
         facts.append(f"{text.count(report.data.classes)} classes")
-    for name, network in zip(NETWORKS, report.networks, strict=False):
+    for network in report.networks:
         if epochs := network.epochs:
-            facts.append(f"{name}: {counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning")
+            told = f"{counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
+            facts.append(f"{text.network_words(network)}: {told}")
     return facts
 
 
 def _reasons(report: Report) -> list[str]:
     """Why something was not measured; what several parts lack for the same reason is told once."""
     lacking: dict[tuple[str, str], list[str]] = {}
-    for name, part in (("original", report.original), *zip(NETWORKS, report.networks, strict=False)):
+    networks = [(text.short_name(network), network) for network in report.networks]
+    for name, part in (("original", report.original), *networks):
         for why in dict.fromkeys(part.reasons.values()):
             keys = ", ".join(key for key, said in part.reasons.items() if said == why)
             lacking.setdefault((keys, why), []).append(name)
@@ -163,6 +165,8 @@ def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     judged = text.capital(text.metric_words(report.metric))
     dots = f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
     found = [
+        ("curve", f"{judged} beside global magnitude", curve_plot.curve(report), _no_curve(report),
+         "Each point of global magnitude is a network trained as long as LTP's, measured on the test split."),
         ("trail", f"{judged} against compression", plots.trail(report), "the run kept no trail",
          "The trail is measured on the validation split before fine-tuning; marked results are of the test split."),
         ("sizes", "File size per format", plots.sizes(report), "no file sizes are known",
@@ -180,6 +184,13 @@ def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     ]  # fmt: skip
     keys = ("id", "title", "svg", "missing", "caption")
     return [dict(zip(keys, picture, strict=True)) for picture in found]
+
+
+def _no_curve(report: Report) -> str:
+    """Why there is no picture of the baseline's curve."""
+    if report.baseline is None:
+        return f"no baseline: {report.reasons.get('baseline', 'not run')}"
+    return report.baseline.reasons.get("curve", "no curve of the baseline was measured")
 
 
 def _layer(place: int, layer: Layer) -> dict[str, Any]:
@@ -201,8 +212,12 @@ def _layer(place: int, layer: Layer) -> dict[str, Any]:
 
 def _files(report: Report) -> list[tuple[str, ...]]:
     rows = [_row("original", report.original, report.original.latency, report.model.sha256)]
-    for name, network in zip(NETWORKS, report.networks, strict=False):
+    for network in report.networks:
+        name = text.short_name(network)
         rows += [_row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files]
+    for point in report.curve[1:]:
+        what, none = f"global magnitude, {text.times(point.compression)}", text.NOTHING
+        rows.append((what, text.plain(point.path), none, none, text.plain(point.sha256)))
     return rows
 
 

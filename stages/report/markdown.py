@@ -6,7 +6,7 @@ from typing import Any
 
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import Pruned, Report
-from ltp_pipeline.stages.report import text
+from ltp_pipeline.stages.report import text, versus
 
 MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not-gated": "➖ not gated"}
 EXTREMES = 3
@@ -16,7 +16,7 @@ def render(report: Report) -> str:
     """Markdown of a report; the log has nothing that belongs into so little space."""
     parts = [
         f"## Pruning report: {escape(report.model.title)}",
-        f"**{MARKS[report.verdict]}**: {text.headline(report)}",
+        f"**{MARKS[report.verdict]}**: {versus.headline(report)}",
         _warning(report),
         _gates(report),
         _comparison(report),
@@ -71,7 +71,8 @@ def _comparison(report: Report) -> str:
         first = text.size(original.bytes) if index == 0 else ""
         rows.append((f"file, {escape(name)}", first, *(_bytes(x, name) for x in both)))
     rows.append(("epochs", text.NOTHING, *(_epochs(x) for x in both)))
-    head = ["| | original | LTP | global magnitude |", "|---|--:|--:|--:|"]
+    names = [text.short_name(pruned), text.short_name(baseline) if baseline else "global magnitude"]
+    head = [f"| | original | {' | '.join(names)} |", "|---|--:|--:|--:|"]
     table = "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
     if baseline is None:
         table += f"\n\nNo baseline: {escape(report.reasons.get('baseline', 'not run'))}."

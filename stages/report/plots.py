@@ -42,10 +42,11 @@ def trail(report: Report) -> str | None:
         if original is not None:
             ax.axhline(100 * original, color=ORIGINAL, lw=0.9, ls="--")
             ax.plot(1, 100 * original, "D", color=ORIGINAL, ms=7, label="original (test)")
-        marks = (("*", LEARNED, "LTP", 14), ("s", BASELINE, "global magnitude", 8))
-        for network, (marker, color, label, ms) in zip(report.networks, marks, strict=False):
+        marks = (("*", LEARNED, 14), ("s", BASELINE, 8))
+        for network, (marker, color, ms) in zip(report.networks, marks, strict=False):
             if network.compression is not None and network.value is not None:
-                at, value, named = network.compression, 100 * network.value, f"{label} (test{text.whole(network)})"
+                at, value = network.compression, 100 * network.value
+                named = f"{text.short_name(network)} (test{text.whole(network)})"
                 ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
@@ -76,7 +77,7 @@ def layers(report: Report) -> str | None:
         if any(b is not None for b in other):
             shown = [math.nan if b is None else b for b in other]
             ax.plot(shown, at, "s", color=BASELINE, ms=5, label="global magnitude", ls="none")
-        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label="LTP", ls="none")
+        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label=text.short_name(report.pruned), ls="none")
         ax.set_xscale("symlog", linthresh=0.01, linscale=0.4)
         ticks = [0, 0.01, 0.03, 0.1, 0.3, 1]
         ax.set_xticks(ticks, [f"{100 * t:g} %" for t in ticks])

@@ -6,7 +6,7 @@ from typing import Any
 from ltp_pipeline.intervals import Interval
 from ltp_pipeline.records import MOST_WEIGHTS
 from ltp_pipeline.report_parts import Metric
-from ltp_pipeline.report_schema import Measured, Pruned, Report
+from ltp_pipeline.report_schema import LEARNED, SPARED, Measured, Pruned, Report
 
 NOTHING = "–"
 KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
@@ -107,8 +107,18 @@ def few_kernels(report: Report) -> str | None:
     return f"{said}: the whole model has {times(report.pruned.model_compression)} fewer"
 
 
-def headline(report: Report) -> str:
-    """The result in one sentence."""
+def short_name(network: Pruned) -> str:
+    """How a column of a table is headed."""
+    return "LTP" if network.method == LEARNED else "global magnitude"
+
+
+def network_words(network: Pruned) -> str:
+    """What a network is called."""
+    return f"{short_name(network)}{' with its classifier spared' if network.method == SPARED else ''}"
+
+
+def result(report: Report) -> str:
+    """The pruned network beside the original, in one sentence."""
     pruned, drop = report.pruned, report.pruned.drop
     if pruned.compression is None or drop is None:
         return "The pruned network was not measured completely."
@@ -119,12 +129,6 @@ def headline(report: Report) -> str:
     sentence += f"{metric_words(report.metric)} {change} {points(abs(drop))}"
     if spread := interval(pruned.drop_interval):
         sentence += f" (95 % interval of the drop {spread})"
-    if report.difference is None or report.difference.value is None:
-        return f"{sentence}."
-    difference, stated = report.difference.value, report.difference.interval
-    sentence += f"; against global magnitude {'+' if difference > 0 else ''}{points(difference)}"
-    if stated is not None:
-        sentence += f" ({interval(stated)}{', which may be chance' if stated[0] <= 0 <= stated[1] else ''})"
     return f"{sentence}."
 
 

@@ -35,7 +35,7 @@ def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[st
         budget=ltp.BudgetSettings(target_compression=30),
         train=ltp.TrainSettings(epochs=2, finetune_epochs=1, batch_size=64, lr=0.03),
         export=ltp.ExportSettings(formats=("packed",)),
-        baseline=ltp.BaselineSettings(enabled=False),
+        baseline=ltp.BaselineSettings(mode="none"),
         gates=ltp.GateSettings(max_drop=0.9),
     )
     with quick():

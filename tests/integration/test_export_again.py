@@ -18,7 +18,7 @@ AGAIN = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9, "--no-baselin
 def alone(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with one file and no baseline."""
     folder = tmp_path_factory.mktemp("export") / "example"
-    export, baseline, gates = {"formats": ["sparse"]}, {"enabled": False}, {"max_drop": 0.9}
+    export, baseline, gates = {"formats": ["sparse"]}, {"mode": "none"}, {"max_drop": 0.9}
     return told_anew(shared, folder, export=export, baseline=baseline, gates=gates)
 
 

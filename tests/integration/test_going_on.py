@@ -16,7 +16,11 @@ from ltp_pipeline.stages.train import loop
 from tests.support.cli import invoke, start
 
 SLOW = pytest.mark.slow
-OPTIONS = {"train": {"epochs": 2, "finetune_epochs": 1}, "export": {"formats": ["sparse", "dense"]}}
+OPTIONS = {
+    "train": {"epochs": 2, "finetune_epochs": 1},
+    "export": {"formats": ["sparse", "dense"]},
+    "baseline": {"mode": "quick"},
+}
 FILES = ("model.sparse.onnx", "model.dense.onnx", "baseline/model.sparse.onnx", "trail/001.onnx", "trail/002.onnx")
 
 
@@ -112,7 +116,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
 
 
 COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
-COMMAND += ("--export", "sparse", "--export", "dense")
+COMMAND += ("--export", "sparse", "--export", "dense", "--baseline", "quick")
 
 
 @pytest.mark.slow

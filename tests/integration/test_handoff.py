@@ -29,7 +29,7 @@ def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("handoff") / "example"
     export = {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "values": "int8"}
     gates = {"max_drop": 0.9, "min_compression": 2}
-    return told_anew(shared, folder, export=export, baseline={"enabled": False}, gates=gates)
+    return told_anew(shared, folder, export=export, baseline={"mode": "none"}, gates=gates)
 
 
 def report_of(finished: Path) -> dict:

@@ -44,7 +44,7 @@ def short_run(folder: Path, formats: tuple[str, ...] = FORMATS, **export: object
     options = {
         "train": {"epochs": 2, "finetune_epochs": 1},
         "export": {"formats": formats, **export},
-        "baseline": {"enabled": False},
+        "baseline": {"mode": "none"},
         "gates": {"max_drop": 0.9, "min_compression": 2},
     }
     settings = load_settings(folder / "model.onnx", options=options)

@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train": {"epochs": 1, "finetune_epochs": 1},
         "budget": {"target_compression": 5},
         "export": {"formats": ["packed", "dense", "deploy", "deploy-dense"]},
-        "baseline": {"enabled": False},
+        "baseline": {"mode": "none"},
         "gates": {"max_drop": 0.9},
     }
     settings = load_settings(folder / "model.onnx", options=options)

@@ -61,13 +61,16 @@ def test_the_runs_own_baseline_is_taken_where_it_fits(finished: Path, capsys, st
 def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(finished: Path, capsys, steps: list[str]):
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
-    assert "No baseline: the run has none of this size; --baseline trains one (2 epochs, a minute or so)" in result.err
+    assert (
+        "No baseline: the run has none of this size; --baseline quick trains one (2 epochs, a minute or so)"
+        in result.err
+    )
     assert set(steps) == {"finetune-001"}
     report = report_of(finished / "pick-001")
     assert (report["baseline"], report["difference"]) == (None, None)
-    assert "pick --baseline" in report["reasons"]["baseline"]
+    assert "pick --baseline curve" in report["reasons"]["baseline"]
     steps.clear()
-    assert pick(capsys, finished, 1, "--baseline", "--quiet").code == 0
+    assert pick(capsys, finished, 1, "--baseline", "quick", "--quiet").code == 0
     assert set(steps) == {"baseline"}
     report = report_of(finished / "pick-001")
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
@@ -117,7 +120,7 @@ def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finish
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 1)
     assert result.code == 3
-    assert "--baseline trains one" in result.err
+    assert "--baseline quick trains one" in result.err
     assert pick(capsys, finished, 1, "--no-baseline", "--beat-baseline").code == 3
     assert not steps
     assert not (finished / "pick-001").exists()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
 OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--export", "dense")
+OPTIONS += ("--baseline", "quick")
 
 
 def torchrun(folder: Path, *arguments: object, processes: int = 2) -> "subprocess.CompletedProcess[str]":
@@ -84,6 +86,17 @@ def test_a_finished_run_ends_on_all_ranks(both: dict[str, Path]):
     again = torchrun(both["two"].parent, "run", "model.onnx", "--out", "two", *OPTIONS)
     assert again.returncode == 0, again.stderr
     assert again.stderr.count("finished already") == 1
+
+
+def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str, Path]):
+    """Not asked for by name: the leader's clock decides for all."""
+    shutil.copytree(both["two"], both["two"].with_name("three"))
+    found = torchrun(both["two"].parent, "run", "model.onnx", "--out", "three", *OPTIONS[:-2])
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.count("more points are measured") == 1
+    report = json.loads((both["two"].with_name("three") / "report.json").read_text())
+    assert len(report["baseline"]["curve"]) > 1
+    assert report["baseline"]["gain"] is not None
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):

@@ -31,6 +31,7 @@ def settings_for(path: Path) -> Settings:
         "train": {"epochs": 2, "finetune_epochs": 1},
         "export": {"formats": ["dense"]},
         "model": {"restore_bn": True},
+        "baseline": {"mode": "quick"},
     }
     return load_settings(path, options=options)
 
@@ -40,7 +41,7 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
 ):
     out = folded_example.parent / "run"
     quick = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.9", "--export", "dense")
-    asked = ("--set", "model.restore_bn=true", "--target-compression", 10, *quick)
+    asked = ("--set", "model.restore_bn=true", "--target-compression", 10, "--baseline", "quick", *quick)
     result = invoke(capsys, "run", folded_example, *asked, "--out", out)
     assert result.code == 0, result.err
     original, exported = onnx.load(folded_example).graph, onnx.load(out / "model.dense.onnx").graph

@@ -31,7 +31,7 @@ def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -
 
 def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
     without_labels(example)
-    report = prune(capsys, example, "--set", "train.imitate=scores")
+    report = prune(capsys, example, "--baseline", "quick", "--set", "train.imitate=scores")
     assert report["metric"]["name"] == "agreement"
     assert report["pruned"]["accuracy"]["equal_argmax"] is None
     assert report["original"]["accuracy"]["value"] == 1.0

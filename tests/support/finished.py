@@ -17,6 +17,8 @@ def lay_out(folder: Path) -> dict[str, Any]:
     sparse, packed = report["pruned"]["files"]
     for file in (sparse, packed, *report["baseline"]["files"]):
         file["sha256"] = _written(folder / file["path"])
+    for point in report["baseline"]["curve"]:
+        point["sha256"] = _written(folder / point["path"])
     sparse["data_sha256"] = _written(folder / f"{sparse['path']}.data")
     for entry in report["trail"]:
         entry["sha256"] = _written(folder / entry["file"])

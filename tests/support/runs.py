@@ -22,12 +22,19 @@ from ltp_pipeline.workspace import MANIFEST
 TRAIN = {"epochs": 2, "finetune_epochs": 1}
 FORMATS = ("sparse", "packed", "dense")
 MAX_DROP = 0.5
-OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP)  # those of the shared run but for --export
+# Those of the shared run but for --export
+OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP, "--baseline", "quick")
 
 
 def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.Outcome:
     """Prune the example in a folder into `run` beside it; a copy of the shared run there is not trained again."""
-    given = {"train": TRAIN, "export": {"formats": FORMATS}, "gates": {"max_drop": MAX_DROP}, **sections}
+    given = {
+        "train": TRAIN,
+        "export": {"formats": FORMATS},
+        "baseline": {"mode": "quick"},
+        "gates": {"max_drop": MAX_DROP},
+        **sections,
+    }
     return ltp_pipeline.run(folder / "model.onnx", out=folder / "run", **given)
 
 

@@ -29,6 +29,7 @@ FAILING = {
     "max_latency_ratio": 0.5,
     "per_layer_floor": 0.2,
     "beat_baseline": True,
+    "min_gain": 5.0,
 }
 
 
@@ -132,6 +133,19 @@ def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
     report["difference"]["interval"] = [-0.05, 0.01]
     assert "may be chance" in advice(report, beat_baseline=True)
     assert "--no-baseline" in advice(sample(baseline=False)[0], beat_baseline=True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "gain", "handed_over"),
+    [(None, 0.8, True), ("at most", 0.8, True), ("at least", 0.8, False), (None, 1.2, False)],
+)
+def test_a_gain_below_one_is_a_baseline_to_hand_over(
+    report: dict[str, Any], bound: str | None, gain: float, handed_over: bool
+) -> None:
+    report["baseline"] |= {"gain": gain, "gain_bound": bound}
+    told = advice(report, min_gain=2.0)
+    assert ("handoff RUN --of baseline" in told) == handed_over
+    assert "train for more epochs" in told
 
 
 def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:

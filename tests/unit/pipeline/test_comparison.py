@@ -10,7 +10,7 @@ from ltp_pipeline import comparison
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from tests.support.cli import invoke
-from tests.support.sample_report import report_of, sample
+from tests.support.sample_report import bounded, report_of, sample
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
@@ -37,6 +37,30 @@ def test_better_and_worse_are_told_apart() -> None:
     assert changes["top-1"].better is False
     assert changes["compression"].better is True
     assert changes["top-1"].line == "top-1: 91.32 % → 89.32 %, worse"
+
+
+def test_the_gain_is_compared() -> None:
+    new = copy.deepcopy(sample()[0])
+    new["baseline"]["gain"] = 2.5
+    (change,) = [c for c in compare(sample()[0], new).changes if c.name == "gain"]
+    assert change.line == "gain: 1.88605 → 2.5, better"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "better", "line"),
+    [
+        (("at least", 2.0), (None, 2.5), None, "at least 2 → 2.5, cannot be told from bounds"),
+        (("at most", 2.0), (None, 2.5), True, "at most 2 → 2.5, better"),
+        ((None, 2.0), ("at least", 2.5), True, "2 → at least 2.5, better"),
+        ((None, 2.0), ("at most", 2.5), None, "2 → at most 2.5, cannot be told from bounds"),
+        (("at least", 2.0), ("at most", 1.5), False, "at least 2 → at most 1.5, worse"),
+        (("at most", 2.0), (None, 1.5), None, "at most 2 → 1.5, cannot be told from bounds"),
+    ],
+)
+def test_a_gain_known_to_one_side_is_compared_where_that_is_enough(before, after, better, line) -> None:
+    old, new = (bounded(sample()[0], *given) for given in (before, after))
+    (change,) = [c for c in compare(old, new).changes if c.name == "gain"]
+    assert (change.better, change.line) == (better, f"gain: {line}")
 
 
 @pytest.mark.parametrize(("limit", "passed"), [(0.02, True), (0.019, False)])

@@ -21,6 +21,7 @@ from tests.support.sample_report import report_of
 
 SPARSE, DATA, PACKED = "model.sparse.onnx", "model.sparse.onnx.data", "model.packed.onnx"
 BASELINE, ENTRY, ORIGINAL = "model.baseline.packed.onnx", "trail/003.onnx", "model.onnx"
+POINT = "baseline/2/model.packed.onnx"
 Change = Callable[[Path], object]
 
 
@@ -125,6 +126,7 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "a link to a device": (link(PACKED, "/dev/zero"), PACKED),
     "a baseline that was replaced": (replace(BASELINE, b"another model"), BASELINE),
     "a baseline that is a pipe": (put(BASELINE, os.mkfifo), BASELINE),
+    "a point of the curve that was replaced": (replace(POINT, b"another model"), POINT),
     "an entry of the trail that was replaced": (replace(ENTRY, b"another model"), ENTRY),
     "an original that was replaced": (replace(ORIGINAL, b"another model"), ORIGINAL),
 }
@@ -147,6 +149,7 @@ def test_a_gate_fails_on_files_that_were_deleted_replaced_or_moved(run: Path, ca
 ALLOWED: dict[str, Change] = {
     "without the original": remove(ORIGINAL),
     "without the baseline": remove(BASELINE),
+    "without the curve": remove(POINT),
     "without the trail": lambda folder: shutil.rmtree(folder / "trail"),
     "a link to the same content": several(
         move(PACKED, "../cache"), lambda folder: (folder / PACKED).symlink_to("../cache")

@@ -10,7 +10,7 @@ from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import GATES, effective_limits, gate_settings
 from ltp_pipeline.report_parts import Verdict
-from tests.support.sample_report import judge, report_of, sample
+from tests.support.sample_report import bounded, judge, one_point, report_of, sample
 
 # name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured
 CASES = [
@@ -19,6 +19,7 @@ CASES = [
     ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity"), None),
     ("min_compression", 8.3, 8.4, ("pruned", "compression"), None),
     ("min_model_compression", 7.8, 7.9, ("pruned", "model_compression"), None),
+    ("min_gain", 1.88, 1.9, ("baseline", "gain"), None),
     ("max_bytes", 131_072, 131_071, ("pruned", "files"), []),
     ("max_latency_ratio", 1.02, 1.01, ("pruned", "files", 1, "latency"), []),
     ("per_layer_floor", 0.04, 0.05, ("layers",), []),
@@ -89,6 +90,23 @@ def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any])
     assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
 
+@pytest.mark.parametrize(("bound", "passed"), [("at least", True), ("at most", False)])
+def test_a_gain_known_to_one_side_passes_from_below_only(report: dict[str, Any], bound: str, passed: bool) -> None:
+    (verdict,) = judge(bounded(report, bound, 2.0, "the curve ends at 30×"), gate_settings({"min_gain": 1.5}))
+    assert (verdict.value, verdict.passed) == (2.0, passed)
+    assert verdict.detail == f"{bound}: the curve ends at 30×"
+    assert not judge(bounded(report, bound, 1.4), gate_settings({"min_gain": 1.5}))[0].passed
+
+
+def test_a_gain_that_was_not_measured_fails_with_the_reason_and_what_measures_it(report: dict[str, Any]) -> None:
+    (verdict,) = judge(one_point(report), gate_settings({"min_gain": 1.5}))
+    assert (verdict.value, verdict.passed) == (None, False)
+    assert verdict.detail == "not measured: one point of the baseline was measured"
+    assert "--baseline curve" in verdict.advice
+    (verdict,) = judge(sample(baseline=False)[0], gate_settings({"min_gain": 1.5}))
+    assert "--no-baseline" in verdict.detail
+
+
 def test_binary_rounding_decides_nothing(report: dict[str, Any]) -> None:
     assert judge(changed(report, ("pruned", "drop"), 0.95 - 0.94), gate_settings({"max_drop": 0.01}))[0].passed
 
@@ -143,6 +161,7 @@ def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) 
         ({"min_compression": 0.5}, "min_compression"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"max_latency_ratio": 0}, "max_latency_ratio"),
+        ({"min_gain": 0}, "min_gain"),
         ({"by": 0.01}, "beat_baseline"),
         ({"min_sparsity": 0.95, "per_layer_floor": 0.1}, "contradict"),
         ({"min_compression": 20, "per_layer_floor": 0.1}, "contradict"),

@@ -48,7 +48,7 @@ def test_a_run_that_goes_on_counts_what_is_left(clock: list[float], capsys):
 
 def test_a_search_takes_at_least_so_long(clock: list[float], capsys):
     reporter = LineReporter()
-    reporter.plan(PLAN, search=True)
+    reporter.plan(PLAN, ("learn", "finetune"))
     for name, total in (("learn", 120), ("finetune", 60), ("finetune", 60)):
         steps(reporter, clock, name, total, 10)
         assert ", whole run at least " in last_line(capsys)

@@ -30,12 +30,29 @@ def test_weights_of_kernels_that_are_not_pruned_count_and_keep_their_place():
     assert sum(int(mask.sum()) for mask in masks.values()) == 4 - 2
 
 
+def test_a_kernel_that_is_spared_keeps_its_weights_and_the_others_make_up_for_it():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=6, spared={"a"})
+    assert masks["a"].tolist() == [True, True, True, False]  # a zero is no weight
+    assert masks["b"].tolist() == [[False, False], [True, False]]
+
+
+def test_the_fewest_weights_are_one_a_kernel_beside_those_that_are_not_pruned():
+    assert baseline.fewest_nonzeros(NETWORK, STATE) == 1 + 1 + 2
+    assert baseline.fewest_nonzeros(NETWORK, STATE, {"a"}) == 3 + 1 + 2
+
+
+def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
+    names = [baseline.key(number, spared) for spared in (False, True) for number in (1, 2, 3)]
+    assert names[:3] == ["baseline", "baseline-2", "baseline-3"]
+    assert len(set(names)) == len(names)
+
+
 def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(monkeypatch):
-    seen: list[tuple[Pruned, int, str]] = []
+    seen: list[tuple[Pruned, int, str, str]] = []
     monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
     monkeypatch.setattr(baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest)))
     baseline.run(SimpleNamespace(network=NETWORK), STATE, nonzeros=5, epochs=7)
-    ((pruned, epochs, key),) = seen
-    assert (epochs, key, pruned.nonzeros) == (7, "baseline", 5)
+    ((pruned, epochs, name, key),) = seen
+    assert (epochs, name, key, pruned.nonzeros) == (7, "baseline", "baseline", 5)
     assert pruned.state["a"].tolist() == torch.tensor([0.0, -0.9, 0.0, 0.0]).tolist()
     assert STATE["a"][0] == 0.5

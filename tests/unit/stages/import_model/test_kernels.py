@@ -4,7 +4,7 @@ import numpy as np
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, normalised
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.victims import VICTIMS
@@ -95,3 +95,21 @@ def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> 
     g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
     model = Model.of(g.model({"x": (2, 6)}, ["y"]))
     assert normalised(model.graph, find_kernels(model, KernelSettings())) == {"biased", "layer"}
+
+
+def made_by(graph: Graph, *outputs: str) -> set[str]:
+    model = Model.of(graph.model({"x": ("N", 8)}, ["a", "b"]))
+    return makers(model.graph, outputs, find_kernels(model, KernelSettings()))
+
+
+def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
+    """Through an activation and a bias, through a transposed weight, and on both sides of a sum."""
+    g = Graph()
+    hidden = g.add("Relu", g.gemm("x", "first", 8, 8))
+    turned = g.add("Transpose", g.random("turned.weight", 4, 8))
+    biased = g.add("Add", g.add("MatMul", hidden, turned), g.random("bias", 4))
+    g.add("Softmax", biased, outputs=("a",))
+    g.add("Add", g.gemm(hidden, "left", 8, 8), g.gemm("x", "right", 8, 8), outputs=("b",))
+    assert made_by(g, "a") == {"turned.weight"}
+    assert made_by(g, "b") == {"left.weight", "right.weight"}
+    assert made_by(g, "a", "b") == {"turned.weight", "left.weight", "right.weight"}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.report import html, plots
-from tests.support.sample_report import HOSTILE, report_of, sample
+from tests.support.sample_report import HOSTILE, one_point, report_of, sample
 
 SECTIONS = ["pictures", "layers", "gates", "settings", "environment", "timings", "files"]
-PICTURES = ["trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
+PICTURES = ["curve", "trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
 
 
 NO_PICTURES: dict[str, Any] = {"trail": [], "sizes": {}, "histograms": [], "scatter": None}  # saves time
@@ -139,7 +139,7 @@ def test_colours_follow_the_page(page: str) -> None:
 
 
 def test_a_picture_without_data_says_why() -> None:
-    text = render(sample()[0] | NO_PICTURES | {"layers": []}, [])
+    text = render(one_point(sample()[0]) | NO_PICTURES | {"layers": []}, [])
     assert Page(text).ids("figure") == []
     for sentence in (
         "the run kept no trail",

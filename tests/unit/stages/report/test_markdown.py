@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.handoff import text as handoff_text
-from ltp_pipeline.stages.report import html, markdown, text
+from ltp_pipeline.stages.report import html, markdown, text, versus
 from tests.support.sample_report import HOSTILE, report_of, sample
 
 
@@ -32,9 +32,9 @@ def test_says_what_decides() -> None:
 def test_noise_is_told() -> None:
     report, log = sample()
     assert "loses 0.45 points (95 % interval of the drop −0.04 to 0.94)" in render(report, log)
-    assert "against global magnitude +0.91 points (0.35 to 1.47)." in render(report, log)
+    assert "global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47)." in render(report, log)
     report["difference"] = {"value": -0.001, "interval": [-0.006, 0.004]}
-    assert "magnitude −0.10 points (−0.60 to 0.40, which may be chance)." in render(report, log)
+    assert "LTP is 0.10 points behind (−0.60 to 0.40, which may be chance)." in render(report, log)
     report["pruned"]["drop"] = -0.002
     assert "gains 0.20 points" in render(report, log)
 
@@ -78,7 +78,7 @@ def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
 def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
     changes = {"metric": {"name": metric}, "budget_missed": "by a little", "notes": [], "gates": []}
     report = report_of({**sample()[0], **changes})
-    pages = (markdown.render(report), handoff_text.render(report), text.headline(report))
+    pages = (markdown.render(report), handoff_text.render(report), versus.headline(report))
     for page in (*pages, *(card["label"] for card in html._cards(report))):
         assert "accura" not in page.lower()
         assert "top-1" not in page.lower()

@@ -20,8 +20,8 @@ def recurrent() -> dict[str, Any]:
     return report
 
 
-def test_the_headline_says_both_compressions(recurrent: dict[str, Any]) -> None:
-    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
+def test_the_result_says_both_compressions(recurrent: dict[str, Any]) -> None:
+    assert text.result(report_of(recurrent)).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
 
 
 def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict[str, Any]) -> None:
@@ -45,5 +45,5 @@ def test_both_stand_wherever_one_does(recurrent: dict[str, Any]) -> None:
 
 def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict[str, Any]) -> None:
     del recurrent["pruned"]["model_compression"], recurrent["model"]["float_elements"]
-    assert text.headline(report_of(recurrent)).startswith("5.05× fewer weights in kernels; ")
+    assert text.result(report_of(recurrent)).startswith("5.05× fewer weights in kernels; ")
     assert "| compression, whole model | 1× | – |" in markdown.render(report_of(recurrent))

@@ -1,0 +1,132 @@
+"""The baseline beside LTP: a point at its compression, and as a curve further points around its accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ltp_pipeline import ranks
+from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.gain import Point
+from ltp_pipeline.outlook import rough
+from ltp_pipeline.records import BaselinePoint, Compared, Pruned, State, Weights
+from ltp_pipeline.stages import baseline
+from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, WIDE, next_compression
+from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.validate import Reference
+from ltp_pipeline.trained import keep, prove, recalled, timed
+from ltp_pipeline.workspace import point_folder
+
+LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What the baseline is measured beside: LTP's network. Accuracies are of the validation split."""
+
+    nonzeros: int
+    epochs: int
+    accuracy: float
+    original_accuracy: float
+    budget: float | None = None  # largest drop, where that and not a compression was asked for
+
+    @property
+    def least(self) -> float:
+        """The accuracy at which the two are compared."""
+        return self.accuracy if self.budget is None else min(self.accuracy, self.original_accuracy - self.budget)
+
+
+def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:
+    """Train, export and measure the points one after the other; the leader has the measurements."""
+    elements = sum(k.elements for k in job.network.kernels)
+    spared = _spared(job, original, rival)
+    start = Point(elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy)
+    most = elements / baseline.fewest_nonzeros(job.network, original, spared)
+    seen: list[Point] = []
+    measured: list[BaselinePoint] = []
+    nonzeros: int | None = rival.nonzeros
+    is_curve = True
+    while nonzeros is not None:
+        number = len(seen) + 1
+        try:
+            plain, weights, value = _trained(job, original, number, nonzeros, rival.epochs, spared)
+        except TrainingFailed as error:
+            if number == 1:
+                raise
+            job.workspace.progress.say(f"The curve of the baseline ends here: {error.what}")
+            break
+        settings = job.settings.export if number == 1 else _one_file(job.settings.export)
+        found = prove(job, plain, weights, reference, point_folder(number), settings)
+        measured += [BaselinePoint(found, value)] if found else []
+        seen.append(Point(elements / plain.nonzeros, value))
+        del plain, weights  # the next point needs the memory
+        is_curve = is_curve if seen[1:] else _makes_curve(job)
+        nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
+    return Compared(tuple(measured), is_curve, bool(spared)) if measured else None
+
+
+def _spared(job: Job, original: State, rival: Rival) -> set[str]:
+    """The kernels that are not pruned although they could be; none where they leave nothing for the others."""
+    if not job.settings.baseline.spare_classifier:
+        return set()
+    spared = baseline.classifier(job)
+    if baseline.fewest_nonzeros(job.network, original, spared) <= rival.nonzeros:
+        return spared
+    job.workspace.progress.say("The baseline prunes the classifier too: spared, it would leave the others no weight")
+    return set()
+
+
+def _trained(
+    job: Job, original: State, number: int, nonzeros: int, epochs: int, spared: set[str]
+) -> tuple[Pruned, Weights, float]:
+    """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
+    name = baseline.key(number, job.settings.baseline.spare_classifier)
+    title = baseline.FIRST if number == 1 else baseline.LATER
+    with timed(job.workspace, title):
+        if kept := job.workspace.load_weights(name):
+            return *recalled(job, *kept), kept[1]["validation_accuracy"]
+        plain = baseline.run(job, original, nonzeros, epochs, title, name, spared)
+        value = accuracy(job, plain.state, job.data.val)
+        return plain, keep(job, name, plain, {"validation_accuracy": value}), value
+
+
+def _one_file(settings: ExportSettings) -> ExportSettings:
+    """Of a further point, one file is enough to measure it by."""
+    return settings.model_copy(update={"formats": settings.formats[:1], "values": ()})
+
+
+def _makes_curve(job: Job) -> bool:
+    """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
+    workspace, wanted = job.workspace, job.settings.wanted_baseline
+    if wanted != "auto":
+        return wanted == "curve"
+    runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
+    seconds = ranks.from_leader(max(run.timings.get(baseline.FIRST, 0.0) for run in runs), job.device)
+    known = -1.0 if workspace.makes_curve is None else float(workspace.makes_curve)
+    chosen = ranks.from_leader(known, job.device)
+    makes = seconds < LONGEST if chosen < 0 else bool(chosen)
+    workspace.keep_makes_curve(makes)
+    if not makes:
+        workspace.progress.say(
+            f"The baseline is measured at LTP's compression only, because training it took {rough(seconds)}; "
+            f"--baseline curve adds up to {MOST_POINTS - 1} points, about {rough((MOST_POINTS - 1) * seconds)}"
+        )
+    return makes
+
+
+def _next(job: Job, seen: list[Point], start: Point, rival: Rival, most: float, elements: int) -> int | None:
+    """Nonzeros of the next point: one that is kept already, or the one that tells most."""
+    name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
+    if len(seen) < MOST_POINTS and (kept := job.workspace.weights_meta(name)):
+        return int(kept["nonzeros"])
+    found = next_compression(seen, start, rival.least, most, WIDE if rival.budget is None else NARROW)
+    if found is None:
+        return None
+    if len(seen) == 1:
+        job.workspace.progress.say(
+            f"The baseline has {seen[0].accuracy:.2%} on the validation split, LTP {rival.accuracy:.2%}: "
+            f"up to {MOST_POINTS - 1} more points are measured (--baseline quick leaves them out)"
+        )
+    return round(elements / found)

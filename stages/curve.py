@@ -1,0 +1,71 @@
+"""Which point of the baseline's curve to measure next, from accuracies on the validation split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ltp_pipeline.gain import Point, between, bracket
+
+MOST_POINTS = 4  # with the one at LTP's compression
+WIDE, NARROW = 1.5, 1.1  # ratio of compressions below which two points around the accuracy are near enough
+NEAR = 1.05  # points that are nearer to each other tell nothing new
+STEP, FARTHEST = 1.2, 3.0  # by which a step beyond all points changes the compression, at least and upwards at most
+UPWARDS = 2.0  # a step upwards where the accuracies tell nothing
+
+
+def next_compression(
+    points: Sequence[Point], original: Point, wanted: float, most: float, near: float = WIDE
+) -> float | None:
+    """The compression to measure next, so that an accuracy of `wanted` comes to lie between two near points.
+
+    None when it does, or when no more can be learned. By the secant in log compression; accuracy falls late and then
+    fast, for which a secant alone is a bad guess, so a step is at most half of the way to the original, a factor of
+    FARTHEST beyond the sparsest point, or into the middle third between two points. `most` is the largest compression
+    that leaves every layer a weight.
+    """
+    if len(points) >= MOST_POINTS:
+        return None
+    inside, outside = bracket(points, wanted)
+    if inside is None:
+        found = _milder(min(points), original, wanted)
+    elif outside is None:
+        found = _sparser(sorted(points), original, wanted, most)
+    else:
+        found = _within(inside, outside, wanted) if outside.compression > near * inside.compression else None
+    told = [original.compression, *(point.compression for point in points)]
+    return found if found is not None and all(_apart(found, c) for c in told) else None
+
+
+def _milder(mildest: Point, original: Point, wanted: float) -> float | None:
+    """Between the original and the mildest point: by the secant, but no more than half of the way."""
+    low, high = math.log(original.compression), math.log(mildest.compression)
+    nearest, farthest = high - math.log(STEP), low + (high - low) / 2
+    if nearest <= low:
+        return None
+    root = farthest
+    if original.accuracy > mildest.accuracy:
+        root = low + (high - low) * (original.accuracy - wanted) / (original.accuracy - mildest.accuracy)
+    return math.exp(min(max(root, farthest), max(nearest, farthest)))
+
+
+def _sparser(listed: Sequence[Point], original: Point, wanted: float, most: float) -> float:
+    """Beyond the sparsest point: by the secant through it and the one before it."""
+    before, last = (listed[-2] if len(listed) > 1 else original), listed[-1]
+    factor = UPWARDS
+    fall = before.accuracy - last.accuracy
+    if fall > 0 and last.compression > before.compression:
+        slope = fall / math.log(last.compression / before.compression)
+        factor = math.exp(min((last.accuracy - wanted) / slope, math.log(FARTHEST)))
+    return min(last.compression * max(factor, STEP), most)
+
+
+def _within(inside: Point, outside: Point, wanted: float) -> float:
+    """In the middle third between two points."""
+    low, high = math.log(inside.compression), math.log(outside.compression)
+    third = (high - low) / 3
+    return math.exp(min(max(math.log(between(inside, outside, wanted)), low + third), high - third))
+
+
+def _apart(one: float, other: float) -> bool:
+    return not 1 / NEAR < one / other < NEAR

@@ -1,0 +1,85 @@
+"""The report of a run's baseline alone, as of the network that is handed over."""
+
+from pathlib import PurePosixPath
+
+from ltp_pipeline.config import GateSettings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
+from ltp_pipeline.report_schema import Baseline, Pruned, Report
+from ltp_pipeline.stages.report.build import unlikely_gain
+from ltp_pipeline.stages.report.text import network_words, points
+from ltp_pipeline.words import counted
+
+ITSELF = "this network is the baseline of its run"
+COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
+
+
+def as_pruned(report: Report) -> Report:
+    """The report with the baseline under `pruned`, judged by the gates that need no baseline."""
+    baseline = report.baseline
+    if baseline is None:
+        why = report.reasons.get("baseline", "none was run")
+        raise InputError(f"the run has no baseline to hand over: {why}", "start it again with --baseline quick")
+    pruned = _pruned(baseline)
+    limits = report.settings.get("gates", {})
+    kept = {name: value for name, value in limits.items() if name not in COMPARING}
+    gates = effective_limits(GateSettings(), kept)
+    changes = {
+        "pruned": pruned,
+        "baseline": None,
+        "difference": None,
+        "layers": tuple(
+            layer.model_copy(
+                update={
+                    "nonzeros": layer.baseline_nonzeros,
+                    "baseline_nonzeros": None,
+                    "threshold": None,
+                    "temperature": None,
+                }
+            )
+            for layer in report.layers
+        ),
+        "trail": (),
+        "histograms": (),
+        "scatter": None,
+        "sizes": {
+            "original": report.sizes.get("original"),
+            **{f.label: f.bytes for f in pruned.files},
+            "bound": report.sizes.get("bound"),
+        },
+        "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
+        "notes": tuple(_notes(report, pruned)),
+        "budget_missed": _budget_missed(report, pruned),
+        "unlikely_gain": unlikely_gain(pruned),
+        "reasons": {**report.reasons, "baseline": ITSELF, "difference": ITSELF},
+    }
+    alone = report.model_copy(update=changes)
+    return with_verdicts(alone, evaluate_gates(alone, gates))
+
+
+def _pruned(baseline: Baseline) -> Pruned:
+    """The network with its files beside the report, and without what compares it."""
+    of_curve = Baseline.model_fields.keys() - Pruned.model_fields.keys()
+    values = {name: getattr(baseline, name) for name in Pruned.model_fields}
+    values["files"] = tuple(f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files)
+    values["reasons"] = {key: why for key, why in baseline.reasons.items() if key not in of_curve}
+    return Pruned(**{**values, "trainings": 1})
+
+
+def _notes(report: Report, pruned: Pruned) -> list[str]:
+    """What holds for this network too, after what it is."""
+    epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
+    told = [f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {counted(epochs, 'epoch')}"]
+    left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
+    if left_out:
+        told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")
+    others = (report.budget_missed, report.unlikely_gain)
+    return [*told, *(n for n in report.notes if n not in others and not n.startswith(("tried ", "entry ")))]
+
+
+def _budget_missed(report: Report, pruned: Pruned) -> str | None:
+    """Whether the baseline itself is outside the accuracy budget, by the test split."""
+    budget = report.settings.get("budget", {}).get("accuracy_budget")
+    if budget is None or pruned.drop is None or pruned.drop <= budget:
+        return None
+    return f"the baseline loses {points(pruned.drop)} on the test split, and the budget is {points(budget)}"

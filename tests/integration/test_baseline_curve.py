@@ -1,0 +1,325 @@
+"""The baseline as a curve: chosen, trained, kept, measured, and judged by its gain."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from ltp_pipeline import baseline_curve
+from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.stages.train.phase import Phase
+from tests.support.cli import invoke
+from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold
+
+CURVE = {"mode": "curve"}
+ONE_FILE = {"formats": ["sparse"]}
+
+
+@pytest.fixture(scope="module")
+def curved(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run with one file and a curve, which is what nothing said means for so small a network."""
+    folder = tmp_path_factory.mktemp("curve") / "example"
+    return told_anew(shared, folder, export=ONE_FILE, baseline={"mode": "auto"})
+
+
+@pytest.fixture
+def run(curved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(curved, tmp_path / "example")) / "run"
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phase of every step of training that is taken."""
+    taken: list[str] = []
+    step = loop._step
+
+    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
+        taken.append(phase.key)
+        step(job, forward, phase, *rest)
+
+    monkeypatch.setattr(loop, "_step", noted)
+    return taken
+
+
+def report_of(run: Path) -> dict:
+    return json.loads((run / "report.json").read_text())
+
+
+def accuracy_of(path: Path, data: Path) -> float:
+    """By onnxruntime and numpy alone."""
+    test = np.load(data)
+    session = onnxruntime.InferenceSession(path)
+    x = test["x_test"].astype(np.float32) * 0.0625
+    (scores,) = session.run(None, {session.get_inputs()[0].name: x.reshape(len(x), 1, 8, 8)})
+    return float((scores.argmax(1) == test["y_test"]).mean())
+
+
+def again(run: Path, *options: object) -> tuple[object, ...]:
+    """The command line of the run; what is not given is as it was."""
+    epochs = ("--epochs", TRAIN["epochs"], "--finetune-epochs", TRAIN["finetune_epochs"], "--export", "sparse")
+    return ("run", run.parent / "model.onnx", "--out", run, *epochs, "--max-drop", MAX_DROP, *options)
+
+
+def test_every_point_has_its_file_and_what_the_file_does(run: Path):
+    report = report_of(run)
+    points = report["baseline"]["curve"]
+    assert 1 < len(points) <= 4
+    assert report["baseline"]["trainings"] == len(points)
+    assert points[0]["path"] == "baseline/model.sparse.onnx"
+    assert points[0]["nonzeros"] == report["pruned"]["nonzeros"]
+    sums = (run / "SHA256SUMS").read_text()
+    for point in points:
+        assert f"{point['sha256']}  {point['path']}\n" in sums
+        assert point["compression"] == report["model"]["kernel_elements"] / point["nonzeros"]
+        assert accuracy_of(run / point["path"], run.parent / "digits.npz") == pytest.approx(point["accuracy"])
+
+
+def test_the_gain_can_be_computed_from_the_files(run: Path):
+    baseline, pruned = report_of(run)["baseline"], report_of(run)["pruned"]
+    data = run.parent / "digits.npz"
+    wanted = accuracy_of(run / "model.sparse.onnx", data)
+    points = sorted((p["compression"], accuracy_of(run / p["path"], data)) for p in baseline["curve"])
+    reached = [i for i, (_, accuracy) in enumerate(points) if accuracy >= wanted]
+    if not reached:
+        assert baseline["gain_bound"] == "at least"
+        assert baseline["gain"] == pytest.approx(pruned["compression"] / points[0][0])
+    elif reached[-1] == len(points) - 1:
+        assert baseline["gain_bound"] == "at most"
+        assert baseline["gain"] == pytest.approx(pruned["compression"] / points[-1][0])
+    else:
+        (near, high), (far, low) = points[reached[-1] : reached[-1] + 2]
+        equal = math.exp(np.interp(-wanted, [-high, -low], np.log([near, far])))
+        assert baseline["gain_bound"] is None
+        assert baseline["gain"] == pytest.approx(pruned["compression"] / equal)
+
+
+def test_every_point_is_trained_as_long_from_the_original(run: Path):
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    keys = {line["key"] for line in lines if line["stage"] == "curve"}
+    assert keys == {f"baseline-{n}" for n in range(2, len(report_of(run)["baseline"]["curve"]) + 1)}
+    for key in ("baseline", *keys):
+        assert {line["epoch"] for line in lines if line["key"] == key} == {0, 1, 2}
+
+
+def test_a_gate_on_the_gain_passes_or_fails(run: Path, capsys: pytest.CaptureFixture[str]):
+    baseline = report_of(run)["baseline"]
+    sure = baseline["gain_bound"] != "at most"
+    assert invoke(capsys, "gate", run / "report.json", "--min-gain", 0.9 * baseline["gain"]).code == (0 if sure else 7)
+    assert invoke(capsys, "gate", run / "report.json", "--min-gain", 1.1 * baseline["gain"]).code == 7
+
+
+def test_a_file_of_the_curve_may_be_absent_but_not_another(run: Path, capsys: pytest.CaptureFixture[str]):
+    path = run / "baseline" / "2" / "model.sparse.onnx"
+    path.write_bytes(path.read_bytes() + b" ")
+    changed = invoke(capsys, "gate", run / "report.json")
+    assert (changed.code, "baseline/2/model.sparse.onnx" in changed.err) == (7, True)
+    path.unlink()
+    assert invoke(capsys, "gate", run / "report.json").code == 0
+
+
+def test_a_finished_curve_is_enough_for_every_wish(run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]):
+    for mode in ("auto", "curve", "quick", "none"):
+        result = invoke(capsys, *again(run, "--baseline", mode))
+        assert result.code == 0, result.err
+        assert "is finished already" in result.err
+    assert not steps
+    assert report_of(run)["baseline"]["curve"]
+
+
+def test_a_damaged_file_of_the_curve_is_written_again(run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]):
+    path = run / "baseline" / "2" / "model.sparse.onnx"
+    before = path.read_bytes()
+    path.write_bytes(b"")
+    assert invoke(capsys, *again(run, "--baseline", "curve")).code == 0
+    assert path.read_bytes() == before
+    assert not steps
+
+
+def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(run: Path, capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, *again(run, "--baseline", "quick", "--export", "dense"))
+    assert result.code == 0, result.err
+    assert "Removed baseline/2/model.sparse.onnx" in result.err
+    assert not list((run / "baseline").glob("?/*.onnx"))
+    assert report_of(run)["baseline"]["curve"] is None
+
+
+def test_a_quick_baseline_becomes_a_curve_without_training_it_again(
+    shared: Path, tmp_path: Path, curved: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE) / "run"
+    assert invoke(capsys, *again(run, "--min-gain", 1e-6)).code in (0, 7)  # which asks for it
+    assert set(steps) == {p["path"].replace("/model.sparse.onnx", "").replace("/", "-") for p in points(run)[1:]}
+    assert points(run) == points(curved / "run")
+
+
+def points(run: Path) -> list[dict]:
+    return report_of(run)["baseline"]["curve"]
+
+
+def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
+    shared: Path, tmp_path: Path, curved: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder, step, taken = untold(shared, tmp_path / "example"), loop._step, []
+
+    def stopped(job: Job, forward: object, phase: Phase, *rest: object) -> None:
+        taken.append(phase.key)
+        if taken.count("baseline-2") == 25 and taken[-1] == "baseline-2":
+            raise KeyboardInterrupt
+        step(job, forward, phase, *rest)
+
+    monkeypatch.setattr(loop, "_step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        prune(folder, export=ONE_FILE, baseline=CURVE)
+    prune(folder, export=ONE_FILE, baseline=CURVE)
+    assert taken.count("baseline-2") < 2 * taken.count("baseline-3")  # it went on from a checkpoint
+    for point in points(curved / "run"):
+        assert (folder / "run" / point["path"]).read_bytes() == (curved / "run" / point["path"]).read_bytes()
+
+
+def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: list[str]
+):
+    run = untold(shared, tmp_path / "example") / "run"
+    monkeypatch.setattr(baseline_curve, "LONGEST", 0.0)
+    first = invoke(capsys, *again(run))
+    assert first.code == 0, first.err
+    assert "--baseline curve adds up to 3 points, about " in first.err
+    assert report_of(run)["baseline"]["curve"] is None
+    monkeypatch.setattr(baseline_curve, "LONGEST", 1e9)
+    assert "is finished already" in invoke(capsys, *again(run)).err
+    assert invoke(capsys, *again(run, "--export", "dense")).code == 0
+    assert report_of(run)["baseline"]["curve"] is None
+    assert not steps
+
+
+def test_auto_makes_the_curve_where_it_takes_little(run: Path):
+    assert points(run)
+    assert json.loads((run / "manifest.json").read_text())["curve"] is True
+
+
+def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    run, step = untold(shared, tmp_path / "example") / "run", loop._step
+
+    def diverging(job: Job, forward: object, phase: Phase, optimizer: object, at: object, *rest: object) -> None:
+        step(job, forward, phase, optimizer, at, *rest)
+        if phase.key == "baseline-2":
+            at.loss = math.nan
+
+    monkeypatch.setattr(loop, "_step", diverging)
+    result = invoke(capsys, *again(run, "--baseline", "curve"))
+    assert result.code == 0, result.err
+    assert "The curve of the baseline ends here: the loss is not finite" in result.err
+    assert len(points(run)) == 1
+
+
+def test_a_picked_entry_takes_the_runs_own_curve_where_it_fits(
+    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
+    result = invoke(capsys, "pick", run, 2)
+    assert result.code == 0, result.err
+    assert set(steps) == {"finetune-002"}
+    ours, theirs = points(run / "pick-002"), points(run)
+    assert [p["sha256"] for p in ours] == [p["sha256"] for p in theirs]
+    assert invoke(capsys, "pick", run, 2, "--min-gain", 1e-6).code in (0, 7)
+    assert set(steps) == {"finetune-002"}
+
+
+@pytest.mark.slow
+def test_a_picked_entry_of_another_size_has_a_curve_when_asked_for_its_gain(
+    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
+    refused = invoke(capsys, "pick", run, 1, "--min-gain", 1e-6, "--baseline", "quick")
+    assert (refused.code, steps) == (3, []), refused.err
+    assert invoke(capsys, "pick", run, 1, "--min-gain", 1e-6).code in (0, 7)
+    assert {"finetune-001", "baseline", "baseline-2"} <= set(steps)
+    assert points(run / "pick-001")
+
+
+def test_export_keeps_the_curve_with_the_data_and_without(
+    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
+    before = points(run)
+    assert invoke(capsys, "export", run, "--format", "dense").code == 0
+    assert points(run) == before
+    (run.parent / "digits.npz").unlink()
+    assert invoke(capsys, "export", run, "--format", "packed").code == 0
+    assert points(run) == before
+    assert invoke(capsys, "gate", run / "report.json").code == 0
+    assert not steps
+
+
+def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert invoke(capsys, *again(run, "--min-gain", 1e-6, "--set", "gates.min_compression=5")).code in (0, 7)
+    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    folder = run / "handoff-baseline"
+    assert (result.code, result.out.strip()) == (0, str(folder)), result.err
+    content, whole = report_of(folder), report_of(run)
+    assert content["baseline"] is None
+    assert content["pruned"]["accuracy"] == whole["baseline"]["accuracy"]
+    assert content["pruned"]["method"] == "global-magnitude"
+    assert [g["name"] for g in content["gates"]] == ["max_drop", "min_compression"]
+    assert "gates that compare with a baseline are left out: min_gain" in content["notes"]
+    judged = invoke(capsys, "gate", folder / "report.json")
+    assert judged.code == 0, judged.err
+    verified = subprocess.run([sys.executable, folder / "verify.py"], capture_output=True, text=True)
+    assert verified.returncode == 0, verified.stdout
+    nonzeros = sum(layer["nonzeros"] for layer in content["layers"])
+    assert nonzeros == whole["baseline"]["nonzeros"]
+    shipped = (folder / "model.sparse.onnx").read_bytes()
+    assert shipped == (run / "baseline" / "model.sparse.onnx").read_bytes()
+
+
+def test_a_baseline_that_is_not_there_is_not_handed_over(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
+    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (3, True)
+    assert invoke(capsys, "handoff", run, "--of", "else").code == 2
+    assert not (run / "handoff-baseline").exists()
+
+
+def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
+    shared: Path, tmp_path: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
+):
+    spared = {"mode": "quick", "spare_classifier": True}
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=spared) / "run"
+    assert set(steps) == {"baseline-spared"}  # and not the weights of the other kind
+    report = report_of(run)
+    (classifier,) = [layer for layer in report["layers"] if layer["name"] == "classifier.weight"]
+    assert classifier["baseline_nonzeros"] == classifier["elements"]
+    assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
+    assert report["baseline"]["method"] == "global-magnitude, classifier spared"
+    steps.clear()
+    other = invoke(capsys, *again(run, "--baseline", "quick"))
+    assert (other.code, "is finished already" in other.err, steps) == (0, False, [])
+    assert report_of(run)["baseline"]["method"] == "global-magnitude"
+
+
+@pytest.mark.parametrize("mode", ["quick", "none"])
+def test_a_gate_on_the_gain_without_a_curve_is_refused_before_training(
+    example: Path, capsys: pytest.CaptureFixture[str], mode: str
+):
+    arguments = ("--min-gain", 1.5, "--baseline", mode)
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *arguments)
+    assert (result.code, "gates.min_gain needs the curve" in result.err) == (3, True)
+    assert not (example / "run").exists()
+
+
+def test_two_wishes_that_contradict_each_other_are_a_wrong_command_line(
+    example: Path, capsys: pytest.CaptureFixture[str]
+):
+    arguments = ("run", example / "model.onnx", "--out", example / "run", "--no-baseline", "--baseline")
+    assert invoke(capsys, *arguments, "curve").code == 2
+    assert invoke(capsys, "pick", example, 1, "--no-baseline", "--baseline", "quick").code == 2
+    assert invoke(capsys, "run", example / "model.onnx", "--baseline", "much").code == 3

@@ -1,0 +1,78 @@
+"""The report of a baseline that is handed over."""
+
+from typing import Any
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.report_schema import Report
+from ltp_pipeline.stages.handoff.of_baseline import as_pruned
+from tests.support.sample_report import report_of, sample
+
+
+@pytest.fixture
+def report() -> dict[str, Any]:
+    found = sample()[0]
+    found["settings"]["gates"] = {"max_drop": 0.01, "beat_baseline": True, "by": 0.001, "min_gain": 1.5}
+    return found
+
+
+def handed(report: dict[str, Any]) -> Report:
+    return as_pruned(report_of(report))
+
+
+def test_the_baseline_stands_where_the_pruned_network_stood(report: dict[str, Any]) -> None:
+    found = handed(report)
+    assert (found.pruned.value, found.pruned.drop) == (0.9041, 0.0136)
+    assert found.pruned.drop_interval == (0.0081, 0.0191)
+    assert found.pruned.method == "global-magnitude"
+    assert (found.baseline, found.difference, found.trail, found.scatter) == (None, None, (), None)
+    assert found.reasons["baseline"] == found.reasons["difference"] == "this network is the baseline of its run"
+
+
+def test_layers_have_its_counts_and_no_thresholds(report: dict[str, Any]) -> None:
+    for layer, before in zip(handed(report).layers, report["layers"], strict=True):
+        assert layer.nonzeros == before["baseline_nonzeros"]
+        assert (layer.baseline_nonzeros, layer.threshold, layer.temperature) == (None, None, None)
+
+
+def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(report: dict[str, Any]) -> None:
+    found = handed(report)
+    assert [(g.name, g.value, g.passed) for g in found.gates] == [("max_drop", 0.0136, False)]
+    assert found.verdict == "failed"
+    assert not found.settings["gates"]["beat_baseline"]
+    assert found.settings["gates"]["min_gain"] is None
+    assert "gates that compare with a baseline are left out: beat_baseline, by, min_gain" in found.notes
+
+
+def test_no_gates_are_none(report: dict[str, Any]) -> None:
+    report["settings"].pop("gates")
+    assert handed(report).verdict == "not-gated"
+
+
+def test_names_of_files_are_those_beside_the_report(report: dict[str, Any]) -> None:
+    report["baseline"]["files"][0]["path"] = "baseline/model.packed.onnx"
+    (file,) = handed(report).pruned.files
+    assert file.path == "model.packed.onnx"
+
+
+@pytest.mark.parametrize(("budget", "missed"), [(0.01, True), (0.02, False), (None, False)])
+def test_a_baseline_outside_the_accuracy_budget_says_so(
+    report: dict[str, Any], budget: float | None, missed: bool
+) -> None:
+    report["settings"]["budget"] = {"accuracy_budget": budget}
+    assert (handed(report).budget_missed is not None) == missed
+
+
+def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str, Any]) -> None:
+    report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
+    report["budget_missed"] = "it is outside"
+    notes = handed(report).notes
+    assert notes[0] == "pruned by global magnitude, the baseline of the run, and trained for 18 epochs"
+    assert "2 nodes were folded into constants before training" in notes
+    assert not {"tried 8.4×: 91 % on the validation split", "it is outside"} & set(notes)
+
+
+def test_without_a_baseline_there_is_nothing_to_hand_over() -> None:
+    with pytest.raises(InputError, match="no baseline to hand over: not asked for"):
+        handed(sample(baseline=False)[0])

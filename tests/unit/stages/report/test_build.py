@@ -1,0 +1,116 @@
+"""The report from what was measured: the baseline's curve and the gain."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.records import (
+    Accuracy,
+    BaselinePoint,
+    Compared,
+    ExportedFile,
+    Latency,
+    Measured,
+    Sparsity,
+    Validation,
+)
+from ltp_pipeline.report_schema import Baseline
+from ltp_pipeline.stages.report import build
+
+ELEMENTS = 1600
+
+
+def measured(compression: float, accuracy: float, folder: str = "", rounded: float | None = None) -> Measured:
+    """A network in its packed file, and one with rounded values where their accuracy is given."""
+    counted = Sparsity(ELEMENTS, round(ELEMENTS / compression))
+    files = []
+    for values, value in (("exact", accuracy), *([("int8", rounded)] if rounded is not None else [])):
+        name = f"{folder}model.packed.{values}.onnx"
+        files.append(
+            Validation(
+                file=ExportedFile(Path(name), name, "original", "packed", "0" * 64, 1, values=values),
+                accuracy=Accuracy(value, value, None, 100, "test"),
+                counted=counted,
+                whole=counted,
+                nonzeros={},
+                parity_max_abs=0.0,
+                load_ms=1.0,
+                latency=Latency(1, 1, 1.0),
+                original_latency_ms=1.0,
+            )
+        )
+    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3})
+
+
+def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any) -> Baseline:
+    findings: Any = SimpleNamespace(
+        pruned=pruned,
+        baseline=Compared(tuple(BaselinePoint(m, 0.5) for m in points), is_curve),
+        original=SimpleNamespace(accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)),
+        task=SimpleNamespace(interval=lambda *_: (0.0, 0.0)),
+        settings=Settings(export=ExportSettings(formats=("packed",))),
+        budget=None,
+    )
+    vars(findings).update(more)
+    found = build._baseline(findings)
+    assert found is not None
+    return found
+
+
+POINTS = [measured(16, 0.90, "baseline/"), measured(4, 0.98, "baseline/2/"), measured(8, 0.96, "baseline/3/")]
+
+
+def test_the_curve_has_every_point_with_its_file_and_the_gain_is_interpolated() -> None:
+    found = baseline_of(measured(16, 0.97), POINTS)
+    assert found.curve is not None
+    assert [(p.compression, p.accuracy, p.nonzeros, p.validation_accuracy) for p in found.curve] == [
+        (16, 0.90, 100, 0.5),
+        (4, 0.98, 400, 0.5),
+        (8, 0.96, 200, 0.5),
+    ]
+    assert [p.path.rpartition("/")[0] for p in found.curve] == ["baseline", "baseline/2", "baseline/3"]
+    assert found.compression_at_equal_accuracy == pytest.approx(32**0.5)
+    assert found.gain == pytest.approx(16 / 32**0.5)
+    assert (found.gain_bound, found.trainings, found.compression) == (None, 3, 16)
+
+
+@pytest.mark.parametrize(
+    ("budget", "accuracy", "equal"),
+    [
+        (0.02, 0.96, 8.0),  # within 95 %, whatever LTP has above it
+        (0.02, 0.97, 8.0),
+        (0.05, 0.97, 8.0),
+        (0.005, 0.95, 8.0),  # LTP is outside, so its own accuracy counts
+        (0.0, 0.97, 4.0),
+    ],
+)
+def test_within_a_budget_the_sparsest_point_counts(budget: float, accuracy: float, equal: float) -> None:
+    found = baseline_of(measured(16, accuracy), POINTS, budget=budget)
+    assert (found.compression_at_equal_accuracy, found.gain, found.budget) == (equal, 16 / equal, budget)
+
+
+def test_a_bound_has_its_reason_in_the_place_of_the_compression() -> None:
+    found = baseline_of(measured(16, 0.99), POINTS)
+    assert (found.compression_at_equal_accuracy, found.gain, found.gain_bound) == (None, 4.0, "at least")
+    assert "down to 4×" in found.reasons["compression_at_equal_accuracy"]
+    assert "gain" not in found.reasons
+
+
+def test_rounded_values_of_one_network_have_no_say_in_the_gain() -> None:
+    """Further points have one exact file; the least accurate file of LTP's network would be compared with these."""
+    found = baseline_of(measured(16, 0.97, rounded=0.5), [measured(16, 0.90, rounded=0.4), *POINTS[1:]])
+    assert found.gain == pytest.approx(16 / 32**0.5)
+    assert found.value == 0.4
+    assert found.curve is not None
+    assert found.curve[0].accuracy == 0.90
+
+
+def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
+    found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False)
+    assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.trainings) == (None, None, None, 1)
+    assert {found.reasons[key] for key in ("curve", "gain", "compression_at_equal_accuracy")} == {build.ONE_POINT}
+    assert "--baseline curve" in build.ONE_POINT
