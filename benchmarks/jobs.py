@@ -15,6 +15,7 @@ from ltp_pipeline.stages import finetune, import_model, preflight
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.lower import file_names, lift, lower
+from ltp_pipeline.stages.preflight import rules
 from ltp_pipeline.stages.prune import count_nonzeros, masks_of
 from ltp_pipeline.stages.train import Job, pick_device, train
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -37,7 +38,7 @@ def prepared(model: AnyPath | ModelProto, settings: Settings, folder: Path) -> t
     workspace = Workspace(folder / "run")
     job, state = preflight.prepare(import_model.read(model), settings, workspace)
     workspace.begin({})
-    return preflight.with_strength(job, state, preflight.original_accuracy(job, state)), state
+    return rules.apply(job, state, preflight.original_accuracy(job, state)), state
 
 
 def train_dense(network: Network, state: State, data: Data, settings: Settings, path: Path) -> dict[str, float]:

@@ -111,7 +111,7 @@ class TrainSettings(Section):
     lr: Positive = 0.03
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    distill: Fraction = 0.0
+    distill: Fraction | None = None  # None: by rule
     imitate: Imitate = "auto"
     trust_labels: bool = False
     seed: Annotated[int, Field(ge=0)] = 0

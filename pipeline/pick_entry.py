@@ -26,6 +26,7 @@ from ltp_pipeline.records import Learned
 from ltp_pipeline.runner import complete, plan
 from ltp_pipeline.stages import baseline, import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.stages.curve import MOST_POINTS
+from ltp_pipeline.stages.preflight import rules
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
@@ -86,7 +87,7 @@ def finish_entry(
         learned = Learned(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
         entry = select_entry.find(learned, number)
         job, original = preflight.prepare(import_model.read(model), settings, workspace)
-        job = job if parent.strength is None else replace(job, strength=parent.strength)
+        job = rules.recall(job, original, parent)
         identity = preflight.identity(job.network.file, job.data, settings)
         parent.require_same(identity)
         elements = sum(k.elements for k in job.network.kernels)
@@ -100,9 +101,10 @@ def finish_entry(
                 remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
                 told = f"No baseline: the run has none of this size; {remedy}"
             _require(settings.gates, mode)
-        settings = settings.model_copy(update={"baseline": settings.baseline.model_copy(update={"mode": mode})})
+        compared = settings.baseline.model_copy(update={"mode": mode})
+        settings = settings.model_copy(update={"baseline": compared})
         require_baseline(settings)
-        job = replace(job, settings=settings)
+        job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.held():
             going_on = workspace.holds({**identity, "entry": number})
             if done := finished_already(job, model, going_on, exactly):

@@ -17,7 +17,7 @@ from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
 from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry, validate
-from ltp_pipeline.stages.preflight import notes
+from ltp_pipeline.stages.preflight import notes, rules
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
 from ltp_pipeline.stages.train import Job
@@ -56,7 +56,7 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric.name)
     workspace.keep_threads(threads.current())
-    job = preflight.with_strength(job, original, value)
+    job = rules.apply(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
     compared = {"baseline": sum(epochs.values())} if settings.baseline.mode != "none" else {}
     plan(job, {**epochs, **compared}, SEARCHED if settings.budget.accuracy_budget is not None else ())

@@ -211,14 +211,15 @@ class Workspace:
         self._write_manifest()
 
     @property
-    def strength(self) -> float | None:
-        """How much the target asks of the network, as it was measured when the run began."""
-        found = self._manifest.get("strength")
-        return float(found) if isinstance(found, int | float) and 0 <= found <= 1 else None
+    def rules(self) -> dict[str, float]:
+        """Shares that were found by rule when the run began, by name."""
+        found = self._manifest.get("rules")
+        listed = found.items() if isinstance(found, dict) else ()
+        return {name: float(v) for name, v in listed if isinstance(v, int | float) and 0 <= v <= 1}
 
-    def keep_strength(self, m: float) -> None:
-        """Keep it for when the run goes on."""
-        self._manifest["strength"] = m
+    def keep_rule(self, name: str, share: float) -> None:
+        """Keep one for when the run goes on."""
+        self._manifest["rules"] = {**self.rules, name: share}
         self._write_manifest()
 
     @property

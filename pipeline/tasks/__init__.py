@@ -24,7 +24,6 @@ def find_task(
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,
     imitate: Imitate = "auto",
-    distill: float = 0.0,
 ) -> Task:
     """Classification where the data have labels, imitation of the original where not.
 
@@ -32,4 +31,4 @@ def find_task(
     """
     if data.classes is None:
         return Imitation.of(graph, shapes, samples, imitate)
-    return Classification.of(graph, shapes, samples, data, distill)
+    return Classification.of(graph, shapes, samples, data)

@@ -45,7 +45,6 @@ class Classification:
         shapes: Sequence[tuple[int, ...] | None],
         samples: int,
         data: Data,
-        distill: float = 0.0,
     ) -> Classification:
         """The task of a graph; an error when its first output is no class score, or labels are out of range."""
         shape, name = shapes[0], graph.output[0].name
@@ -56,7 +55,7 @@ class Classification:
                 "original's own outputs",
             )
         check_labels(data, shape[1])
-        return cls(Output(0, name, "scores"), shape[1], 0 in from_softmax(graph), distill)
+        return cls(Output(0, name, "scores"), shape[1], 0 in from_softmax(graph))
 
     @property
     def outputs(self) -> tuple[Output, ...]:

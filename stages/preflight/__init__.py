@@ -12,17 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import ModelFile, State
-from ltp_pipeline.stages import baseline, import_model, learn_thresholds
+from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -75,32 +73,6 @@ def original_accuracy(job: Job, state: State) -> float:
     return found
 
 
-def with_strength(job: Job, state: State, original: float) -> Job:
-    """Measure how much the target asks of the network: how far it still works when it is simply cut to size. (R5).
-
-    From a compression of STRONG on, every target is strong. `original` is the accuracy on the validation split. All
-    processes measure together, once: a run that goes on, goes on with what was measured when it began.
-    """
-    wanted, workspace = job.settings.budget.wanted_compression, job.workspace
-    if wanted is None:
-        return job
-    known = ranks.from_leader(-1.0 if workspace.strength is None else workspace.strength, job.device)
-    if known >= 0:
-        return replace(job, strength=known)
-    found = 1.0 if wanted >= STRONG else _measured_strength(job, state, original, wanted)
-    workspace.keep_strength(found)
-    return replace(job, strength=found)
-
-
-def _measured_strength(job: Job, state: State, original: float, wanted: float) -> float:
-    elements = sum(k.elements for k in job.network.kernels)
-    given = job.data.val.labels
-    guess = 0.0 if given is None else labels.guessing(given)
-    cut = baseline.accuracy_when_cut(job, state, int(elements / wanted))
-    better = original > guess and (given is None or labels.beats(original, len(given), guess))
-    return strength((cut - guess) / (original - guess) if better else 0.0)
-
-
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
     data = settings.data.path
@@ -148,8 +120,7 @@ def _find_task(network: Network, state: State, data: Data, settings: Settings, d
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
-    graph, train = network.file.model.graph, settings.train
-    return find_task(data, graph, shapes, len(batch), train.imitate, train.distill)
+    return find_task(data, network.file.model.graph, shapes, len(batch), settings.train.imitate)
 
 
 def _judged_only(network: Network, task: Task) -> Network:

@@ -1,0 +1,99 @@
+"""What follows from the network, the budget and the data where nothing is said of it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ltp_pipeline.config import Settings
+from ltp_pipeline.records import Kernel
+from ltp_pipeline.stages.preflight import rules
+from ltp_pipeline.stages.train import Job
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification, Imitation
+from ltp_pipeline.workspace import Workspace
+
+ORIGINAL = {"w": torch.ones(10, 10)}
+NEARLY_ALWAYS_RIGHT = 0.96
+
+
+def job(tmp_path, compression: float | None = 5, labels: bool = True, **settings: Any) -> Job:
+    workspace = Workspace(tmp_path / "run")
+    workspace.begin({})
+    network: Any = SimpleNamespace(kernels=(Kernel("w", "Gemm", (10, 10)),))
+    val = SimpleNamespace(labels=np.arange(200) % 4 if labels else None)
+    data: Any = SimpleNamespace(train=range(512), val=val)
+    budget = {"target_compression": compression} if compression else {}
+    output = Output(0, "scores", "scores")
+    task: Any = Classification(output, 4) if labels else Imitation((output,))
+    given = Settings.model_validate({"budget": budget, **settings})
+    return Job(network, task, data, given, workspace, torch.device("cpu"))
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Say how accurate the network is, cut to size."""
+    return lambda value: monkeypatch.setattr(rules.baseline, "accuracy_when_cut", lambda *_: value)
+
+
+@pytest.mark.parametrize(("compression", "left", "expected"), [(5, 0.96, 0.0), (5, 0.61, 0.8), (14.9, 0.25, 1.0)])
+def test_a_target_is_as_strong_as_the_accuracy_that_is_lost_by_the_cut(tmp_path, cut, compression, left, expected):
+    cut(left)
+    started = job(tmp_path, compression)
+    found = rules.apply(started, ORIGINAL, NEARLY_ALWAYS_RIGHT).strength
+    assert found == pytest.approx(expected, abs=0.02)
+    assert started.workspace.rules["strength"] == found
+
+
+def test_from_15_times_on_every_target_is_strong_and_nothing_is_measured(tmp_path, cut):
+    cut(None)
+    assert rules.apply(job(tmp_path, 15), ORIGINAL, NEARLY_ALWAYS_RIGHT).strength == 1.0
+
+
+def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_fully(tmp_path, cut):
+    cut(0.9)
+    found = rules.apply(job(tmp_path), ORIGINAL, 0.9)
+    assert isinstance(found.task, Classification)
+    assert (found.task.distill, found.settings.train.distill, found.strength) == (0.5, 0.5, 1.0)
+    assert found.teacher is ORIGINAL
+
+
+@pytest.mark.parametrize("accuracy", [NEARLY_ALWAYS_RIGHT, 0.26], ids=["nearly always right", "guesses"])
+def test_an_original_that_has_little_to_say_is_not_learned_from(tmp_path, cut, accuracy):
+    cut(0.25)
+    found = rules.apply(job(tmp_path), ORIGINAL, accuracy)
+    assert (found.settings.train.distill, found.teacher) == (0.0, None)
+
+
+def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
+    cut(0.9)
+    assert rules.apply(job(tmp_path, train={"distill": 0.2}), ORIGINAL, 0.9).settings.train.distill == 0.2
+    assert rules.apply(job(tmp_path, train={"distill": 0.0}), ORIGINAL, 0.9).teacher is None
+
+
+def test_the_papers_procedure_does_not_learn_from_the_original(tmp_path):
+    found = rules.apply(job(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9)
+    assert found.teacher is None
+
+
+def test_without_labels_the_task_stays_as_it_is(tmp_path):
+    started = job(tmp_path, labels=False)
+    assert rules.apply(started, ORIGINAL, 1.0).task is started.task
+
+
+def test_a_run_that_goes_on_keeps_what_was_found_when_it_began(tmp_path, cut):
+    cut(0.9)
+    began = rules.apply(job(tmp_path), ORIGINAL, 0.9)
+    again = rules.apply(replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, NEARLY_ALWAYS_RIGHT)
+    assert (again.settings.train.distill, again.strength) == (0.5, 1.0)
+
+
+def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
+    cut(0.9)
+    run = rules.apply(job(tmp_path), ORIGINAL, 0.9).workspace
+    found = rules.recall(job(tmp_path / "pick"), ORIGINAL, run)
+    assert (found.settings.train.distill, found.strength) == (0.5, 1.0)
+    assert found.teacher is ORIGINAL
