@@ -8,29 +8,46 @@ from benchmarks.competitors import CommonThreshold, GradualMagnitude
 from benchmarks.jobs import final_numbers, finish, learn, prepared
 from ltp_pipeline.config import Settings
 from ltp_pipeline.records import State
+from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds import make_method
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.train import Job
 
-METHODS = ("gradual", "common-threshold")
+METHODS = ("classifier-spared", "gradual", "common-threshold")
 
 
 def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dict[str, Any]:
     """Prune a network by one of METHODS; accuracies after fine-tuning."""
     job, state = prepared(model, settings, folder)
+    if method == "classifier-spared":
+        return _classifier_spared(job, state)
     if method == "gradual":  # prunes for two thirds of the time, whatever the target
         job = replace(job, strength=1.0)
     entry = learn(job, state, lambda live: Learning(live, job, _make(method, job, live)))
     return {**final_numbers(job, finish(job, entry)), "epochs": {"prune": job.epochs, "finetune": job.finetune_epochs}}
 
 
+def _classifier_spared(job: Job, state: State) -> dict[str, Any]:
+    """One-shot magnitude that leaves the classifier as it is; nothing where that takes up more than may be kept."""
+    count, spared = _count(job), baseline.classifier(job)
+    if baseline.fewest_nonzeros(job.network, state, spared) > count:
+        return {"test": None, "val": None}
+    plain = baseline.run(job, state, count, job.epochs + job.finetune_epochs, spared=spared)
+    return final_numbers(job, plain.state)
+
+
+def _count(job: Job) -> int:
+    """Nonzeros that the target leaves."""
+    wanted = job.settings.budget.wanted_compression
+    assert wanted is not None  # noqa: S101 - every cell has a target
+    return int(sum(k.elements for k in job.network.kernels) / wanted)
+
+
 def _make(method: str, job: Job, live: State) -> Method:
     if method == "gradual":
-        elements = sum(k.elements for k in job.network.kernels)
-        count = int(elements / job.settings.budget.wanted_compression)
-        return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, count)
+        return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, _count(job))
     made = make_method(job.network, live, job.settings, job.strength)
     if isinstance(made, SolvedLambda):  # not where masks are held: there are no thresholds to learn
         return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from ltp_pipeline.data import idx
 from ltp_pipeline.data.samples import Wanted
@@ -30,10 +31,11 @@ Arrays = dict[str, np.ndarray]
 def data_settings(source: str, count: int | None, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
     """Settings of [data] for the first `count` training samples; the npz file is written where it is not there."""
     path = cache / f"{source}-{count or 'all'}.npz"
-    if not path.is_file():
-        arrays = READERS[source](folders.get(source))
-        cache.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **{n: a[:count] if n.endswith("_train") else a for n, a in arrays.items()})
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            arrays = READERS[source](folders.get(source))
+            np.savez(path, **{n: a[:count] if n.endswith("_train") else a for n, a in arrays.items()})
     return {"path": path, **PREPARATION[source]}
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from filelock import FileLock
 
 import ltp_pipeline
 from benchmarks import datasets, series
@@ -127,7 +128,8 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     with tempfile.TemporaryDirectory() as scratch:
         if plan["method"] != DEFAULTS:
             return pruned_by(plan["method"], model, Settings.model_validate(settings), Path(scratch))
-        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"mode": "quick"}, **settings).report
+        mode = "curve" if plan["seed"] == SEEDS[0] else "quick"  # the gain is measured once a cell
+        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"mode": mode}, **settings).report
     return both(report)
 
 
@@ -138,22 +140,25 @@ def both(report: Report) -> dict[str, Any]:
         "original": report.original.value,
         "test": report.pruned.value,
         "one-shot": report.baseline.value,
+        "gain": report.baseline.gain,
+        "gain_bound": report.baseline.gain_bound,
         "reached": report.pruned.compression,
         "epochs": report.pruned.epochs and report.pruned.epochs.model_dump(),
     }
 
 
 def dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Path:
-    """The trained network to start from."""
+    """The trained network to start from; one process trains it, others wait."""
     cell, path = CELLS[name], cache / f"{name}-{seed}.onnx"
-    if not path.is_file():
-        data = datasets.data_settings(cell.source, cell.trained_with, folders, cache)
-        train = {"seed": seed, **cell.dense}
-        given = {"data": {**data, "augment": cell.source == "cifar"}, "train": train}
-        settings = Settings.model_validate(given)
-        network, state = ltp_pipeline.import_model(cell.build(seed=seed))
-        samples = open_data(settings.data, network.file.inputs[0], seed=0)
-        print(name, seed, train_dense(network, state, samples, settings, path), flush=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            data = datasets.data_settings(cell.source, cell.trained_with, folders, cache)
+            given = {"data": {**data, "augment": cell.source == "cifar"}, "train": {"seed": seed, **cell.dense}}
+            settings = Settings.model_validate(given)
+            network, state = ltp_pipeline.import_model(cell.build(seed=seed))
+            samples = open_data(settings.data, network.file.inputs[0], seed=0)
+            print(name, seed, train_dense(network, state, samples, settings, path), flush=True)
     return path
 
 

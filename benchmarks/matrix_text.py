@@ -22,6 +22,7 @@ NAMES = {
 }
 OTHERS = {
     "one-shot": "one-shot magnitude",
+    "classifier-spared": "one-shot, classifier spared",
     "gradual": "gradual magnitude",
     "common-threshold": "LTP, one common threshold",
 }
@@ -75,7 +76,8 @@ def accuracies(rows: Sequence[Row]) -> dict[tuple[str, float], Accuracies]:
         found = cells.setdefault((row["cell"], row["compression"]), {})
         own = {"original": row["original"], "ltp": row["test"], "one-shot": row["one-shot"]}
         for method, value in (own if row["method"] == DEFAULTS else {row["method"]: row["test"]}).items():
-            found.setdefault(method, {})[row["seed"]] = 100 * value
+            if value is not None:
+                found.setdefault(method, {})[row["seed"]] = 100 * value
     return cells
 
 
