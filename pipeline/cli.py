@@ -50,7 +50,7 @@ def run(
     batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     distill: Annotated[
-        float | None, typer.Option(help="Share of the loss learned from the original's outputs.")
+        float | None, typer.Option(help="Share of the loss learned from the original's outputs; default: by rule.")
     ] = None,
     trust_labels: Annotated[
         bool | None, typer.Option("--trust-labels", help="Go on where the original is no better than guessing.")

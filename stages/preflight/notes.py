@@ -14,7 +14,7 @@ FEW_STEPS = 100
 
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
-    about = (*about_metric(job), *about_epochs(job), *doubts(job, original))
+    about = (*about_metric(job), *about_loss(job), *about_epochs(job), *doubts(job, original))
     hints = labels.hints(job, state, original) if ranks.is_leader() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
@@ -46,6 +46,14 @@ def about_epochs(job: Job) -> list[str]:
         f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
         f"{few}; --epochs and --finetune-epochs set other numbers"
     ]
+
+
+def about_loss(job: Job) -> list[str]:
+    """How much is learned from the original, beside labels."""
+    share = job.settings.train.distill
+    if not share or job.task.is_relative:
+        return []
+    return [f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"]
 
 
 def about_metric(job: Job) -> list[str]:

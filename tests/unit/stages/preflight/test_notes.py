@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.stages.preflight.notes import about_epochs, doubts
+from ltp_pipeline.stages.preflight.notes import about_epochs, about_loss, doubts
 from ltp_pipeline.stages.train import Job
 
 
@@ -32,6 +32,12 @@ def test_an_original_that_is_hardly_better_than_chance(accuracy: float, labels: 
     told = doubts(job(labels=labels), accuracy)
     assert bool(told) == doubtful
     assert all("check scale, mean, std and layout" in note for note in told)
+
+
+@pytest.mark.parametrize(("share", "relative", "told"), [(0.5, False, True), (0.0, False, False), (0.5, True, False)])
+def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(share, relative, told) -> None:
+    task: Any = SimpleNamespace(is_relative=relative)
+    assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == ["50% "] * told
 
 
 def test_few_steps() -> None:
