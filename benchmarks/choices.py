@@ -1,0 +1,68 @@
+"""What the rules of the defaults were chosen by: validation accuracy, on the cells that do not judge.
+
+    python -m benchmarks.choices [--quick] [--out FILE] [--workers 2] [--data FOLDER]
+
+Each cell of CHOSEN_ON in benchmarks/matrix.py, learned from labels alone and half from the original (R7), with masks
+held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot magnitude with the same loss. The test
+split is not read. Rows that FILE has already are not measured again.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import datasets, matrix, series
+from benchmarks.jobs import prepared
+from ltp_pipeline.config import Settings
+from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
+from ltp_pipeline.stages.train.evaluate import accuracy
+
+SEEDS = (0, 1)
+SHARES = (0.0, 0.5)  # of the loss, learned from the original
+STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
+
+
+def main() -> None:
+    """Measure the rows asked for."""
+    options = matrix.parse(__doc__, matrix.CHOSEN_ON)
+    plans = [
+        {"cell": name, "compression": c, "seed": seed, "distill": share, "strength": m}
+        for name in options.cells
+        for c in matrix.CELLS[name].compressions
+        for seed in SEEDS
+        for share in SHARES
+        for m in STRENGTHS
+    ]
+    if options.quick:
+        plans = plans[: len(STRENGTHS)]
+    about = {"command": "python -m benchmarks.choices --out benchmarks/results/choices.json"}
+    at_work = partial(measure, folders=options.folders, cache=options.cache)
+    series.run(plans, at_work, options.out, about, options.workers)
+
+
+def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune one network once; accuracies on the validation split."""
+    cell = matrix.CELLS[plan["cell"]]
+    model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
+    settings = {
+        "data": datasets.data_settings(cell.source, cell.pruned_with, folders, cache),
+        "budget": {"target_compression": plan["compression"]},
+        "train": {"seed": plan["seed"], "distill": plan["distill"]},
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
+        original = accuracy(job, state, job.data.val)
+        if plan["strength"] is None:
+            count = int(sum(k.elements for k in job.network.kernels) / plan["compression"])
+            pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
+        else:
+            job = replace(job, strength=plan["strength"])
+            pruned = select_entry.finish(job, learn_thresholds.run(job, state, original).trail[-1])
+        return {"original": original, "val": accuracy(job, pruned.state, job.data.val)}
+
+
+if __name__ == "__main__":
+    main()
