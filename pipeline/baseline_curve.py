@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ltp_pipeline import ranks
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.gain import Point
+from ltp_pipeline.gain import WIDE, Point
 from ltp_pipeline.outlook import rough
 from ltp_pipeline.records import BaselinePoint, Compared, Pruned, State, Weights
 from ltp_pipeline.stages import baseline
-from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, WIDE, next_compression
+from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, next_compression
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -19,6 +19,7 @@ from ltp_pipeline.stages.validate import Reference
 from ltp_pipeline.trained import keep, prove, recalled, timed
 from ltp_pipeline.workspace import point_folder
 
+MOST_SPARED = 0.5  # of the nonzeros
 LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
 
 
@@ -53,7 +54,7 @@ def run(job: Job, original: State, rival: Rival, reference: Reference | None) ->
         try:
             plain, weights, value = _trained(job, original, number, nonzeros, rival.epochs, spared)
         except TrainingFailed as error:
-            if number == 1:
+            if number == 1 or ranks.is_distributed():  # others may not have failed, and would wait for this one
                 raise
             job.workspace.progress.say(f"The curve of the baseline ends here: {error.what}")
             break
@@ -68,13 +69,13 @@ def run(job: Job, original: State, rival: Rival, reference: Reference | None) ->
 
 
 def _spared(job: Job, original: State, rival: Rival) -> set[str]:
-    """The kernels that are not pruned although they could be; none where they leave nothing for the others."""
+    """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
     if not job.settings.baseline.spare_classifier:
         return set()
     spared = baseline.classifier(job)
-    if baseline.fewest_nonzeros(job.network, original, spared) <= rival.nonzeros:
+    if baseline.fewest_nonzeros(job.network, original, spared) <= MOST_SPARED * rival.nonzeros:
         return spared
-    job.workspace.progress.say("The baseline prunes the classifier too: spared, it would leave the others no weight")
+    job.workspace.progress.say("The baseline prunes the classifier too: spared, it would be most of what may be kept")
     return set()
 
 
@@ -100,6 +101,8 @@ def _one_file(settings: ExportSettings) -> ExportSettings:
 def _makes_curve(job: Job) -> bool:
     """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
     workspace, wanted = job.workspace, job.settings.wanted_baseline
+    if wanted == "curve":
+        workspace.keep_makes_curve(True)  # for a later `auto`, which finds its points trained
     if wanted != "auto":
         return wanted == "curve"
     runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it

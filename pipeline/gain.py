@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ROUNDING = 1e-9  # accuracies that differ by less are the same
+WIDE = 1.5  # ratio of compressions up to which two points are near each other
 Bound = Literal["at least", "at most"]
 
 
@@ -24,6 +25,21 @@ class Gain:
     compression_at_equal_accuracy: float | None
     bound: Bound | None = None
     reason: str | None = None  # why there is no compression at equal accuracy
+    ends: tuple[Point, ...] = ()  # the two measured points that it was interpolated between
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether these points are so far apart that a straight line between them says little."""
+        return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
+
+
+def compare(
+    compression: float, accuracy: float, original: float | None, budget: float | None, points: Sequence[Point]
+) -> Gain:
+    """The gain of a network over the baseline's points: at its own accuracy, or within the same accuracy budget."""
+    if budget is None or original is None:
+        return gain(compression, accuracy, points, interpolate=True)
+    return gain(compression, min(accuracy, original - budget), points, interpolate=False)
 
 
 def bracket(points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:
@@ -47,13 +63,15 @@ def gain(compression: float, least: float, points: Sequence[Point], interpolate:
     inside, outside = bracket(points, least)
     if inside is None:
         mildest = min(points).compression
-        why = f"no measured point of the baseline is as accurate, down to {mildest:.3g}×"
+        why = f"no measured point of the baseline is as good, down to {mildest:.3g}×"
         return Gain(compression / mildest, None, "at least", why)
     if outside is None:
-        why = f"the sparsest measured point of the baseline, {inside.compression:.3g}×, is still as accurate"
+        why = f"the sparsest measured point of the baseline, {inside.compression:.3g}×, is still as good"
         return Gain(compression / inside.compression, None, "at most", why)
-    equal = between(inside, outside, least) if interpolate else inside.compression
-    return Gain(compression / equal, equal)
+    if not interpolate:
+        return Gain(compression / inside.compression, inside.compression)
+    equal = between(inside, outside, least)
+    return Gain(compression / equal, equal, ends=(inside, outside))
 
 
 def between(inside: Point, outside: Point, accuracy: float) -> float:

@@ -116,12 +116,16 @@ def _min_gain(report: Report, gates: GateSettings) -> Verdict:
     baseline, limit = report.baseline, gates.min_gain
     if baseline is None:
         return _judged("min_gain", limit, None, why=report.reasons.get("baseline", "the report has no baseline"))
-    why, bound = baseline.reasons.get("gain", "the report has no curve of the baseline"), baseline.gain_bound
-    told = baseline.reasons.get("compression_at_equal_accuracy", "not bracketed")
-    equal = baseline.compression_at_equal_accuracy
-    detail = f"{bound}: {told}" if bound else "" if equal is None else f"the baseline reaches {equal:.3g}×"
-    verdict = _judged("min_gain", limit, baseline.gain, why=why, detail=detail)
-    return replace(verdict, passed=verdict.passed and bound != "at most")
+    found, why = report.gain, baseline.reasons.get("gain", "the report has no curve of the baseline")
+    if found is None or baseline.gain is None:
+        return _judged("min_gain", limit, None, why=why)
+    equal = found.compression_at_equal_accuracy
+    detail = f"{found.bound}: {found.reason}" if equal is None else f"the baseline reaches {equal:.3g}×"
+    if found.is_wide:
+        ends = " and ".join(f"{end.compression:.3g}×" for end in found.ends)
+        detail += f", interpolated between {ends}, which are far apart"
+    verdict = _judged("min_gain", limit, found.value, why=why, detail=detail)
+    return replace(verdict, passed=verdict.passed and found.bound != "at most")
 
 
 def _max_bytes(report: Report, gates: GateSettings) -> Verdict:

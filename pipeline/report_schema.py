@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from ltp_pipeline.files import DATA
 from ltp_pipeline.formats import Format
+from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.report_parts import (
     Accuracy,
     Data,
@@ -138,7 +139,7 @@ class Pruned(Measured):
 class CurvePoint(Stored):
     """What the baseline has at a compression: accuracy of the test split, and of the validation split that chose it."""
 
-    compression: Number | None = None
+    compression: Annotated[float | None, Field(gt=0)] = None
     accuracy: float | None = None
     validation_accuracy: float | None = None
     nonzeros: Whole | None = None
@@ -156,11 +157,11 @@ class Baseline(Pruned):
         Share | None, Field(description="the accuracy budget within which the gain compares; null: at equal accuracy")
     ] = None
     compression_at_equal_accuracy: Annotated[
-        Number | None,
-        Field(description="linear in log compression between two points; within a budget, of the sparsest point"),
+        float | None,
+        Field(gt=0, description="linear in log compression between two points; within a budget, of the sparsest point"),
     ] = None
     gain: Annotated[
-        Number | None, Field(description="compression / the one that the baseline reaches at equal accuracy")
+        float | None, Field(gt=0, description="compression / the one that the baseline reaches at equal accuracy")
     ] = None
     gain_bound: Annotated[
         Literal["at least", "at most"] | None, Field(description="where the gain is only known to one side")
@@ -216,6 +217,19 @@ class Report(Part):
     def curve(self) -> tuple[CurvePoint, ...]:
         """The points of the baseline's curve; the first has a file of the baseline, the others their own."""
         return (self.baseline.curve or ()) if self.baseline else ()
+
+    @property
+    def points(self) -> list[Point]:
+        """The same as far as they were measured: compression and accuracy."""
+        return [Point(p.compression, p.accuracy) for p in self.curve if p.compression and p.accuracy is not None]
+
+    @property
+    def gain(self) -> Gain | None:
+        """The gain by the report's own numbers; None where they give none."""
+        compression, accuracy = self.pruned.compression, self.pruned.value
+        if self.baseline is None or not self.points or compression is None or accuracy is None:
+            return None
+        return compare(compression, accuracy, self.original.value, self.baseline.budget, self.points)
 
     @property
     def hashes(self) -> dict[str, str | None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ltp_pipeline.gain import Point, between, bracket
+from ltp_pipeline.gain import WIDE, Point, between, bracket
 
 MOST_POINTS = 4  # with the one at LTP's compression
-WIDE, NARROW = 1.5, 1.1  # ratio of compressions below which two points around the accuracy are near enough
+NARROW = 1.1  # ratio of compressions below which two points around a budget's accuracy are near enough; else WIDE
 NEAR = 1.05  # points that are nearer to each other tell nothing new
 STEP, FARTHEST = 1.2, 3.0  # by which a step beyond all points changes the compression, at least and upwards at most
 UPWARDS = 2.0  # a step upwards where the accuracies tell nothing

@@ -58,11 +58,12 @@ def _distill(job: Job, accuracy: float) -> float:
 
 def _taught(job: Job, original: State, share: float) -> Job:
     """Let the network learn this share of the loss from the original; without labels all is learned from it."""
-    if not isinstance(job.task, Classification):
+    task = job.task
+    if not isinstance(task, Classification):
         return job
     train = job.settings.train.model_copy(update={"distill": share})
     job = replace(job, settings=job.settings.model_copy(update={"train": train}))
-    return replace(job, task=replace(job.task, distill=share), teacher=original) if share else job
+    return replace(job, task=replace(task, distill=share), teacher=original) if share else job
 
 
 def _strength(job: Job, original: State, accuracy: float) -> float:

@@ -13,7 +13,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
-from ltp_pipeline.gain import Gain, Point, gain
+from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.stages.report import environment
 
 if TYPE_CHECKING:
@@ -229,12 +229,9 @@ def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
 
 
 def _gain(f: Findings, points: Sequence[Point]) -> Gain:
-    """Over the baseline at the pruned network's accuracy, or within the same accuracy budget."""
-    v = f.pruned.exact(f.settings.export.formats[0])
-    least = v.accuracy.value
-    if f.budget is not None:
-        least = min(least, f.original.accuracy.value - f.budget)
-    return gain(v.counted.compression or math.inf, least, points, interpolate=f.budget is None)
+    """Over the baseline, by the numbers that the report has of the pruned network: those of its weakest file."""
+    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.least_accurate.accuracy.value
+    return compare(compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
 
 
 def _file(v: Validation) -> schema.File:

@@ -1,7 +1,6 @@
 """LTP beside the baseline, in sentences: at the same compression, at the same accuracy, and who is ahead."""
 
 from ltp_pipeline.advice import OF_BASELINE
-from ltp_pipeline.gain import Point, bracket
 from ltp_pipeline.report_schema import Baseline, Report
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.words import counted
@@ -42,17 +41,17 @@ def _is_sparser(baseline: Baseline) -> bool:
 def _ahead(report: Report, baseline: Baseline) -> str:
     if not wins(report):
         return ""
+    words = text.metric_words(report.metric)
+    where = "within the same budget" if _within_budget(report, baseline) else f"at the same {words}"
+    sparser = f"it needs fewer weights {where}; baseline.curve in report.json names the file."
     if not _is_more_accurate(report):
-        return (
-            "Global magnitude pruning wins here: it needs fewer weights "
-            f"{'within the same budget' if _within_budget(report, baseline) else 'at the same accuracy'}; "
-            "baseline.curve in report.json names the file."
-        )
+        return f"Global magnitude pruning wins here: {sparser}"
     stated = report.difference.interval if report.difference else None
     sure = "" if stated is None else ", beyond chance" if stated[1] < 0 else ", which may be chance"
     word = "wins" if stated is not None and stated[1] < 0 else "is ahead"
-    told = f"Global magnitude pruning {word} here: it is more accurate at the same compression{sure}"
-    return f"{told}. {OF_BASELINE} hands it over."
+    told = f"Global magnitude pruning {word} here: it is better at the same compression{sure}"
+    also = f" And {sparser}" if _is_sparser(baseline) else ""
+    return f"{told}. {OF_BASELINE} hands it over.{also}"
 
 
 def _at_equal_compression(report: Report, baseline: Baseline) -> str:
@@ -70,15 +69,16 @@ def _at_equal_compression(report: Report, baseline: Baseline) -> str:
 
 def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
     value, equal = baseline.gain, baseline.compression_at_equal_accuracy
-    points = [Point(p.compression, p.accuracy) for p in report.curve if p.compression and p.accuracy is not None]
+    points = report.points
     if value is None or not points:
         return ""
     budget = _within_budget(report, baseline)
-    as_good = "within the same budget" if budget else "as accurate"
+    as_good = "within the same budget" if budget else "as good"
     if baseline.gain_bound == "at least":
         mildest = text.times(min(points).compression)
         said = f"No measured network of global magnitude, down to {mildest}, is {as_good}"
-        return f"{said}: LTP has at least {_fewer(value)} weights.{_search(report, baseline)}"
+        fewer = "LTP has fewer weights" if value < 1 + SAME else f"LTP has at least {_fewer(value)} weights"
+        return f"{said}: {fewer}.{_search(report, baseline)}"
     if baseline.gain_bound == "at most":
         sparsest = text.times(max(points).compression)
         said = f"Global magnitude is still {as_good} at {sparsest}, the sparsest that was measured"
@@ -87,8 +87,10 @@ def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
     if equal is None:
         return ""
     if baseline.budget is None:
-        ends = [text.times(p.compression) for p in bracket(points, report.pruned.value or 0.0) if p is not None]
-        how = "" if text.times(equal) in ends else f" (interpolated between {' and '.join(ends)})"
+        found = report.gain
+        ends = [text.times(p.compression) for p in found.ends] if found else []
+        far = ", which are far apart" if found and found.is_wide else ""
+        how = "" if text.times(equal) in ends else f" (interpolated between {' and '.join(ends)}{far})"
         said = f"At LTP's {text.metric_words(report.metric)} global magnitude reaches {text.times(equal)}{how}"
     else:
         where = "Within the same budget" if budget else f"At LTP's {text.metric_words(report.metric)}"

@@ -10,7 +10,7 @@ from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import GATES, effective_limits, gate_settings
 from ltp_pipeline.report_parts import Verdict
-from tests.support.sample_report import bounded, judge, one_point, report_of, sample
+from tests.support.sample_report import judge, one_point, report_of, sample
 
 # name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured
 CASES = [
@@ -90,12 +90,34 @@ def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any])
     assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
 
-@pytest.mark.parametrize(("bound", "passed"), [("at least", True), ("at most", False)])
-def test_a_gain_known_to_one_side_passes_from_below_only(report: dict[str, Any], bound: str, passed: bool) -> None:
-    (verdict,) = judge(bounded(report, bound, 2.0, "the curve ends at 30×"), gate_settings({"min_gain": 1.5}))
-    assert (verdict.value, verdict.passed) == (2.0, passed)
-    assert verdict.detail == f"{bound}: the curve ends at 30×"
-    assert not judge(bounded(report, bound, 1.4), gate_settings({"min_gain": 1.5}))[0].passed
+def with_points(report: dict[str, Any], accuracy: float) -> dict[str, Any]:
+    """The same with a curve of the baseline that has one accuracy everywhere."""
+    curve = [{**point, "accuracy": accuracy} for point in report["baseline"]["curve"]]
+    return report | {"baseline": report["baseline"] | {"curve": curve}}
+
+
+@pytest.mark.parametrize(("accuracy", "bound", "passed"), [(0.5, "at least", True), (0.99, "at most", False)])
+def test_a_gain_known_to_one_side_passes_from_below_only(report, accuracy: float, bound: str, passed: bool) -> None:
+    (verdict,) = judge(with_points(report, accuracy), gate_settings({"min_gain": 0.9}))
+    assert verdict.value is not None
+    assert verdict.value >= 0.9
+    assert verdict.passed is passed
+    assert verdict.detail.startswith(f"{bound}: ")
+
+
+def test_the_gain_is_judged_by_the_curve_and_not_by_what_the_report_says_of_it(report: dict[str, Any]) -> None:
+    report["baseline"]["gain"] = 5.0
+    (verdict,) = judge(report, gate_settings({"min_gain": 2.0}))
+    assert (round(verdict.value or 0, 2), verdict.passed) == (1.89, False)
+    report["baseline"]["curve"] = None
+    assert not judge(report, gate_settings({"min_gain": 2.0}))[0].passed
+
+
+def test_a_gain_between_points_that_are_far_apart_says_so(report: dict[str, Any]) -> None:
+    (verdict,) = judge(report, gate_settings({"min_gain": 1.5}))
+    assert verdict.detail == "the baseline reaches 4.43×, interpolated between 3.2× and 5.1×, which are far apart"
+    report["baseline"]["curve"][-1]["compression"] = 4.0
+    assert "far apart" not in judge(report, gate_settings({"min_gain": 1.5}))[0].detail
 
 
 def test_a_gain_that_was_not_measured_fails_with_the_reason_and_what_measures_it(report: dict[str, Any]) -> None:

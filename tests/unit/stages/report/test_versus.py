@@ -29,7 +29,8 @@ def behind(report: dict[str, Any], low: float, high: float) -> dict[str, Any]:
 def test_both_comparisons_are_told(report: dict[str, Any]) -> None:
     assert sentences(report) == [
         "At LTP's compression global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47).",
-        "At LTP's top-1 accuracy global magnitude reaches 4.43× (interpolated between 3.20× and 5.10×): "
+        "At LTP's top-1 accuracy global magnitude reaches 4.43× (interpolated between 3.20× and 5.10×, which are "
+        "far apart): "
         "LTP has 1.89 times fewer weights.",
     ]
 
@@ -66,30 +67,39 @@ def test_of_one_point_only_accuracy_is_told(report: dict[str, Any]) -> None:
 def test_a_bound_from_below_names_the_mildest_network(report: dict[str, Any]) -> None:
     told = sentences(bounded(report, "at least", 2.6134))[-1]
     assert told == (
-        "No measured network of global magnitude, down to 3.20×, is as accurate: "
-        "LTP has at least 2.61 times fewer weights."
+        "No measured network of global magnitude, down to 3.20×, is as good: LTP has at least 2.61 times fewer weights."
     )
+
+
+def test_a_bound_from_below_that_is_one_does_not_say_as_many(report: dict[str, Any]) -> None:
+    told = sentences(bounded(report, "at least", 1.0))[-1]
+    assert told.endswith(": LTP has fewer weights.")
 
 
 def test_a_bound_from_above_names_the_sparsest_network_and_comes_first(report: dict[str, Any]) -> None:
     first, *_, last = sentences(bounded(report, "at most", 0.5))
-    assert first.startswith("Global magnitude pruning wins here: it needs fewer weights at the same accuracy")
+    assert first.startswith("Global magnitude pruning wins here: it needs fewer weights at the same top-1 accuracy")
     assert last == (
-        "Global magnitude is still as accurate at 8.36×, the sparsest that was measured: "
+        "Global magnitude is still as good at 8.36×, the sparsest that was measured: "
         "LTP has at least 2 times as many weights."
     )
     assert sentences(bounded(report, "at most", 1.0))[-1].endswith("LTP has no fewer weights.")
 
 
 def test_a_baseline_that_is_more_accurate_is_the_first_thing_said(report: dict[str, Any]) -> None:
-    sure = (
-        f"Global magnitude pruning wins here: it is more accurate at the same compression, beyond chance. {HANDED_OVER}"
-    )
+    sure = f"Global magnitude pruning wins here: it is better at the same compression, beyond chance. {HANDED_OVER}"
     assert sentences(behind(report, -0.008, -0.002))[0] == sure
     assert versus.headline(report_of(behind(report, -0.008, -0.002))).startswith(sure)
     unsure = sentences(behind(report, -0.011, 0.001))[0]
-    assert unsure.startswith("Global magnitude pruning is ahead here: it is more accurate")
+    assert unsure.startswith("Global magnitude pruning is ahead here: it is better")
     assert f"which may be chance. {HANDED_OVER}" in unsure
+
+
+def test_a_baseline_that_wins_in_both_ways_is_said_to(report: dict[str, Any]) -> None:
+    report["baseline"]["gain"] = 0.8
+    first = sentences(behind(report, -0.008, -0.002))[0]
+    assert first.startswith("Global magnitude pruning wins here: it is better at the same compression")
+    assert "And it needs fewer weights at the same top-1 accuracy" in first
 
 
 def test_a_gain_below_one_is_said_first_and_in_weights(report: dict[str, Any]) -> None:
