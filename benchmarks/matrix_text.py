@@ -72,15 +72,16 @@ def _matrix(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def accuracies(rows: Sequence[Row]) -> dict[tuple[str, float], Accuracies]:
-    """Test accuracies by cell; a row of the defaults has those of LTP, of one-shot magnitude and of the original."""
+    """Test accuracies of the cells that have rows of the defaults: LTP's, one-shot magnitude's and the original's."""
     cells: dict[tuple[str, float], Accuracies] = {}
     for row in rows:
         found = cells.setdefault((row["cell"], row["compression"]), {})
-        own = {"original": row["original"], "ltp": row["test"], "one-shot": row["one-shot"]}
-        for method, value in (own if row["method"] == DEFAULTS else {row["method"]: row["test"]}).items():
-            if value is not None:
-                found.setdefault(method, {})[row["seed"]] = 100 * value
-    return cells
+        keys = {"original": "original", "ltp": "test", "one-shot": "one-shot"}
+        named = keys if row["method"] == DEFAULTS else {row["method"]: "test"}
+        for method, key in named.items():
+            if row[key] is not None:
+                found.setdefault(method, {})[row["seed"]] = 100 * row[key]
+    return {key: found for key, found in cells.items() if "ltp" in found}
 
 
 def _tables(cells: Mapping[tuple[str, float], Accuracies]) -> Iterable[str]:

@@ -28,7 +28,7 @@ def main() -> None:
     plans = [
         {"cell": name, "pull": pull, "seed": seed}
         for name in options.cells
-        for seed in options.seeds
+        for seed in options.seeds or matrix.CELLS[name].seeds
         for pull in PULLS[name]
     ]
     about = {"command": "python -m benchmarks.paper_claim --out benchmarks/results/paper_claim.json"}

@@ -43,7 +43,7 @@ def main() -> None:
         for compression in COMPRESSIONS
         for form, rates in FORMS.items()
         for lr in rates
-        for seed in options.seeds
+        for seed in options.seeds or matrix.CELLS[CELL].seeds
     ]
     if options.quick:
         quick = {"epochs": 1, "finetune_epochs": 1}
