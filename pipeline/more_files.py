@@ -141,13 +141,15 @@ def _summed_up(part: Pruned, files: tuple[File, ...]) -> Pruned:
     if unknown:
         reason = f"that of {unknown[0]} was not measured: {NO_DATA}"
         empty = dict.fromkeys(("accuracy", "drop", "drop_interval"))
-        return part.model_copy(update={"files": files, **empty, "reasons": dict.fromkeys(empty, reason)})
+        return part.model_copy(
+            update={"files": files, **empty, "reasons": {**part.reasons, **dict.fromkeys(empty, reason)}}
+        )
     least = min(files, key=lambda file: file.value or 0.0)
     if least.value == part.value or part.value is None or part.drop is None:
         return part.model_copy(update={"files": files})
     drop = part.drop + part.value - (least.value or 0.0)
     changes = {"accuracy": least.accuracy, "drop": drop, "drop_interval": None}
-    return part.model_copy(update={"files": files, **changes, "reasons": {"drop_interval": NO_DATA}})
+    return part.model_copy(update={"files": files, **changes, "reasons": {**part.reasons, "drop_interval": NO_DATA}})
 
 
 def _entry(file: ExportedFile, part: Pruned, kernels: Sequence[str]) -> File:

@@ -219,3 +219,13 @@ def test_files_that_were_written_without_data_are_measured_when_the_data_are_bac
     report = json.loads((without_data / "report.json").read_text())
     assert report["pruned"]["accuracy"]["value"] > 0.5
     assert all(f["accuracy"] and f["latency"] for f in report["pruned"]["files"])
+
+
+def test_without_data_a_quick_baseline_still_says_why_it_has_no_curve(shared: Path, tmp_path: Path, capsys):
+    run = told_anew(shared, tmp_path / "example", export={"formats": ["sparse"]}) / "run"
+    (run.parent / "digits.npz").unlink()
+    exported(capsys, run, "--format", "deploy-dense")
+    baseline = json.loads((run / "report.json").read_text())["baseline"]
+    unmeasured = {"curve", "gain", "compression_at_equal_accuracy", "accuracy", "drop", "drop_interval"}
+    assert [key for key in unmeasured if baseline[key] is not None] == []
+    assert unmeasured <= baseline["reasons"].keys()
