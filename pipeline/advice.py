@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 INSTEAD = ("target_sparsity", "accuracy_budget", "method.lambda")  # what a target compression would contradict
 
 OF_BASELINE = "`ltp-pipeline handoff RUN --of baseline`"
+ITSELF = "this network is the baseline of its run"  # why the report of a baseline has none
 
 
 class Candidate(NamedTuple):
@@ -36,6 +37,8 @@ class Candidate(NamedTuple):
 def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
     """One line for a gate that failed."""
     if verdict.value is None:
+        if verdict.name in ("beat_baseline", "min_gain") and report.reasons.get("baseline") == ITSELF:
+            return f"drop the gate: {ITSELF}; the report of that run compares the two"
         if verdict.name == "beat_baseline":
             return 'run it again with the baseline: without --no-baseline, or baseline.mode = "quick"'
         if verdict.name == "min_gain":
@@ -149,12 +152,11 @@ def _beat_baseline(report: Report, _: float, __: GateSettings) -> str:
 
 
 def _min_gain(report: Report, _: float, __: GateSettings) -> str:
-    """The baseline itself where it is sparser at the same accuracy, else more training."""
+    """A point of the baseline's curve where that is sparser at the same accuracy, else more training."""
     found = report.baseline
     if found is not None and found.gain is not None and found.gain_bound != "at least" and found.gain < 1:
-        return (
-            f"the baseline is sparser at the same accuracy: {OF_BASELINE} hands it over; else {_train_longer(report)}"
-        )
+        names = "baseline.curve in report.json names the file"
+        return f"the baseline is sparser at the same accuracy: {names}; else {_train_longer(report)}"
     return _train_longer(report)
 
 

@@ -34,8 +34,11 @@ def run(report: Report, source: Path, out: Path, samples: Array | None = None) -
 
 def run_of_baseline(report: Report, source: Path, out: Path, samples: Array | None = None) -> Path:
     """The same with the run's baseline, and a report in which that is the pruned network."""
-    report = of_baseline.as_pruned(report)
-    log = [line for line in Workspace(source).read_log() if line.get("stage") == BASELINE]
+    workspace = Workspace(source)
+    if workspace.is_run:
+        workspace.inputs()
+    report = of_baseline.as_pruned(report, picked=workspace.entry is not None)
+    log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
     pages = {REPORT_JSON: json_text(report_io.plain(report)), REPORT_HTML: html.render(report, log)}
     return _fill(out, report, _models(report, source / BASELINE), pages, samples)
 

@@ -2,6 +2,7 @@
 
 from pathlib import PurePosixPath
 
+from ltp_pipeline.advice import ITSELF
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
@@ -10,12 +11,15 @@ from ltp_pipeline.stages.report.build import unlikely_gain
 from ltp_pipeline.stages.report.text import network_words, points
 from ltp_pipeline.words import counted
 
-ITSELF = "this network is the baseline of its run"
 COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
+OF_LEARNING = ("thresholds ", "tried ", "entry ")  # how notes begin that are about thresholds or the trail
 
 
-def as_pruned(report: Report) -> Report:
-    """The report with the baseline under `pruned`, judged by the gates that need no baseline."""
+def as_pruned(report: Report, picked: bool = False) -> Report:
+    """The report with the baseline under `pruned`, judged by the gates that need no baseline.
+
+    An entry that was `picked` is not judged by the accuracy budget of its run, and so its baseline is not.
+    """
     baseline = report.baseline
     if baseline is None:
         why = report.reasons.get("baseline", "none was run")
@@ -49,7 +53,7 @@ def as_pruned(report: Report) -> Report:
         },
         "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
         "notes": tuple(_notes(report, pruned)),
-        "budget_missed": _budget_missed(report, pruned),
+        "budget_missed": None if picked else _budget_missed(report, pruned),
         "unlikely_gain": unlikely_gain(pruned),
         "reasons": {**report.reasons, "baseline": ITSELF, "difference": ITSELF},
     }
@@ -74,7 +78,7 @@ def _notes(report: Report, pruned: Pruned) -> list[str]:
     if left_out:
         told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")
     others = (report.budget_missed, report.unlikely_gain)
-    return [*told, *(n for n in report.notes if n not in others and not n.startswith(("tried ", "entry ")))]
+    return [*told, *(n for n in report.notes if n not in others and not n.startswith(OF_LEARNING))]
 
 
 def _budget_missed(report: Report, pruned: Pruned) -> str | None:

@@ -261,7 +261,7 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
-        + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report)] if told)
+        + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report, for_handoff=True)] if told)
     )
 
 

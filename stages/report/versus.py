@@ -8,12 +8,16 @@ from ltp_pipeline.words import counted
 SAME = 5e-4  # gains that differ from 1 by less are shown as 1
 
 
-def sentences(report: Report) -> list[str]:
-    """Where the baseline is ahead, that first; then both comparisons, as far as they were measured."""
+def sentences(report: Report, for_handoff: bool = False) -> list[str]:
+    """Where the baseline is ahead, that first; then both comparisons, as far as they were measured.
+
+    `for_handoff` leaves out where to find it: who gets the handoff has no run.
+    """
     baseline = report.baseline
     if baseline is None or baseline.value is None:
         return []
-    found = [_ahead(report, baseline), _at_equal_compression(report, baseline), _at_equal_accuracy(report, baseline)]
+    ahead = _ahead(report, baseline, for_handoff)
+    found = [ahead, _at_equal_compression(report, baseline), _at_equal_accuracy(report, baseline)]
     return [sentence for sentence in found if sentence]
 
 
@@ -38,20 +42,21 @@ def _is_sparser(baseline: Baseline) -> bool:
     return baseline.gain is not None and baseline.gain_bound != "at least" and baseline.gain < 1 - SAME
 
 
-def _ahead(report: Report, baseline: Baseline) -> str:
+def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
     if not wins(report):
         return ""
     words = text.metric_words(report.metric)
     where = "within the same budget" if _within_budget(report, baseline) else f"at the same {words}"
-    sparser = f"it needs fewer weights {where}; baseline.curve in report.json names the file."
+    named = "" if for_handoff else "; baseline.curve in report.json names the file"
+    sparser = f"it needs fewer weights {where}{named}."
     if not _is_more_accurate(report):
         return f"Global magnitude pruning wins here: {sparser}"
     stated = report.difference.interval if report.difference else None
     sure = "" if stated is None else ", beyond chance" if stated[1] < 0 else ", which may be chance"
     word = "wins" if stated is not None and stated[1] < 0 else "is ahead"
-    told = f"Global magnitude pruning {word} here: it is better at the same compression{sure}"
-    also = f" And {sparser}" if _is_sparser(baseline) else ""
-    return f"{told}. {OF_BASELINE} hands it over.{also}"
+    told = f"Global magnitude pruning {word} here: it is better at the same compression{sure}."
+    handed = "" if for_handoff else f" {OF_BASELINE} hands it over."
+    return told + handed + (f" And {sparser}" if _is_sparser(baseline) else "")
 
 
 def _at_equal_compression(report: Report, baseline: Baseline) -> str:

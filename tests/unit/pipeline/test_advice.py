@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ltp_pipeline.ci import junit
-from ltp_pipeline.gates import GATES, gate_settings
+from ltp_pipeline.gates import GATES, evaluate_gates, gate_settings
+from ltp_pipeline.stages.handoff.of_baseline import as_pruned
 from ltp_pipeline.stages.report import html, markdown
 from tests.support.sample_report import judge, report_of, sample
 
@@ -136,16 +137,28 @@ def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "gain", "handed_over"),
+    ("bound", "gain", "named"),
     [(None, 0.8, True), ("at most", 0.8, True), ("at least", 0.8, False), (None, 1.2, False)],
 )
-def test_a_gain_below_one_is_a_baseline_to_hand_over(
-    report: dict[str, Any], bound: str | None, gain: float, handed_over: bool
+def test_a_gain_below_one_names_where_the_file_of_the_sparser_baseline_stands(
+    report: dict[str, Any], bound: str | None, gain: float, named: bool
 ) -> None:
     report["baseline"] |= {"gain": gain, "gain_bound": bound}
     told = advice(report, min_gain=2.0)
-    assert ("handoff RUN --of baseline" in told) == handed_over
+    assert ("baseline.curve in report.json names the file" in told) == named
+    assert "handoff" not in told  # hands over the one at LTP's compression, which is no sparser
     assert "train for more epochs" in told
+
+
+@pytest.mark.parametrize("name", ["beat_baseline", "min_gain"])
+def test_a_baseline_that_was_handed_over_is_not_to_be_run_again_with_its_baseline(
+    report: dict[str, Any], name: str
+) -> None:
+    (verdict,) = evaluate_gates(as_pruned(report_of(report)), gate_settings({name: FAILING[name]}))
+    assert not verdict.passed
+    assert verdict.advice == (
+        "drop the gate: this network is the baseline of its run; the report of that run compares the two"
+    )
 
 
 def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:

@@ -64,6 +64,17 @@ def test_a_baseline_outside_the_accuracy_budget_says_so(
     assert (handed(report).budget_missed is not None) == missed
 
 
+def test_the_baseline_of_a_picked_entry_is_not_judged_by_the_accuracy_budget(report: dict[str, Any]) -> None:
+    report["settings"]["budget"] = {"accuracy_budget": 0.01}
+    assert as_pruned(report_of(report), picked=True).budget_missed is None
+
+
+def test_notes_on_learning_thresholds_are_not_its_own(report: dict[str, Any]) -> None:
+    few = "thresholds are learned in only 12 steps: more epochs or smaller batches would lose less"
+    report["notes"] += [few, "entry 3 of the trail"]
+    assert not {few, "entry 3 of the trail"} & set(handed(report).notes)
+
+
 def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str, Any]) -> None:
     report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
     report["budget_missed"] = "it is outside"

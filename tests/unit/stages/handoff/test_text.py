@@ -5,6 +5,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ltp_pipeline.stages.handoff import text as handoff_text
 from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
@@ -125,3 +127,20 @@ def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
     page = handoff_text.render(report_of(finished(tmp_path))).replace("\\", "")
     assert "One file is enough: model.packed.onnx" in page
     assert "One file is enough" not in handoff_text.render(report_of(finished(tmp_path, ("dense",))))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"),
+    [
+        ({"difference": {"value": -0.005, "interval": [-0.008, -0.002]}}, "at the same compression, beyond chance. At"),
+        ({}, "it needs fewer weights at the same accuracy. At"),
+    ],
+)
+def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(ahead: dict[str, Any], said: str):
+    report = sample()[0] | ahead
+    report["baseline"]["gain"] = 0.8
+    page = handoff_text.render(report_of(report))
+    assert "Global magnitude pruning wins here: " in page
+    assert said in page
+    assert "--of baseline" not in page
+    assert "baseline.curve" not in page
