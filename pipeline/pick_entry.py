@@ -9,6 +9,7 @@ from typing import Any
 
 from ltp_pipeline import ranks, threads
 from ltp_pipeline.config import (
+    BaselineSettings,
     ExportSettings,
     GateSettings,
     Mode,
@@ -19,7 +20,7 @@ from ltp_pipeline.config import (
 )
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import find_format
-from ltp_pipeline.gates import effective_limits, gate_settings
+from ltp_pipeline.gates import asked, effective_limits, gate_settings
 from ltp_pipeline.outcome import Outcome, finished_already
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
@@ -60,11 +61,14 @@ def pick(
     model, settings = parent.inputs()
     if formats:
         settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
-    gates = effective_limits(gate_settings(limits or {}), settings.gates.model_dump())
+    given_limits = gate_settings(limits or {})
+    gates = effective_limits(given_limits, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
     if mode is None and limits:  # there is no other way to tell
         mode = "curve" if limits.get("min_gain") else "quick" if limits.get("beat_baseline") else None
     known = None if mode is None else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
+    if known is not None and not asked(given_limits):
+        _require(gates, known)
     return finish_entry(parent, number, model, settings, known)
 
 
@@ -96,7 +100,7 @@ def finish_entry(
         fits = _baseline_of(parent, points[0]) == point
         told = None
         if mode is None:
-            mode = _mode_of(parent if fits else workspace, points)
+            mode = _mode_of(parent if fits else workspace, points, settings.baseline.spare_classifier)
             if mode == "none":
                 remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
                 told = f"No baseline: the run has none of this size; {remedy}"
@@ -107,7 +111,8 @@ def finish_entry(
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.held():
             going_on = workspace.holds({**identity, "entry": number})
-            if done := finished_already(job, model, going_on, exactly):
+            # with the settings as asked for: what the rules found is no wish, and would make it another run
+            if done := finished_already(replace(job, settings=settings), model, going_on, exactly):
                 return done
             if going_on:
                 progress.say(f"Going on in {workspace.root}")
@@ -126,16 +131,23 @@ def finish_entry(
             return complete(job, original, learned, entry)
 
 
-def _mode_of(run: Workspace, points: Sequence[str]) -> Mode:
-    """How much of the baseline a run has trained."""
+def _mode_of(run: Workspace, points: Sequence[str], spares_classifier: bool) -> Mode:
+    """How much of the baseline a run has trained; a curve may have ended at its first point."""
     there = [run.weights_meta(name) is not None for name in points[:2]]
-    return "none" if not there[0] else "curve" if there[1] else "quick"
+    if not there[0]:
+        return "none"
+    run.inputs()
+    made = (run.done("report") or {}).get("baseline")
+    whole = made == BaselineSettings(mode="curve", spare_classifier=spares_classifier).model_dump(mode="json")
+    return "curve" if there[1] or whole else "quick"
 
 
 def _require(gates: GateSettings, mode: Mode) -> None:
     """Refuse gates of the run that need more of a baseline than there is."""
     needs = [("beat_baseline", gates.beat_baseline and mode == "none", "a baseline of this size", "quick")]
-    needs += [("min_gain", gates.min_gain is not None and mode != "curve", "the curve of a baseline", "curve")]
+    needs += [
+        ("min_gain", gates.min_gain is not None and mode in ("quick", "none"), "the curve of a baseline", "curve")
+    ]
     for name, lacking, what, remedy in needs:
         if lacking:
             raise InputError(

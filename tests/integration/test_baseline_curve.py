@@ -232,6 +232,25 @@ def test_a_picked_entry_takes_the_runs_own_curve_where_it_fits(
     assert set(steps) == {"finetune-002"}
 
 
+def test_a_curve_that_ended_at_its_first_point_is_enough_for_a_gate_on_the_gain(
+    shared: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[str],
+):
+    """Of the run, and of an entry that has its own."""
+    monkeypatch.setattr(baseline_curve, "next_compression", lambda *_: None)
+    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=CURVE, gates={"min_gain": 1e-6}) / "run"
+    assert len(points(run)) == 1
+    assert invoke(capsys, "pick", run, 2).code in (0, 7)
+    assert len(points(run / "pick-002")) == 1
+    assert invoke(capsys, "pick", run, 1, "--baseline", "curve").code in (0, 7)
+    steps.clear()
+    again = invoke(capsys, "pick", run, 1)
+    assert (again.code in (0, 7), steps) == (True, []), again.err
+
+
 @pytest.mark.slow
 def test_a_picked_entry_of_another_size_has_a_curve_when_asked_for_its_gain(
     run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
@@ -275,8 +294,23 @@ def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     assert verified.returncode == 0, verified.stdout
     nonzeros = sum(layer["nonzeros"] for layer in content["layers"])
     assert nonzeros == whole["baseline"]["nonzeros"]
+    compared = invoke(capsys, "gate", folder / "report.json", "--min-gain", 1)
+    assert (compared.code, "drop the gate" in compared.err) == (7, True), compared.err
     shipped = (folder / "model.sparse.onnx").read_bytes()
     assert shipped == (run / "baseline" / "model.sparse.onnx").read_bytes()
+
+
+def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the_run(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert invoke(capsys, "pick", run, 2).code == 0
+    for folder in (run, run / "pick-002"):
+        content = report_of(folder)
+        content["settings"]["budget"]["accuracy_budget"] = -1.0  # which nothing is within
+        (folder / "report.json").write_text(json.dumps(content))
+        assert invoke(capsys, "handoff", folder, "--of", "baseline").code == 0
+    assert report_of(run / "handoff-baseline")["budget_missed"]
+    assert report_of(run / "pick-002" / "handoff-baseline")["budget_missed"] is None
 
 
 def test_a_baseline_that_is_not_there_is_not_handed_over(

@@ -111,8 +111,12 @@ def test_a_baseline_of_another_size_or_length_does_not_fit(finished: Path, capsy
 
 
 def demand_better_than_baseline(run: Path) -> None:
+    set_gates(run, {"beat_baseline": True})
+
+
+def set_gates(run: Path, gates: dict) -> None:
     content = json.loads((run / "manifest.json").read_text())
-    content["inputs"]["settings"]["gates"] = {"beat_baseline": True}
+    content["inputs"]["settings"]["gates"] = gates
     (run / "manifest.json").write_text(json.dumps(content))
 
 
@@ -182,3 +186,28 @@ def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
     assert "accuracy" not in progress
     heading = invoke(capsys, "trail", example / "run").out.splitlines()[0]
     assert heading.split("  ")[-2].strip() == f"{name} (val)"
+
+
+def test_a_pick_that_was_repeated_can_be_exported(finished: Path, capsys):
+    """What the rules of the run found is not taken for a wish."""
+    for _ in range(2):
+        assert pick(capsys, finished, 1, "--quiet").code == 0
+    result = invoke(capsys, "export", finished / "pick-001", "--format", "dense")
+    assert result.code == 0, result.err
+    assert (finished / "pick-001" / "model.dense.onnx").is_file()
+
+
+@pytest.mark.parametrize(("gate", "remedy"), [({"min_gain": 1.5}, "curve"), ({"beat_baseline": True}, "quick")])
+def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
+    finished: Path, capsys, steps: list[str], gate: dict, remedy: str
+):
+    set_gates(finished, gate)
+    result = pick(capsys, finished, 1, "--no-baseline")
+    assert (result.code, steps) == (3, [])
+    assert f"the run's gate {next(iter(gate))} needs" in result.err
+    assert f"--baseline {remedy} trains one; or give this entry gates of its own" in result.err
+
+
+def test_a_gate_of_its_own_without_the_baseline_it_needs_is_told_as_its_own(finished: Path, capsys):
+    result = pick(capsys, finished, 1, "--no-baseline", "--min-gain", 1.5)
+    assert (result.code, "drop the gate" in result.err, "the run's gate" in result.err) == (3, True, False)
