@@ -132,8 +132,11 @@ def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
 @pytest.mark.parametrize(
     ("ahead", "said"),
     [
-        ({"difference": {"value": -0.005, "interval": [-0.008, -0.002]}}, "at the same compression, beyond chance. At"),
-        ({}, "it needs fewer weights at the same accuracy. At"),
+        (
+            {"difference": {"value": -0.005, "interval": [-0.008, -0.002]}},
+            "beyond chance. And it needs fewer weights at the same top-1 accuracy. At",
+        ),
+        ({}, "wins here: it needs fewer weights at the same top-1 accuracy. At"),
     ],
 )
 def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(ahead: dict[str, Any], said: str):
