@@ -18,7 +18,7 @@ NAMES = {
     "alexnet": "AlexNet's layout at 32 × 32, CIFAR-10, 6,000 images",
     "mobilenet": "MobileNet-style, Fashion-MNIST, 8,000 images",
     "sequence": "1-D CNN, tones made by a script, 6,000 sequences",
-    "resnet20": "ResNet20, CIFAR-10, trained with 20,000 and pruned with 8,000 images",
+    "resnet20": "ResNet20, CIFAR-10, trained with 20,000 and pruned with 6,000 images",
 }
 OTHERS = {
     "one-shot": "one-shot magnitude",
@@ -33,12 +33,10 @@ Accuracies = dict[str, dict[int, float]]  # test accuracy in %, by method and se
 
 def sections(results: Mapping[str, Any]) -> Iterable[str]:
     """All that there are rows for."""
-    rows = list(results.get("matrix", {}).get("rows", []))
-    twelve = [row for row in rows if row["cell"] != "resnet20"]
-    if twelve:
-        yield from _matrix(twelve)
-    if own := [row for row in rows if row["cell"] == "resnet20"]:
-        yield from _resnet20(own)
+    if rows := list(results.get("matrix", {}).get("rows", [])):
+        yield from _matrix(rows)
+    if rows := list(results.get("resnet20", {}).get("rows", [])):
+        yield from _resnet20(rows)
     if choices := list(results.get("choices", {}).get("rows", [])):
         yield from _choices(choices)
     if claims := list(results.get("paper_claim", {}).get("rows", [])):
