@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ltp_pipeline import ranks
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.gain import WIDE, Point
+from ltp_pipeline.gain import WIDE, Point, compared_at
 from ltp_pipeline.outlook import rough
 from ltp_pipeline.records import BaselinePoint, Compared, Pruned, State, Weights
 from ltp_pipeline.stages import baseline
@@ -36,7 +36,7 @@ class Rival:
     @property
     def least(self) -> float:
         """The accuracy at which the two are compared."""
-        return self.accuracy if self.budget is None else min(self.accuracy, self.original_accuracy - self.budget)
+        return compared_at(self.accuracy, self.original_accuracy, self.budget)
 
 
 def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:

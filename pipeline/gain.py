@@ -33,13 +33,16 @@ class Gain:
         return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
 
 
+def compared_at(accuracy: float, original: float | None, budget: float | None) -> float:
+    """The accuracy at which two networks are compared: the first one's, or the least within the same budget."""
+    return accuracy if budget is None or original is None else min(accuracy, original - budget)
+
+
 def compare(
     compression: float, accuracy: float, original: float | None, budget: float | None, points: Sequence[Point]
 ) -> Gain:
     """The gain of a network over the baseline's points: at its own accuracy, or within the same accuracy budget."""
-    if budget is None or original is None:
-        return gain(compression, accuracy, points, interpolate=True)
-    return gain(compression, min(accuracy, original - budget), points, interpolate=False)
+    return gain(compression, compared_at(accuracy, original, budget), points, interpolate=budget is None)
 
 
 def bracket(points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from ltp_pipeline.gain import compared_at
 from ltp_pipeline.report_schema import Baseline, Report
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.svg import BASELINE, INK, LEARNED, ORIGINAL, legend, log_axis, svg
@@ -18,14 +19,13 @@ TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
 
 def curve(report: Report) -> str | None:
     """The baseline's measured points and LTP's result; None where there is no curve."""
-    points = sorted((p.compression, 100 * p.accuracy) for p in report.curve if p.compression and p.accuracy is not None)
+    points = sorted((p.compression, 100 * p.accuracy) for p in report.points)
     ltp, accuracy = report.pruned.compression, report.pruned.value
     if not points or ltp is None or accuracy is None or report.baseline is None:
         return None
     baseline, original = report.baseline, report.original.value
-    shown = [100 * accuracy, *(y for _, y in points), *([] if original is None else [100 * original])]
-    if (level := _level(report, baseline)) is not None:
-        shown.append(100 * level)
+    level = compared_at(accuracy, original, baseline.budget)
+    shown = [100 * accuracy, 100 * level, *(y for _, y in points), *([] if original is None else [100 * original])]
     span = max(max(shown) - min(shown), NARROWEST)
 
     def draw(figure: "Figure") -> None:
@@ -58,18 +58,10 @@ def curve(report: Report) -> str | None:
     return svg("curve", f"{judged} against compression, LTP and global magnitude", 3.9, draw)
 
 
-def _level(report: Report, baseline: Baseline) -> float | None:
-    """The accuracy at which the two are compared."""
-    accuracy, original = report.pruned.value, report.original.value
-    if baseline.budget is None or accuracy is None or original is None:
-        return accuracy
-    return min(accuracy, original - baseline.budget)
-
-
-def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float | None) -> None:
+def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float) -> None:
     """The gain as a line at that accuracy, from the baseline's compression there, or the nearest known, to LTP's."""
     ltp, gain = report.pruned.compression, baseline.gain
-    if level is None or ltp is None or gain is None or math.isclose(gain, 1, rel_tol=0.02):
+    if ltp is None or gain is None or math.isclose(gain, 1, rel_tol=0.02):
         return
     other = ltp / gain
     bound = f"{baseline.gain_bound} " if baseline.gain_bound else ""

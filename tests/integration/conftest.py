@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.stages.train.phase import Phase
 from tests.support.runs import common_root, listing, shared_run
 
 
@@ -33,3 +35,17 @@ def as_shipped() -> None:
 def _quickly(request: pytest.FixtureRequest) -> None:
     if "as_shipped" not in request.fixturenames:
         request.getfixturevalue("quickly")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phase of every step of training that is taken."""
+    taken: list[str] = []
+    step = loop._step
+
+    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
+        taken.append(phase.key)
+        step(job, forward, phase, *rest)
+
+    monkeypatch.setattr(loop, "_step", noted)
+    return taken

@@ -33,20 +33,6 @@ def run(curved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(curved, tmp_path / "example")) / "run"
 
 
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The phase of every step of training that is taken."""
-    taken: list[str] = []
-    step = loop._step
-
-    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
-        taken.append(phase.key)
-        step(job, forward, phase, *rest)
-
-    monkeypatch.setattr(loop, "_step", noted)
-    return taken
-
-
 def report_of(run: Path) -> dict:
     return json.loads((run / "report.json").read_text())
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.stages.train import Job, loop
-from ltp_pipeline.stages.train.phase import Phase
 from ltp_pipeline.workspace import Workspace
 from tests.support.cli import Result, invoke
 from tests.support.runs import told_anew
@@ -24,20 +22,6 @@ def judged(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def finished(judged: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(judged, tmp_path / "run"))
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The phase of every step of training that is taken."""
-    taken: list[str] = []
-    step = loop._step
-
-    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
-        taken.append(phase.key)
-        step(job, forward, phase, *rest)
-
-    monkeypatch.setattr(loop, "_step", noted)
-    return taken
 
 
 def report_of(picked: Path) -> dict:
