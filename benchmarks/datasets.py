@@ -59,8 +59,8 @@ def fashion_mnist(folder: Path | None) -> Arrays:
     """Fashion-MNIST, of which the last training images validate."""
     assert folder is not None  # noqa: S101 - the caller has it
     parts = idx.read(folder, Wanted(None, None)).parts
-    arrays = {"x": parts["train"].samples.take(np.arange(60_000)), "y": parts["train"].labels}
-    test = {"x_test": parts["test"].samples.take(np.arange(10_000)), "y_test": parts["test"].labels}
+    arrays = {name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()}
+    test = {f"{name}_test": column.samples.take(np.arange(10_000)) for name, column in parts["test"].items()}
     return {**dict(_held_out(arrays)), **test}
 
 

@@ -100,7 +100,7 @@ def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
     """Time every way in turns."""
     files = sorted((folder / "train").rglob("*.jpg"))
     settings = {"path": folder, "scale": 1 / 255, "mean": MEAN, "std": STD, "crop": 0.875, "augment": True}
-    opened = {n: open_data(DataSettings(**settings, workers=n), INPUT, SEED) for n in (0, workers)}
+    opened = {n: open_data(DataSettings(**settings, workers=n), [INPUT], SEED) for n in (0, workers)}
     walls, cpus, shares = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         for r in range(rounds + 1):

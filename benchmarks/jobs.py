@@ -29,7 +29,7 @@ def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job
     """A job in a scratch run directory; the network's first output scores the classes."""
     workspace = Workspace(folder / "run")
     workspace.begin({})
-    task = Classification(Output(0, network.file.outputs[0].name, "scores"), data.classes or 0)
+    task = Classification(Output(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0)
     return Job(network, task, data, settings, workspace, pick_device("cpu"))
 
 

@@ -174,7 +174,7 @@ def dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Pat
             given = {"data": {**data, "augment": cell.source == "cifar"}, "train": {"seed": seed, **cell.dense}}
             settings = Settings.model_validate(given)
             network, state = ltp_pipeline.import_model(cell.build(seed=seed))
-            samples = open_data(settings.data, network.file.inputs[0], seed=0)
+            samples = open_data(settings.data, network.file.inputs, seed=0)
             print(name, seed, train_dense(network, state, samples, settings, path), flush=True)
     return path
 

@@ -28,7 +28,7 @@ from benchmarks.small_networks import resnet
 from ltp_pipeline import import_model
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, Split
-from ltp_pipeline.data.samples import ArraySamples, Input
+from ltp_pipeline.data.samples import ArraySamples, ClassNumbers, Input
 from ltp_pipeline.files import write_json
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.learn_thresholds import make_method
@@ -39,7 +39,7 @@ from ltp_pipeline.stages.train.distributed import wrap
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 from ltp_pipeline.stages.train.phase import Phase, StepPosition
-from ltp_pipeline.task import LABEL
+from ltp_pipeline.task import TARGET
 
 STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ
 KINDS = ("plain", "ltp")
@@ -75,7 +75,7 @@ class Steps:
         settings = Settings.model_validate({"budget": {"target_compression": 10}})
         x = np.random.default_rng(0).normal(size=case.shape).astype(np.float32)
         inputs = {network.file.inputs[0].name: Input(ArraySamples(x), lambda a: a)}
-        split = Split("train", inputs, {LABEL: np.arange(len(x)) % 10}, np.arange(len(x)))
+        split = Split("train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x)))
         self.job = start(network, Data(split, split, split, 10, ""), settings, scratch)
         live = loop._live(self.job, state)
         parameters = {name: live[name] for name in network.forward.weights}

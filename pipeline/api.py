@@ -105,6 +105,7 @@ def validate(
         seed=settings.train.seed if seed is None else seed,
         provider=provider,
         imitate=imitate or settings.train.imitate,
+        asked=settings.task,
     )
 
 

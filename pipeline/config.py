@@ -19,6 +19,7 @@ from ltp_pipeline.formats import EXACT, ROUNDED, Rounding, find_format
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
+TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -36,6 +37,16 @@ def _path(value: Any) -> Any:
 
 def _several(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _quoted(value: Any) -> Any:
+    """Refuse a section inside the section of an input: TOML reads it into a name with a dot that is not quoted."""
+    for name, own in value.items() if isinstance(value, Mapping) else ():
+        if isinstance(own, Mapping):
+            inner = next((key for key, part in own.items() if isinstance(part, Mapping)), None)
+            if inner is not None:
+                raise ValueError(f'a name with a dot is quoted: [data.inputs."{name}.{inner}"]')
+    return value
 
 
 def _rounded(value: Any) -> Any:
@@ -65,21 +76,44 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
-class DataSettings(Section):
-    """Where the samples are and how a stored sample becomes the model's input: x * scale, then (x - mean) / std."""
+class InputSettings(Section):
+    """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
 
-    path: Annotated[Path, BeforeValidator(_path)] | None = None
     scale: float | None = None
     mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
-    classes: dict[str, ClassNumber] | None = None
     resize: tuple[Count, Count] | None = None
+    pad: float = 0.0
+
+
+class DataSettings(InputSettings):
+    """Where the samples are; how they become inputs, for all of these, and for each by its name."""
+
+    path: Annotated[Path, BeforeValidator(_path)] | None = None
+    inputs: Annotated[dict[str, InputSettings], BeforeValidator(_quoted)] = Field(default_factory=dict)
+    classes: dict[str, ClassNumber] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     workers: Annotated[int, Field(ge=0)] = 0
     max_broken: Annotated[int, Field(ge=0)] = 100
+
+    def of(self, name: str) -> InputSettings:
+        """Those of one input: its own, and for the rest those of all."""
+        shared = {key: getattr(self, key) for key in InputSettings.model_fields}
+        own = self.inputs.get(name)
+        return InputSettings(**{**shared, **({} if own is None else own.model_dump(exclude_unset=True))})
+
+
+class TaskSettings(Section):
+    """What the network is for, where labels and outputs do not tell: which output is meant, which column the target."""
+
+    kind: TaskKind | None = None
+    output: str | None = None
+    target: str | None = None
+    ignored_label: int = -100
+    error: Literal["squared", "absolute"] = "squared"  # that regression trains by
 
 
 class BudgetSettings(Section):
@@ -225,6 +259,7 @@ class Settings(Section):
     """Everything a run depends on."""
 
     data: DataSettings = DataSettings()
+    task: TaskSettings = TaskSettings()
     budget: BudgetSettings = BudgetSettings()
     train: TrainSettings = TrainSettings()
     method: MethodSettings = MethodSettings()

@@ -77,8 +77,9 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
         raise InputError(f"{model} is no longer the model of the run in {workspace.root}", "bring it back")
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
-    samples = example_input(recipe.of_report(content.data.model_dump()), content.model.inputs[0])
-    write = _Writer(network, settings.export, workspace, {content.model.inputs[0].name: samples})
+    recipes = recipe.of_report(content.data.model_dump())
+    samples = {i.name: example_input(recipes[i.name], i) for i in content.model.inputs}
+    write = _Writer(network, settings.export, workspace, samples)
     pruned, notes = write.files_of(content.pruned, "pruned", "")
     compared = content.baseline and _baseline(content.baseline, write, settings)
     sizes = {key: content.sizes.get(key) for key in ("original", "bound")}

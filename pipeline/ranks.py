@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from ltp_pipeline.records import Array
+
 # The leader validates large models for hours while the others wait to train the baseline.
 PATIENCE = timedelta(days=2)
 _started = False
@@ -114,6 +116,23 @@ def total(value: float, device: torch.device) -> float:
     told = _number(value, device)
     distributed.all_reduce(told)
     return float(told)
+
+
+def gathered(rows: Array, device: torch.device) -> Array:
+    """The rows of all processes, one after the other."""
+    if not is_distributed():
+        return rows
+    import torch
+    from torch import distributed
+
+    counts = [int(total(len(rows) if rank() == other else 0, device)) for other in range(world())]
+    wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
+    wide[: len(rows)] = torch.from_numpy(rows.astype("float64"))
+    wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)
+    parts = [torch.empty_like(wide) for _ in counts]
+    distributed.all_gather(parts, wide)
+    found: Array = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
+    return found.astype(rows.dtype)
 
 
 def from_leader(value: float, device: torch.device) -> float:

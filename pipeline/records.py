@@ -130,6 +130,17 @@ class ExportedFile:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A number that is told beside the metric."""
+
+    name: str
+    value: float
+    unit: str | None = None
+    share: bool = True
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
 class Accuracy:
     """Measured in onnxruntime; `value` is the metric's.
 
@@ -144,6 +155,7 @@ class Accuracy:
     samples: int
     split: str
     equal_argmax: float | None = None
+    beside: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,10 @@ class StoredSamples(Part):
     """Samples before they are prepared; those that are images, once decoded."""
 
     type: str | None = None
-    shape: tuple[Whole, ...] | None = None
+    shape: Annotated[
+        tuple[Whole | None, ...] | None, Field(description="null for an axis of which samples have more or less")
+    ] = None
+    lengths: Annotated[Pair | None, Field(description="shortest and longest, of sequences of uneven length")] = None
     range: Annotated[tuple[int | float, int | float] | None, Field(description="smallest and largest value")] = None
 
 
@@ -197,6 +200,20 @@ class Recipe(Part):
     std: tuple[float, ...] | None = None
     channels_to_back: bool = False
     flatten: bool = False
+    pad: Annotated[float | None, Field(description="what sequences of uneven length are filled up with")] = None
+    mask_of: Annotated[str | None, Field(description="the input whose values it marks; it is not stored")] = None
+
+
+class InputData(Part):
+    """What one input of the model was fed with."""
+
+    sample_shape: Annotated[
+        tuple[Whole | None, ...] | None, Field(description="of one sample as the model takes it")
+    ] = None
+    preparation: Annotated[
+        tuple[str, ...] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
+    ] = None
+    recipe: Annotated[Recipe | None, Field(description="the same for machines, with scale, mean and std")] = None
 
 
 class Data(Part):
@@ -205,12 +222,8 @@ class Data(Part):
     path: str | None = None
     classes: Whole | None = None
     splits: dict[str, Whole | None] = Field(default_factory=dict)
-    sample_shape: Annotated[tuple[Whole, ...] | None, Field(description="of one sample as the model takes it")] = None
+    inputs: Annotated[dict[str, InputData], Field(description="by the model's inputs")] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    preparation: Annotated[
-        tuple[str, ...] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
-    ] = None
-    recipe: Annotated[Recipe | None, Field(description="the same for machines, with scale, mean and std")] = None
     class_names: Annotated[tuple[str, ...] | None, Field(description="by number, where the data have names")] = None
 
 

@@ -1,24 +1,25 @@
 """What a network is asked to do: the words in which stages speak of samples, outputs, losses and scores.
 
-A task knows the loss of a batch, the score of a sample, and the metric that the scores are averaged to. What computes
-the outputs, torch or onnxruntime, is a function from inputs to arrays; so both are judged alike.
+A task knows the loss of a batch, how each sample did, and the metric of them all. What computes the outputs, torch or
+onnxruntime, is a function from inputs to arrays; so both are judged alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Accuracy, Array
 
     Inputs = Mapping[str, Array]
     Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
 
-LABEL = "label"  # the target of data with class numbers
+TARGET = "target"  # what outputs should be, of data with labels
 
 Kind = Literal["scores", "values"]
 
@@ -59,6 +60,14 @@ class Output:
         return self.kind == "scores" or self.maybe_scores
 
 
+class Judged(NamedTuple):
+    """What a network makes of a batch; `originals` is what the original makes of it, where scores are relative."""
+
+    outputs: Sequence[Array]
+    batch: Batch
+    originals: Sequence[Array] | None
+
+
 class Task(Protocol):
     """Everything that depends on what the network is for."""
 
@@ -82,30 +91,27 @@ class Task(Protocol):
     def is_steep(self) -> bool:
         """Whether the loss may have a gradient of any size."""
 
+    @property
+    def is_by_sample(self) -> bool:
+        """Whether evidence has a row for each sample, so that several processes can share the samples."""
+
     def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
         """Loss of a batch; `taught` are the original's outputs where the task is taught."""
 
-    def scale(self, originals: Iterable[Sequence[Array]], samples: int) -> Sequence[float]:
-        """What scores of a split are relative to, from the original's outputs on all its batches."""
+    def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
+        """What scores of a split are relative to, from what the original makes of all its batches."""
 
-    def score(
-        self, outputs: Sequence[Array], batch: Batch, originals: Sequence[Array] | None, scale: Sequence[float]
-    ) -> Scores:
-        """How each sample of a batch did."""
+    def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:
+        """How each sample did, in rows of numbers: all that the metric and its interval need."""
 
-    def summary(self, scores: Sequence[Scores], split: str) -> tuple[Accuracy, Array]:
-        """The metric over all batches of a split; also the score of each sample, 1 at best."""
-
-    def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
-        """The original's own summary where that needs no measuring."""
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """The metric, and what is told beside it."""
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
-        """How sure the drop from one network's scores to another's is, on the same samples."""
+        """How sure the drop from one network to another is, by the evidence of both on the same samples."""
 
+    def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+        """The original's own accuracy and evidence, where that needs no measuring."""
 
-@dataclass(frozen=True)
-class Scores:
-    """The score of each sample of a batch, and what is told beside the metric."""
-
-    each: Array
-    beside: Array
+    def guess(self, split: Split) -> float | None:
+        """The metric of the best answer that does not look at the input; None where there is no such thing."""

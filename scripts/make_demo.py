@@ -43,7 +43,7 @@ def main() -> None:
     write_data(DEMO / "digits.npz")
     network, state = import_model(resnet(shape=(1, 8, 8), stem_stride=1))
     settings = load_settings(None, DEMO / "ltp.toml", options={"train": TRAIN})
-    data = open_data(settings.data, network.file.inputs[0], seed=0)
+    data = open_data(settings.data, network.file.inputs, seed=0)
     found = train_dense(network, state, data, settings, DEMO / "model.onnx")
     print(f"validation {found['val']:.4f}  test {found['test']:.4f}")
 

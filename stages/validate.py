@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ltp_pipeline import closeness, exporters, threads
-from ltp_pipeline.config import DataSettings, Imitate, KernelSettings
-from ltp_pipeline.data import Data, Split, open_data
+from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSettings
+from ltp_pipeline.data import ANY_TASK, Data, Split, open_data
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import Model, read
@@ -262,19 +262,16 @@ def validate(
     seed: int = 0,
     provider: str = PROVIDER,
     imitate: Imitate = "auto",
+    asked: TaskSettings = ANY_TASK,
 ) -> Measurement:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
-    if len(file.inputs) != 1:
-        raise InputError(
-            f"the model has {len(file.inputs)} inputs and the data give one", "give a model with one input"
-        )
     kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
-    opened = open_data(data, file.inputs[0], seed)
+    opened = open_data(data, file.inputs, seed, asked)
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
-    evaluator = _evaluator(opened, file.model.graph, session, other, imitate)
+    evaluator = _evaluator(opened, file.model.graph, session, other, asked, imitate)
     accuracy, correct = evaluator(session.outputs, opened.test)
     counts = _count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
@@ -320,13 +317,21 @@ def validate(
     )
 
 
-def _evaluator(data: Data, graph: GraphProto, session: Session, other: Session | None, imitate: Imitate) -> Evaluator:
+def _evaluator(
+    data: Data,
+    graph: GraphProto,
+    session: Session,
+    other: Session | None,
+    asked: TaskSettings,
+    imitate: Imitate,
+) -> Evaluator:
     """What evaluates a file that was given without its run."""
-    if data.classes is None and other is None:
+    labelled = data.has_labels and asked.kind != "imitate"
+    if not labelled and other is None:
         raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
     shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
-    task, *_ = [find_task(data, graph, found, TWO, imitate) for found in shapes]
-    if data.classes is None and shapes[0] != shapes[-1] and other is not None:
+    task, *_ = [find_task(data, graph, found, TWO, asked, imitate) for found in shapes]
+    if not labelled and shapes[0] != shapes[-1] and other is not None:
         raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
     for s in (session, other):
         if s is not None:

@@ -1,28 +1,26 @@
 """Reading samples: one module per format, one table of them, the same checks for all."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import idx, image_folder, npz, shards
-from ltp_pipeline.data.augmentation import augmented, check_crop
-from ltp_pipeline.data.checks import check_labels, check_samples, checked_labels
-from ltp_pipeline.data.classes import names_by_number, renumbered
+from ltp_pipeline.config import DataSettings, TaskSettings
+from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards
+from ltp_pipeline.data.classes import names_by_number
 from ltp_pipeline.data.division import divide
-from ltp_pipeline.data.images import ImageSamples
+from ltp_pipeline.data.matching import match
+from ltp_pipeline.data.opening import open_part
 from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.data.preparation import Preparation, plan, wanted
-from ltp_pipeline.data.samples import Data, Input, Part, Split, Stored, Wanted
-from ltp_pipeline.data.stand_ins import resilient
+from ltp_pipeline.data.preparation import wanted
+from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import LABEL
+from ltp_pipeline.task import TARGET
 
-__all__ = ["Data", "Split", "batches", "check_labels", "open_data", "takes_in"]
+__all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "takes_in"]
+
+ANY_TASK = TaskSettings()  # what labels and outputs tell
 
 
 class Format(NamedTuple):
@@ -35,6 +33,7 @@ class Format(NamedTuple):
 
 FORMATS = (
     Format("a .npz file", npz.recognises, npz.read),
+    Format("a folder of .npy files", npy_folder.recognises, npy_folder.read),
     Format("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
     Format("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
     Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
@@ -47,50 +46,38 @@ def takes_in(path: Path, folder: Path) -> bool:
     return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
-def open_data(settings: DataSettings, model_input: TensorInfo, seed: int) -> Data:
-    """Find the samples, check them against the model, and divide them into three splits."""
-    stored = _read(settings.path, wanted(settings, model_input))
-    labels = {
-        name: renumbered(checked_labels(part), stored.class_names, settings.classes, part.labels_origin)
-        for name, part in stored.parts.items()
-    }
-    known = [part for part in labels.values() if part is not None]
+def open_data(
+    settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, task: TaskSettings = ANY_TASK
+) -> Data:
+    """Find the samples of each input, check them against the model, and divide them into three splits."""
+    unknown = [name for name in settings.inputs if name not in {info.name for info in inputs}]
+    if unknown:
+        named = ", ".join(repr(info.name) for info in inputs)
+        raise InputError(f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}")
+    stored = _read(settings.path, wanted(settings, inputs))
+    found = match(next(iter(stored.parts.values())), inputs, task.target)
     _check_alike(stored.parts)
-    prepare = {
-        name: plan(part.origin, part.samples.shape, stored.layout or settings.layout, settings, model_input)
-        for name, part in stored.parts.items()
-    }
-    for name, part in stored.parts.items():
-        check_samples(part, prepare[name])
-        check_crop(part, settings.crop)
-    groups = {n: np.zeros(len(stored.parts[n].samples), np.int64) if y is None else y for n, y in labels.items()}
-    rows, notes = divide(groups, settings.validation_share, seed)
+    parts = {name: open_part(part, found, stored, settings, inputs, task) for name, part in stored.parts.items()}
+    rows, notes = divide({name: part.groups for name, part in parts.items()}, settings.validation_share, seed)
     splits = {}
     for name, (source, chosen) in rows.items():
-        samples = resilient(stored.parts[source].samples, chosen, labels[source])
-        layout = stored.layout or settings.layout
-        augment = augmented(stored.parts[source], samples, layout) if settings.augment and name == "train" else None
-        targets = {} if (given := labels[source]) is None else {LABEL: given}
-        splits[name] = Split(name, {model_input.name: Input(samples, prepare[source], augment)}, targets, chosen)
+        sources = parts[source].inputs_for(chosen, name == "train")
+        splits[name] = Split(name, sources, parts[source].targets, chosen)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     digest = hashlib.sha256(stored.fingerprint.encode())
     for name in ("train", "val", "test"):
         digest.update(f"{name} {rows[name][0]} ".encode() + splits[name].rows.tobytes())
+    numbers = [part.labels for part in parts.values() if part.labels is not None]
+    first = next(iter(parts.values()))
     return Data(
         **splits,
-        classes=1 + max(int(part.max()) for part in known) if known else None,
+        classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
         notes=(*stored.notes, *notes),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
-        steps=_steps(stored, prepare),
+        steps={name: source.steps for name, source in first.sources.items()},
     )
-
-
-def _steps(stored: Stored, prepare: Mapping[str, Preparation]) -> tuple[str, ...]:
-    name, part = next(iter(stored.parts.items()))
-    decoded = part.samples.steps if isinstance(part.samples, ImageSamples) else ()
-    return *decoded, *prepare[name].steps
 
 
 def _read(path: Path | None, want: Wanted) -> Stored:
@@ -120,11 +107,13 @@ def _read(path: Path | None, want: Wanted) -> Stored:
 def _check_alike(parts: Mapping[str, Part]) -> None:
     first, *others = parts.values()
     for part in others:
-        if (part.labels is None) != (first.labels is None):
-            bare = part if part.labels is None else first
-            raise InputError(f"{bare.origin} has no labels and other splits have", "give all splits labels, or none")
-        if part.samples.shape != first.samples.shape:
-            raise InputError(
-                f"samples of {first.origin} have shape {first.samples.shape}, of {part.origin} {part.samples.shape}",
-                "give all splits samples of one shape",
-            )
+        for name, column in first.items():
+            other = part.get(name)
+            if other is None:
+                raise InputError(f"{column.origin} is in one split and not in all", "give all splits the same columns")
+            if other.samples.shape != column.samples.shape:
+                raise InputError(
+                    f"samples of {column.origin} have shape {column.samples.shape}, of {other.origin} "
+                    f"{other.samples.shape}",
+                    "give all splits samples of one shape",
+                )

@@ -5,28 +5,28 @@ from collections.abc import Callable
 import numpy as np
 
 from ltp_pipeline.data.images import ImageSamples
-from ltp_pipeline.data.samples import Array, Layout, Part, Samples
+from ltp_pipeline.data.samples import Array, Column, Layout, Samples
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 
 PAD = 8  # arrays are shifted by up to an eighth of their size
 
 
-def check_crop(part: Part, crop: float | None) -> None:
+def check_crop(column: Column, crop: float | None) -> None:
     """Refuse a crop of what is not decoded here."""
-    if crop is not None and not isinstance(part.samples, ImageSamples):
+    if crop is not None and not isinstance(column.samples, ImageSamples):
         raise InputError(
-            f"{part.origin}: crop is set, but it is for images in folders and shards", "remove crop, or set resize"
+            f"{column.origin}: crop is set, but it is for images in folders and shards", "remove crop, or set resize"
         )
 
 
-def augmented(part: Part, samples: Samples, layout: Layout) -> Callable[[Array, int], Array]:
-    """Say how rows of this part are read when they are augmented with a seed."""
+def augmented(column: Column, samples: Samples, layout: Layout) -> Callable[[Array, int], Array]:
+    """Say how rows of this column are read when they are augmented with a seed."""
     if isinstance(samples, StandIns):
         return samples.augmented
     if len(samples.shape) not in (2, 3):
         raise InputError(
-            f"{part.origin}: augment is set, but samples of shape {samples.shape} are no images", "remove augment"
+            f"{column.origin}: augment is set, but samples of shape {samples.shape} are no images", "remove augment"
         )
     axis = 2 if len(samples.shape) == 3 and layout == "NCHW" else 1
 

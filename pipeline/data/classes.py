@@ -11,13 +11,9 @@ UNNAMED = "(no name)"
 
 
 def renumbered(
-    labels: Array | None, names: Sequence[str] | None, classes: Mapping[str, int] | None, origin: str
-) -> Array | None:
+    labels: Array, names: Sequence[str] | None, classes: Mapping[str, int], origin: str
+) -> Array:
     """Replace the data's own numbers; a class is called by its folder, or else by the number that it has."""
-    if not classes:
-        return labels
-    if labels is None:
-        raise InputError("classes is set in [data], and the samples have no labels", "remove classes")
     numbers = np.unique(labels)
     called = [names[i] if names is not None else str(i) for i in numbers]
     missing = [name for name in called if name not in classes]

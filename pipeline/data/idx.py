@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ltp_pipeline.data.samples import Array, ArraySamples, Part, Stored, Wanted
+from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Stored, Wanted, X, Y
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.hashing import sha256_of
 
@@ -32,7 +32,7 @@ def read(path: Path, _: Wanted) -> Stored:
     files = _files(path)
     if ("train", "images") not in files:
         raise InputError(f"{path} has no training images", "add train-images-idx3-ubyte and train-labels-idx1-ubyte")
-    parts = {}
+    parts: dict[str, Part] = {}
     digest = hashlib.sha256()
     for part in sorted({part for part, _ in files}):
         images, labels = files.get((part, "images")), files.get((part, "labels"))
@@ -41,7 +41,8 @@ def read(path: Path, _: Wanted) -> Stored:
             raise InputError(
                 f"{path} has {there.name if there else part} but no {missing} for it", f"add the {missing}"
             )
-        parts[part] = Part(ArraySamples(_load(images)), _load(labels), images.name, labels.name)
+        found = {X: images, Y: labels}
+        parts[part] = {name: Column(ArraySamples(_load(file)), file.name) for name, file in found.items()}
         digest.update(f"{part} {sha256_of(images)} {sha256_of(labels)} ".encode())
     return Stored(parts, digest.hexdigest())
 

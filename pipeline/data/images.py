@@ -11,7 +11,7 @@ import numpy as np
 
 from ltp_pipeline import threads
 from ltp_pipeline.data.decoding import BrokenImageError, Form, Problem, Source, header, pixels
-from ltp_pipeline.data.samples import Array, Part, Samples, Wanted
+from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Samples, Wanted, X, Y
 from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
 
@@ -180,7 +180,7 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
         notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
     workers = Workers(wanted.workers, form) if wanted.workers else None
     keep = len(everything) * form.bytes <= KEEP_BYTES
-    parts = {}
+    parts: dict[str, Part] = {}
     for name, part in listed.items():
         good = [i for i, source in enumerate(part.sources) if source not in broken.found]
         samples: Samples = ImageSamples([part.sources[i] for i in good], form, broken, workers)
@@ -189,8 +189,10 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
             notes.extend(more)
         if not good:
             raise InputError(f"none of the {part.origin} can be used", "repair them, or give others")
-        labels = None if part.labels is None else np.array([part.labels[i] for i in good], np.int64)
-        parts[name] = Part(samples, labels, part.origin, part.labels_origin)
+        parts[name] = {X: Column(samples, part.origin)}
+        if part.labels is not None:
+            numbers = np.array([part.labels[i] for i in good], np.int64)
+            parts[name] = {**parts[name], Y: Column(ArraySamples(numbers), part.labels_origin)}
     return parts, tuple(notes)
 
 

@@ -1,18 +1,19 @@
-"""NumPy archives: x_train, y_train, and x_val, y_val, x_test, y_test where there are; or x and y only.
+"""NumPy archives: NAME_train, NAME_val and NAME_test for each input, or NAME alone; x and y where there is one input.
 
-An archive without any y holds samples without labels.
+Sequences of uneven length are one array of all their values, and NAME_train_offsets, where each begins and the last
+ends. An archive without any y holds samples without labels.
 """
 
 import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection
 from pathlib import Path
 
 from numpy.lib import format as npy
 
-from ltp_pipeline.data.samples import Array, ArraySamples, Part, Stored, Wanted
+from ltp_pipeline.data.columns import gathered
+from ltp_pipeline.data.samples import Array, Stored, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.hashing import sha256_of
 
@@ -31,44 +32,13 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, _: Wanted) -> Stored:
     """Load the arrays in the dtype they have."""
-    parts = {}
     try:
         with zipfile.ZipFile(path) as archive:
             present = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            for part, (x, y) in _keys(path, present).items():
-                labels = None if y is None else _load(path, archive, y)
-                samples = ArraySamples(_load(path, archive, x))
-                parts[part] = Part(samples, labels, f"{x} of {path.name}", f"{y} of {path.name}")
+            parts = gathered(path, present, lambda key: _load(path, archive, key))
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
     return Stored(parts, sha256_of(path))
-
-
-def _keys(path: Path, present: Collection[str]) -> dict[str, tuple[str, str | None]]:
-    """Names of samples and labels of each part."""
-    if not any(key == "y" or key.startswith("y_") for key in present):
-        bare = {part: (f"x_{part}", None) for part in ("train", "val", "test") if f"x_{part}" in present}
-        if "train" in bare:
-            return {**bare}
-        if not bare and "x" in present:
-            return {"all": ("x", None)}
-    found: dict[str, tuple[str, str | None]] = {}
-    for part in ("train", "val", "test"):
-        pair = (f"x_{part}", f"y_{part}")
-        missing = [key for key in pair if key not in present]
-        if not missing:
-            found[part] = pair
-        elif len(missing) == 1:
-            there = pair[0] if missing[0] == pair[1] else pair[1]
-            raise InputError(f"{path} has {there} but no {missing[0]}", f"add {missing[0]}, or leave {there} out")
-    if "train" in found:
-        return found
-    if not found and {"x", "y"} <= set(present):
-        return {"all": ("x", "y")}
-    raise InputError(
-        f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}",
-        "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only; without labels, x_… alone)",
-    )
 
 
 def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:

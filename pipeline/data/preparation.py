@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.config import DataSettings
+from ltp_pipeline.config import DataSettings, InputSettings
 from ltp_pipeline.data.samples import Array, Layout, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
-Dims = tuple[int | str | None, ...]
+Dims = tuple[int | str | None, ...]  # a number, a name, or None where samples differ
 
 # Half-precision models are fed float32: they are trained on float32 master weights.
 _DTYPES: dict[str, type[np.generic]] = {
@@ -84,19 +84,21 @@ class Preparation:
         return tuple(step for step, done in said.items() if done)
 
 
-def wanted(settings: DataSettings, model_input: TensorInfo) -> Wanted:
-    """Say how many channels and which size decoded images should have."""
-    dims = _sample_dims(model_input)
+def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
+    """Say how many channels and which size decoded images should have; they go to the first input that takes images."""
     more = (settings.crop, settings.workers, settings.max_broken)
-    if dims is None or len(dims) != 3:
+    found = next((info for info in inputs if len(info.shape or ()) == 4), None)
+    dims = None if found is None else _sample_dims(found)
+    if found is None or dims is None:
         return Wanted(None, settings.resize, *more)
+    resize = settings.of(found.name).resize
     channels, height, width = (dims[2], dims[0], dims[1]) if _channels_last(dims) else dims
     fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
-    return Wanted(channels if isinstance(channels, int) else None, settings.resize or fixed, *more)
+    return Wanted(channels if isinstance(channels, int) else None, resize or fixed, *more)
 
 
 def plan(
-    origin: str, stored: tuple[int, ...], layout: Layout, settings: DataSettings, model_input: TensorInfo
+    origin: str, stored: Dims, layout: Layout, settings: InputSettings, model_input: TensorInfo
 ) -> Preparation:
     """Decide the steps for samples of this shape, or say why the model cannot take them."""
     dims = _sample_dims(model_input)
@@ -172,7 +174,7 @@ def _channels_last(dims: Dims) -> bool:
     return dims[2] in (1, 3, 4) and dims[0] not in (1, 2, 3, 4)
 
 
-def _per_channel(name: str, values: Sequence[float], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+def _per_channel(name: str, values: Sequence[float], shape: Dims, dtype: np.dtype[Any]) -> Array | None:
     if not values:
         return None
     channels = shape[0] if shape else 1
@@ -184,15 +186,16 @@ def _per_channel(name: str, values: Sequence[float], shape: tuple[int, ...], dty
     return np.asarray(values, dtype).reshape(-1, *[1] * (len(shape) - 1))
 
 
-def _check_features(origin: str, shape: tuple[int, ...], features: int | str | None) -> None:
-    if isinstance(features, int) and math.prod(shape) != features:
+def _check_features(origin: str, shape: Dims, features: int | str | None) -> None:
+    values = math.prod(n for n in shape if isinstance(n, int))
+    if isinstance(features, int) and values != features:
         raise InputError(
-            f"{origin}: a sample of shape {_show(shape)} has {math.prod(shape)} values, the model takes {features}",
+            f"{origin}: a sample of shape {_show(shape)} has {values} values, the model takes {features}",
             "give samples of the size the model was trained on, or set resize in [data]",
         )
 
 
-def _check_shape(origin: str, stored: tuple[int, ...], shape: tuple[int, ...], dims: Dims, layout: Layout) -> None:
+def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout) -> None:
     """Compare fixed dimensions; `shape` and `dims` are both channels first."""
     if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
         return

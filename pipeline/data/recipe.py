@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from ltp_pipeline.data.checks import chunks
+from ltp_pipeline.data.checks import NUMBERS, chunks
 from ltp_pipeline.data.decoding import Form
 from ltp_pipeline.data.images import MODES, ImageSamples
 from ltp_pipeline.data.preparation import Preparation
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
 from ltp_pipeline.data.samples import Array, Data, Samples
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 
 FLAGS = ("add_channel", "channels_to_front", "channels_to_back", "flatten")
 BYTES = (0, 255)
-NUMBERS = "biuf"  # the kinds of numpy types that samples have
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,19 @@ class Recipe:
     """All that is needed to prepare other samples alike; the values found in these lie between `low` and `high`."""
 
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     low: float
     high: float
     form: Form | None  # of image files: what they are decoded to
     prepare: Preparation
+    lengths: tuple[int, int] | None = None  # shortest and longest, of sequences of uneven length
+    pad: float | None = None  # what those are filled up with
+    mask_of: str | None = None  # the input whose values it marks
 
     def generate(self, count: int, seed: int) -> Array:
         """Samples as they could have been stored: random values of the type and range of the true ones."""
-        rng, shape = np.random.default_rng(seed), (count, *self.shape)
+        longest = self.lengths[1] if self.lengths else 1
+        rng, shape = np.random.default_rng(seed), (count, *(longest if n is None else n for n in self.shape))
         if self.dtype.kind == "f":
             return rng.uniform(self.low, self.high, shape).astype(self.dtype)
         wide = np.uint64 if self.dtype.kind == "u" else np.int64
@@ -44,7 +48,12 @@ class Recipe:
         """As a report keeps it."""
         steps, form = self.prepare, self.form
         return {
-            "stored": {"type": self.dtype.name, "shape": list(self.shape), "range": [self.low, self.high]},
+            "stored": {
+                "type": self.dtype.name,
+                "shape": list(self.shape),
+                "range": [self.low, self.high],
+                "lengths": None if self.lengths is None else list(self.lengths),
+            },
             "image": None if form is None else {"mode": form.mode, "size": list(form.size), "crop": form.crop},
             "type": steps.dtype.name,
             **{name: getattr(steps, name) for name in FLAGS},
@@ -52,6 +61,8 @@ class Recipe:
             "scale": steps.scale,
             "mean": None if steps.mean is None else numbers(steps.mean),
             "std": None if steps.std is None else numbers(steps.std),
+            "pad": self.pad,
+            "mask_of": self.mask_of,
         }
 
 
@@ -60,40 +71,59 @@ def numbers(values: Array) -> list[float]:
     return [float(str(value)) for value in values.ravel()]
 
 
-def of_data(data: Data) -> Recipe:
-    """Look through the samples for their range; decoded images have that of bytes."""
-    held = {id(split.input.samples): split.input.samples for split in (data.train, data.val, data.test)}
-    first = next(iter(held.values()))
+def of_data(data: Data) -> dict[str, Recipe]:
+    """Of each input; looks through the samples for their range, decoded images have that of bytes."""
+    return {name: _of_input(data, name) for name in data.test.inputs}
+
+
+def _of_input(data: Data, name: str) -> Recipe:
+    held = {id(split.inputs[name].samples): split.inputs[name].samples for split in data.splits}
+    first, prepare = next(iter(held.values())), cast(Preparation, data.test.inputs[name].prepare)
     images = first.images if isinstance(first, StandIns) else first
     form = images.form if isinstance(images, ImageSamples) else None
+    if isinstance(first, MaskSamples):
+        of = next(n for n, source in data.test.inputs.items() if source.samples is first.of)
+        return Recipe(np.dtype(first.dtype.name), first.shape, 0, 1, None, prepare, mask_of=of)
     low, high = BYTES if form is not None else _range(list(held.values()))
-    return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, cast(Preparation, data.test.input.prepare))
+    lengths, pad = None, None
+    if isinstance(first, RaggedSamples):
+        each = np.concatenate([np.diff(part.offsets) for part in held.values() if isinstance(part, RaggedSamples)])
+        lengths, pad = (int(each.min()), int(each.max())), first.pad
+    return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, prepare, lengths, pad)
 
 
-def of_report(data: Mapping[str, Any]) -> Recipe:
-    """What `plain` made of it; a report that does not hold one, or one that cannot be, is refused."""
+def of_report(data: Mapping[str, Any]) -> dict[str, Recipe]:
+    """What `plain` made of them; a report that does not hold any, or one that cannot be, is refused."""
     try:
-        kept, stored = data["recipe"], data["recipe"]["stored"]
-        image, dtype, shape = kept["image"], np.dtype(kept["type"]), tuple(stored["shape"])
-        axes = len(shape) + kept["add_channel"]
-        prepare = Preparation(
-            dtype,
-            resize=_pair(kept["resize"]),
-            scale=kept["scale"],
-            mean=_per_channel(kept["mean"], dtype, axes),
-            std=_per_channel(kept["std"], dtype, axes),
-            **{name: bool(kept[name]) for name in FLAGS},
-        )
-        form = None if image is None else Form(image["mode"], _pair(image["size"]) or (0, 0), image["crop"])
-        low, high = stored["range"]
-        recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare)
-        if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
-            raise ValueError("it names no type of numbers")
-        recipe.generate(1, seed=0)  # fails for what is no range
-    except (KeyError, TypeError, ValueError, OverflowError):
+        found = {name: _of_plain(told["recipe"]) for name, told in data["inputs"].items()}
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
+        found = {}
+    if not found:
         raise InputError(
             "the report does not say how samples are stored", "start the same run again: it writes a new report"
-        ) from None
+        )
+    return found
+
+
+def _of_plain(kept: Mapping[str, Any]) -> Recipe:
+    stored, image, dtype = kept["stored"], kept["image"], np.dtype(kept["type"])
+    shape = tuple(stored["shape"])
+    axes = len(shape) + kept["add_channel"]
+    prepare = Preparation(
+        dtype,
+        resize=_pair(kept["resize"]),
+        scale=kept["scale"],
+        mean=_per_channel(kept["mean"], dtype, axes),
+        std=_per_channel(kept["std"], dtype, axes),
+        **{name: bool(kept[name]) for name in FLAGS},
+    )
+    form = None if image is None else Form(image["mode"], _pair(image["size"]) or (0, 0), image["crop"])
+    low, high = stored["range"]
+    more = _pair(stored.get("lengths")), kept.get("pad"), kept.get("mask_of")
+    recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare, *more)
+    if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
+        raise ValueError("it names no type of numbers")
+    recipe.generate(1, seed=0)  # fails for what is no range
     return recipe
 
 

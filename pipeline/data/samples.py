@@ -1,23 +1,25 @@
 """What a format hands over, and what the rest of the pipeline reads: samples stay stored until a batch is asked for."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from ltp_pipeline.task import LABEL, Batch
+from ltp_pipeline.task import TARGET, Batch
 
 Array = np.ndarray[Any, Any]
 Layout = Literal["NCHW", "NHWC"]
+X, Y = "x", "y"  # columns of data with one input and its labels
 
 
 class Samples(Protocol):
     """Stored samples of one shape and dtype; `take` returns a new array that the caller may change."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one sample."""
+    def shape(self) -> tuple[int | None, ...]:
+        """Shape of one sample; None for an axis of which samples have more or less."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -33,16 +35,20 @@ class ArraySamples:
     """Samples that are already in memory, in the dtype they were stored in."""
 
     def __init__(self, array: Array) -> None:
-        self._array = array
-        self.shape: tuple[int, ...] = array.shape[1:]
+        self.array = array
+        self.shape: tuple[int | None, ...] = array.shape[1:]
         self.dtype: np.dtype[Any] = array.dtype
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.array)
 
     def take(self, indices: Array) -> Array:
         """Copy these samples."""
-        return np.take(self._array, indices, axis=0)
+        return np.take(self.array, indices, axis=0)
+
+
+class ClassNumbers(ArraySamples):
+    """Whole numbers from 0 on, one a sample."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Samples and labels as a format found them; `origin` is what messages call them."""
+class Column:
+    """What a format found under one name, a row for each sample; `origin` is what messages call it."""
 
     samples: Samples
-    labels: Array | None  # None where there are none: then the original model itself is what is learned from
     origin: str
-    labels_origin: str
+
+
+Part = Mapping[str, Column]  # the columns of a split by their names
 
 
 @dataclass(frozen=True)
@@ -88,25 +95,20 @@ class Input(NamedTuple):
 class Split:
     """Some rows of the stored samples, prepared as they are read."""
 
-    def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Array], rows: Array) -> None:
+    def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array) -> None:
         self.name = name
         self.inputs = inputs
-        self.targets = {target: values[rows] for target, values in targets.items()}
+        self.targets = targets
         self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def labels(self) -> Array | None:
-        """The class number of each sample; None where there are none."""
-        return self.targets.get(LABEL)
-
-    @property
-    def input(self) -> Input:
-        """The one input that there is."""
-        (only,) = self.inputs.values()
-        return only
+        """The class number of each sample; None where samples have none."""
+        target = self.targets.get(TARGET)
+        return target.take(self.rows) if isinstance(target, ClassNumbers) else None
 
     def first(self, count: int) -> Batch:
         """The first samples, as many as there are."""
@@ -116,7 +118,7 @@ class Split:
         """Return these samples as the model takes them; a seed augments them where the split is for training so."""
         rows = self.rows[indices]
         inputs = {name: _prepared(source, rows, augment_seed) for name, source in self.inputs.items()}
-        return Batch(inputs, {name: values[indices] for name, values in self.targets.items()})
+        return Batch(inputs, {name: values.take(rows) for name, values in self.targets.items()})
 
 
 def _prepared(source: Input, rows: Array, augment_seed: int | None) -> Array:
@@ -132,8 +134,18 @@ class Data:
     train: Split
     val: Split
     test: Split
-    classes: int | None  # None where the samples have no labels
+    classes: int | None  # None where the samples have no class numbers
     fingerprint: str
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None  # by number
-    steps: tuple[str, ...] = ()  # from a stored sample to the model's input, but for scale, mean and std
+    steps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # from stored sample to input, but for scale, …
+
+    @property
+    def splits(self) -> tuple[Split, Split, Split]:
+        """For training, validation and test; the last two may be one."""
+        return self.train, self.val, self.test
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether it says what outputs should be."""
+        return bool(self.train.targets)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.imitation import Imitation
+from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.telling import of_labels
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-    from ltp_pipeline.config import Imitate
+    from ltp_pipeline.config import Imitate, TaskSettings
     from ltp_pipeline.data import Data
     from ltp_pipeline.task import Task
 
-__all__ = ["Classification", "Imitation", "find_task"]
+__all__ = ["Classification", "Imitation", "Labelled", "find_task"]
 
 
 def find_task(
@@ -23,12 +25,13 @@ def find_task(
     graph: GraphProto,
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,
+    settings: TaskSettings,
     imitate: Imitate = "auto",
 ) -> Task:
-    """Classification where the data have labels, imitation of the original where not.
+    """What the labels ask of the outputs; imitation of the original where there are none.
 
     `shapes` are those of all outputs for so many `samples`, None for what is no tensor of floating point.
     """
-    if data.classes is None:
-        return Imitation.of(graph, shapes, samples, imitate)
-    return Classification.of(graph, shapes, samples, data)
+    if data.has_labels and settings.kind != "imitate":
+        return of_labels(data, graph, shapes, samples, settings)
+    return Imitation.of(graph, shapes, samples, imitate, settings.output)

@@ -1,114 +1,82 @@
-"""Data with class numbers: the first output scores the classes, the share of right answers counts."""
+"""Class numbers: an output scores the classes, the share of right answers counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data import check_labels
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
-from ltp_pipeline.task import LABEL, Metric, Output, Scores
-from ltp_pipeline.tasks.outputs import from_softmax, is_score
+from ltp_pipeline.task import TARGET, Metric
+from ltp_pipeline.tasks.labelled import Labelled
 
 if TYPE_CHECKING:
-    from onnx import GraphProto
     from torch import Tensor
 
-    from ltp_pipeline.data import Data
+    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
     from ltp_pipeline.task import Batch
 
 TOP1 = Metric("top-1")
+FEW = 5  # classes; of so many, being among the five best says nothing
 
 
 @dataclass(frozen=True)
-class Classification:
-    """Cross-entropy on the labels; a share of the loss may be learned from the original (`distill`)."""
+class Classification(Labelled):
+    """Cross-entropy on the labels. A single output is the score of class 1 beside class 0."""
 
-    output: Output
-    classes: int
-    is_probability: bool = False  # the output comes out of a Softmax
-    distill: float = 0.0
+    classes: int = 0
+    is_probability: bool = False  # the output comes out of a Softmax, or a single one out of a Sigmoid
+    is_single: bool = False
 
-    is_relative = is_steep = False
     metric = TOP1
 
-    @classmethod
-    def of(
-        cls,
-        graph: GraphProto,
-        shapes: Sequence[tuple[int, ...] | None],
-        samples: int,
-        data: Data,
-    ) -> Classification:
-        """The task of a graph; an error when its first output is no class score, or labels are out of range."""
-        shape, name = shapes[0], graph.output[0].name
-        if shape is None or not is_score(shape, samples):
-            raise InputError(
-                f"output {name!r} of shape {shape} for {samples} samples is no class score",
-                "give a classifier whose first output is (batch, classes), or data without labels to learn from the "
-                "original's own outputs",
-            )
-        check_labels(data, shape[1])
-        return cls(Output(0, name, "scores"), shape[1], 0 in from_softmax(graph))
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """The first one."""
-        return (self.output,)
-
-    @property
-    def is_taught(self) -> bool:
-        """Whether the original is learned from."""
-        return self.distill > 0
-
-    def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
-        """Error on the labels, mixed with the distance from the original where it is learned from."""
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy."""
         import torch.nn.functional as F
 
-        from ltp_pipeline.tasks.losses import divergence, log_probabilities
+        return F.cross_entropy(self._scores(output), target)
 
-        scores = log_probabilities(outputs[0], self.is_probability)
-        errors = F.cross_entropy(scores, targets[LABEL])
-        if taught is None:
-            return errors
-        distance = divergence(scores, log_probabilities(taught[0], self.is_probability))
-        return (1 - self.distill) * errors + self.distill * distance
+    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+        """Divergence of the softened probabilities."""
+        from ltp_pipeline.tasks.losses import divergence
 
-    def scale(self, originals: Iterable[Sequence[Array]], samples: int) -> Sequence[float]:  # noqa: ARG002 - a Task's
-        """Right is right, whatever the original says."""
-        return ()
+        return divergence(self._scores(output), self._scores(taught))
 
-    def score(
-        self,
-        outputs: Sequence[Array],
-        batch: Batch,
-        originals: Sequence[Array] | None,  # noqa: ARG002 - the shape of a Task
-        scale: Sequence[float],  # noqa: ARG002 - the shape of a Task
-    ) -> Scores:
+    def _scores(self, output: Tensor) -> Tensor:
+        from ltp_pipeline.tasks.losses import log_probabilities, of_two
+
+        scores = output.float().flatten(1)
+        return log_probabilities(of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability)
+
+    def rows(self, output: Array, batch: Batch) -> Array:
         """Whether the label has the largest score, and whether one of the five largest."""
-        scores, y = outputs[0].reshape(len(batch), -1), batch.targets[LABEL]
+        scores, y = output.reshape(len(batch), -1), batch.targets[TARGET]
+        if self.is_single:
+            scores = np.concatenate([(1 if self.is_probability else 0) - scores, scores], axis=1)
         of_label = np.take_along_axis(scores, y[:, None], axis=1)
         # A tie counts by position, as argmax does; NaN never wins.
         better = (scores > of_label).sum(1) + ((scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])).sum(1)
         better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
-        return Scores(better == 0, better < 5)
+        return np.stack([better == 0, better < FEW], axis=1)
 
-    def summary(self, scores: Sequence[Scores], split: str) -> tuple[Accuracy, Array]:
+    def value(self, evidence: Array) -> float:
+        """Top-1."""
+        return float(evidence[:, 0].mean())
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Top-1 and top-5; the latter says nothing of five classes or fewer."""
-        correct = np.concatenate([s.each for s in scores])
-        top5 = float(np.concatenate([s.beside for s in scores]).mean()) if self.classes > 5 else None
-        top1 = float(correct.mean())
-        return Accuracy(top1, top1, top5, len(correct), split), correct
-
-    def of_the_original(self, samples: int, split: str) -> None:
-        """It has to be measured."""
+        top1 = self.value(evidence)
+        top5 = float(evidence[:, 1].mean()) if self.classes > FEW else None
+        return Accuracy(top1, top1, top5, len(evidence), split)
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
         """Of a difference of two shares, paired."""
-        return paired_interval(before, after, confidence)
+        return paired_interval(before[:, 0], after[:, 0], confidence)
+
+    def guess(self, split: Split) -> float | None:
+        """Accuracy of naming the most frequent class."""
+        labels = split.labels
+        return None if labels is None else float(np.unique(labels, return_counts=True)[1].max() / len(labels))

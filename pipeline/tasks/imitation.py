@@ -11,7 +11,7 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
-from ltp_pipeline.task import Kind, Metric, Output, Scores
+from ltp_pipeline.task import Judged, Kind, Metric, Output
 from ltp_pipeline.tasks.outputs import SCORING, SQUASHED, from_softmax, is_score, makers
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.config import Imitate
+    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
 
 AGREEMENT = Metric("agreement")  # share of samples with the same class as the original's, where all outputs are scores
 EXPLAINED = Metric("explained")  # share of the variance of the original's outputs that is met, where any is values
@@ -34,7 +34,7 @@ class Imitation:
     outputs: tuple[Output, ...]
     probabilities: frozenset[int] = frozenset()  # positions of outputs that come out of a Softmax
 
-    is_taught = is_relative = True
+    is_taught = is_relative = is_by_sample = True
 
     @classmethod
     def of(
@@ -43,13 +43,14 @@ class Imitation:
         shapes: Sequence[tuple[int, ...] | None],
         samples: int,
         imitate: Imitate = "auto",
+        only: str | None = None,
     ) -> Imitation:
-        """The task of a graph; an error where no output can be compared."""
+        """The task of a graph, of one output if `only` that is meant; an error where none can be compared."""
         made = makers(graph)
         found = []
         for position, shape in enumerate(shapes):
             name = graph.output[position].name
-            if shape is None or not shape or shape[0] != samples:
+            if shape is None or not shape or shape[0] != samples or only not in (None, name):
                 continue
             shaped = is_score(shape, samples)
             meant = imitate == "scores" or (imitate == "auto" and made[position] in SCORING)
@@ -96,15 +97,15 @@ class Imitation:
                 terms.append(relative_error(found.float(), wanted.float()))
         return torch.stack(terms).mean()
 
-    def scale(self, originals: Iterable[Sequence[Array]], samples: int) -> Sequence[float]:
+    def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
         """For every output, how far the original's rows lie from their mean, squared and averaged."""
         if not self.is_steep:
             return ()
         sums: list[Array | float] = [0.0] * len(self.outputs)
         squares = [0.0] * len(self.outputs)
-        for outputs in originals:
+        for outputs, *_ in originals:
             for i, y in enumerate(_flat(y) for y in outputs):
-                sums[i] = sums[i] + y.sum(0)
+                sums[i] = _added(sums[i], y.sum(0))
                 squares[i] += float(np.square(y).sum())
         energies = [square / samples for square in squares]
         # an output that is the same for all samples has no variance to explain: then rounding errors are forgiven
@@ -113,49 +114,61 @@ class Imitation:
             for energy, total in zip(energies, sums, strict=True)
         ]
 
-    def score(
-        self,
-        outputs: Sequence[Array],
-        batch: Batch,  # noqa: ARG002 - the shape of a Task
-        originals: Sequence[Array] | None,
-        scale: Sequence[float],
-    ) -> Scores:
-        """Variance explained or equal class of each sample; and whether the arg-max is the original's."""
-        assert originals is not None  # noqa: S101 - whoever asks for nearness says to what
-        same = _same_class(outputs, originals, self.outputs)
-        return Scores(_explained(outputs, originals, scale) if self.is_steep else same, same)
+    def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:
+        """Variance explained or equal class of each sample; beside it, where it may be told, equal classes."""
+        parts = []
+        for outputs, _, originals in judged:
+            assert originals is not None  # noqa: S101 - whoever asks for nearness says to what
+            same = _same_class(outputs, originals, self.outputs)
+            parts.append(np.stack([_explained(outputs, originals, scale), *same], axis=1) if self.is_steep else same[0])
+        return np.concatenate(parts)
 
-    def summary(self, scores: Sequence[Scores], split: str) -> tuple[Accuracy, Array]:
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The mean; a network that is farther away than the original's mean explains nothing."""
-        each, equal = (np.concatenate(parts) for parts in ([s.each for s in scores], [s.beside for s in scores]))
-        share = float(equal.mean()) if self.is_steep and equal.size else None
-        return Accuracy(max(float(each.mean()), 0.0), None, None, len(each), split, share), each
+        if not self.is_steep:
+            return Accuracy(float(evidence.mean()), None, None, len(evidence), split)
+        share = float(evidence[:, 1].mean()) if evidence.shape[1] > 1 else None
+        return Accuracy(max(float(evidence[:, 0].mean()), 0.0), None, None, len(evidence), split, share)
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array]:
         """The original is the nearest to itself; that needs no measuring."""
-        same = 1.0 if self.is_steep and any(o.has_argmax for o in self.outputs) else None
-        whole = not self.is_steep and len(self.outputs) == 1
-        return Accuracy(1.0, None, None, samples, split, same), np.ones(samples, bool if whole else float)
+        columns = 1 + any(o.has_argmax for o in self.outputs)
+        whole = len(self.outputs) == 1
+        evidence = np.ones((samples, columns)) if self.is_steep else np.ones(samples, bool if whole else float)
+        return self.accuracy(evidence, split), evidence
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
         """Of a mean of differences."""
-        return paired_interval(before, after, confidence)
+        means = (e[:, 0] if self.is_steep else e for e in (before, after))
+        return paired_interval(*means, confidence)
+
+    def guess(self, split: Split) -> None:
+        """Nobody guesses an original."""
 
 
 def _flat(y: Array) -> Array:
     return y.reshape(len(y), -1).astype(np.float64)
 
 
-def _same_class(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]) -> Array:
-    """For each sample, whether the largest score is the original's; the mean over outputs that could be scores."""
+def _added(total: Array | float, more: Array) -> Array:
+    """The sum of two rows; batches of sequences may be of other lengths, of which the rest counts as zero."""
+    before = np.atleast_1d(np.asarray(total))
+    size = max(before.size, more.size)
+    summed: Array = np.pad(before, (0, size - before.size)) + np.pad(more, (0, size - more.size))
+    return summed
+
+
+def _same_class(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]) -> list[Array]:
+    """For each sample, whether the largest score is the original's; the mean over outputs that could be scores.
+
+    A list of one, or of none where no output could be scores.
+    """
     parts: list[Array] = []
     for y, original, output in zip(found, wanted, outputs, strict=True):
         if output.has_argmax:
             flat, goal = (a.reshape(len(a), -1) for a in (y, original))
             parts.append((flat.argmax(1) == goal.argmax(1)) & ~np.isnan(flat).any(1))
-    if len(parts) == 1:
-        return parts[0]
-    return np.stack(parts).mean(0, dtype=np.float64) if parts else np.empty(0)
+    return parts if len(parts) < 2 else [np.stack(parts).mean(0, dtype=np.float64)]
 
 
 def _explained(found: Sequence[Array], wanted: Sequence[Array], scale: Sequence[float]) -> Array:

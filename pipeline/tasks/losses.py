@@ -13,12 +13,22 @@ SOFTNESS = 4.0  # temperature of distillation
 
 def log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
     """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
-    scores = output.float().flatten(1)
+    return logarithms(output.float().flatten(1), is_probability)
+
+
+def logarithms(scores: Tensor, is_probability: bool) -> Tensor:
+    """Probabilities become their logarithms; other scores stay."""
     return scores.clamp_min(1e-12).log() if is_probability else scores
 
 
+def of_two(score: Tensor, is_probability: bool) -> Tensor:
+    """Scores of two classes, from that of the second."""
+    first = 1 - score if is_probability else torch.zeros_like(score)
+    return torch.cat([first, score], 1)
+
+
 def divergence(scores: Tensor, taught: Tensor) -> Tensor:
-    """Divergence from a teacher's softened outputs (Hinton et al., 2015)."""
+    """Divergence from a teacher's softened outputs (Hinton et al., 2015); classes lie on axis 1."""
     soft, wanted = (F.log_softmax(s / SOFTNESS, 1) for s in (scores, taught))
     return F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * SOFTNESS**2
 

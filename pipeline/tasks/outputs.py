@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # Only these say that an output scores classes: the shape of scores is that of any vector of values
 SCORING = ("Softmax", "LogSoftmax")
+SOFTMAX, SIGMOID = ("Softmax",), ("Sigmoid", "HardSigmoid")
 # An output of these nodes is no score among others, whatever its shape
 SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")
 _SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")

@@ -64,7 +64,8 @@ def _fill(
 
 def _made(report: Report, models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    steps, wanted = recipe.of_report(report.data.model_dump(exclude_unset=True)), text.given(report)
+    wanted = text.given(report)
+    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))[wanted.name]
     shown = example.make(steps, wanted, models, samples)
     pages = {
         SETTINGS: text.settings_toml(report),

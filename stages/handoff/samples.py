@@ -18,12 +18,11 @@ def stored_samples(folder: Path, report: Report, count: int) -> Array:
     _, settings = workspace.inputs()
     if not report.model.inputs:
         raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
-    wanted = report.model.inputs[0]
-    model_input = TensorInfo(wanted.name, wanted.type, None if wanted.shape is None else tuple(wanted.shape))
-    data = open_data(settings.data, model_input, settings.train.seed)
+    inputs = [TensorInfo(i.name, i.type, None if i.shape is None else tuple(i.shape)) for i in report.model.inputs]
+    data = open_data(settings.data, inputs, settings.train.seed, settings.task)
     if data.fingerprint != workspace.data_fingerprint:
         raise InputError(
             f"the data at {settings.data.path} are no longer those of the run in {folder}",
             "bring them back, or leave --example-samples out",
         )
-    return data.test.input.samples.take(data.test.rows[:count])
+    return data.test.inputs[inputs[0].name].samples.take(data.test.rows[:count])

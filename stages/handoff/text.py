@@ -7,7 +7,7 @@ from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
-from ltp_pipeline.report_parts import Accuracy, Tensor
+from ltp_pipeline.report_parts import Accuracy, InputData, Tensor
 from ltp_pipeline.report_schema import LEARNED, File, Report
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.handoff.scripts import span
@@ -62,8 +62,8 @@ def example(report: Report) -> str:
     """Five lines of Python that run the model."""
     wanted = given(report)
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.shape or []]
-    if report.data.sample_shape:
-        shape = [*(shape[:1] or [1]), *report.data.sample_shape]
+    if sample := _fed(report).sample_shape:
+        shape = [*(shape[:1] or [1]), *(n or 1 for n in sample)]
     several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
     result = "outputs" if several else "scores"
     return "\n".join(
@@ -80,6 +80,10 @@ def example(report: Report) -> str:
 def given(report: Report) -> Tensor:
     """The model's input."""
     return report.model.inputs[0] if report.model.inputs else Tensor(name="input", type="FLOAT")
+
+
+def _fed(report: Report) -> InputData:
+    return report.data.inputs.get(given(report).name) or InputData()
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -186,8 +190,8 @@ def _tensors(report: Report) -> str:
     for kind, tensors in (("input", report.model.inputs), ("output", report.model.outputs)):
         for tensor in tensors:
             lines.append(f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}")
-    if report.data.sample_shape:
-        lines.append(f"- measured with samples of {_shape(report.data.sample_shape)}")
+    if sample := _fed(report).sample_shape:
+        lines.append(f"- measured with samples of {_shape(sample)}")
     return "\n".join(lines) or "The report does not say."
 
 
@@ -196,7 +200,7 @@ def _shape(shape: Sequence[int | str | None] | None) -> str:
 
 
 def _preprocessing(report: Report) -> str:
-    data, told = report.settings.get("data", {}), report.data.preparation
+    data, told = report.settings.get("data", {}), _fed(report).preparation
     steps = list(map(escape, told)) if told is not None else ["bring it into the shape of the input above"]
     formula = "x"
     if data.get("scale") is not None:
@@ -219,9 +223,9 @@ def _preprocessing(report: Report) -> str:
 
 def _stored(report: Report) -> str:
     """What samples look like before they are prepared, and the script that prepares them."""
-    if report.data.recipe is None:
+    if _fed(report).recipe is None:
         return ""
-    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))
+    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))[given(report).name]
     kind = f"`{steps.dtype.name}` of shape {_shape(steps.shape)}, values {span(steps)}"
     called = "`prepare(samples)`"
     if steps.form is not None:

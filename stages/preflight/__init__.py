@@ -21,7 +21,7 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.preflight import labels
+from ltp_pipeline.stages.preflight import labels, vocabulary
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import to_device
@@ -65,11 +65,10 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
 def original_accuracy(job: Job, state: State) -> float:
     """Measure the original before training, the same on every process; an error where labels do not fit it."""
     found = accuracy(job, state, job.data.val)
-    given = job.data.val.labels
-    if given is not None:
-        said = f"The original is right on {found:.2%} of the {len(given)} validation samples"
-        job.workspace.progress.say(f"{said}; naming the most frequent class, on {labels.guessing(given):.2%}")
-        labels.require(job, state, found)
+    guess = job.task.guess(job.data.val)
+    if guess is not None:
+        job.workspace.progress.say(labels.said(job, found, guess))
+        labels.require(job, state, found, guess)
     return found
 
 
@@ -90,13 +89,11 @@ def _open_data(settings: Settings, file: ModelFile) -> Data:
             "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE; "
             "to see it work first: ltp-pipeline demo",
         )
-    if len(file.inputs) != 1:
-        names = ", ".join(repr(i.name) for i in file.inputs)
-        raise InputError(
-            f"the model has {len(file.inputs)} inputs ({names}) and the data give one",
-            "give a model with one input: make the others initializers, or compute them in the graph",
-        )
-    return open_data(settings.data, file.inputs[0], settings.train.seed)
+    if not file.inputs:
+        raise InputError("the model has no inputs", "give a model that takes samples")
+    data = open_data(settings.data, file.inputs, settings.train.seed, settings.task)
+    vocabulary.check(file.model.graph, data)
+    return data
 
 
 def _require_matches(patterns: Sequence[str], network: Network) -> None:
@@ -120,7 +117,7 @@ def _find_task(network: Network, state: State, data: Data, settings: Settings, d
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
-    return find_task(data, network.file.model.graph, shapes, len(batch), settings.train.imitate)
+    return find_task(data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate)
 
 
 def _judged_only(network: Network, task: Task) -> Network:

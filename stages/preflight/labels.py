@@ -18,10 +18,12 @@ from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import wilson
+from ltp_pipeline.tasks import Classification
+from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.evaluator import BATCH
 
 if TYPE_CHECKING:
-    from ltp_pipeline.config import DataSettings
+    from ltp_pipeline.config import DataSettings, InputSettings
     from ltp_pipeline.data import Data, Split
     from ltp_pipeline.data.samples import Layout
     from ltp_pipeline.records import Array, State, TensorInfo
@@ -55,9 +57,20 @@ class Explanation(NamedTuple):
     changes: int
 
 
-def guessing(labels: Array) -> float:
-    """Accuracy of naming the most frequent class."""
-    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+def said(job: Job, value: float, guess: float) -> str:
+    """How good the original is, in a line."""
+    metric, samples = job.task.metric, len(job.data.val)
+    if metric is TOP1:
+        told = f"The original is right on {value:.2%} of the {samples} validation samples"
+        return f"{told}; naming the most frequent class, on {guess:.2%}"
+    return f"The original has {metric.name} {value:.4g} on the {samples} validation samples; a guess, {guess:.4g}"
+
+
+def is_guess(job: Job, value: float, guess: float) -> bool:
+    """Whether the original is not clearly better than an answer that does not look at the input."""
+    if job.data.val.labels is not None and job.task.metric is TOP1:
+        return not beats(value, len(job.data.val), guess)
+    return value <= guess
 
 
 def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFIDENCE) -> bool:
@@ -65,20 +78,22 @@ def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFI
     return accuracy >= 1 or wilson(accuracy, samples, 2 * confidence - 1)[0] > guess
 
 
-def require(job: Job, state: State, accuracy: float) -> None:
+def require(job: Job, state: State, accuracy: float, guess: float) -> None:
     """Stop where the original is not clearly better than guessing; all processes do, and the leader says why."""
-    labels = job.data.val.labels
-    if labels is None or job.settings.train.trust_labels:
+    if job.settings.train.trust_labels or not is_guess(job, accuracy, guess):
         return
-    guess = guessing(labels)
-    if beats(accuracy, len(labels), guess):
-        return
-    what = (
-        f"the original is right on {accuracy:.1%} of the {len(labels)} validation samples, no better than naming the "
-        f"most frequent class ({guess:.1%}): the labels or the preparation of samples do not fit the model"
-    )
-    remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
-    found = explain(job, state, guess) if ranks.is_leader() else None
+    samples, misfit = len(job.data.val), "the labels or the preparation of samples do not fit the model"
+    if job.task.metric is TOP1:
+        what = (
+            f"the original is right on {accuracy:.1%} of the {samples} validation samples, no better than naming the "
+            f"most frequent class ({guess:.1%}): {misfit}"
+        )
+        remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
+    else:
+        name = job.task.metric.name
+        what = f"the original has {name} {accuracy:.3g} on the {samples} validation samples, no better than a guess: {misfit}"
+        remedy = "check scale, mean, std and layout in [data], and what the targets mean"
+    found = explain(job, state, guess) if ranks.is_leader() and _explainable(job) else None
     if found is not None:
         what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
         remedy = found.remedy
@@ -88,10 +103,10 @@ def require(job: Job, state: State, accuracy: float) -> None:
 
 def hints(job: Job, state: State, accuracy: float) -> list[str]:
     """What would make a middling original far better: it is not stopped for, but told."""
-    labels = job.data.val.labels
-    if labels is None or job.settings.train.trust_labels:
+    guess = job.task.guess(job.data.val)
+    if guess is None or not _explainable(job) or job.settings.train.trust_labels:
         return []
-    if accuracy >= guessing(labels) + GOOD * (1 - guessing(labels)):
+    if accuracy >= guess + GOOD * (1 - guess):
         return []
     found = explain(job, state, accuracy)
     if found is None:
@@ -107,12 +122,19 @@ def explain(job: Job, state: State, accuracy: float) -> Explanation | None:
     assert split.labels is not None  # noqa: S101 - asked of labelled data only
     labels = split.labels[rows]
     found: list[Explanation] = []
-    for variant in _variants(split, job.settings.data, job.network.file.inputs[0]):
+    (info,) = job.network.file.inputs
+    for variant in _variants(split, job.settings.data.of(info.name), info):
         scores = _scores(job, state, split, rows, variant.prepare)
         found += _readings(variant, scores, labels, _numbers(job.data, job.settings.data))
     found = [e for e in found if e.accuracy >= accuracy + LEAST * (1 - accuracy)]
     sure = [e for e in found if beats(e.accuracy, e.samples, accuracy, SURE)]
     return max(sure, key=lambda e: e.accuracy - SIMPLER * e.changes, default=None)
+
+
+def _explainable(job: Job) -> bool:
+    """Whether other ways to prepare samples can be tried: one input, and a class for each sample."""
+    task = job.task
+    return isinstance(task, Classification) and not task.is_single and len(job.data.val.inputs) == 1
 
 
 def assign(labels: Array, answers: Array, classes: int) -> Array:
@@ -130,8 +152,8 @@ def assign(labels: Array, answers: Array, classes: int) -> Array:
     return given
 
 
-def _variants(split: Split, settings: DataSettings, model_input: TensorInfo) -> Iterator[Variant]:
-    samples, prepare = split.input.samples, split.input.prepare
+def _variants(split: Split, settings: InputSettings, model_input: TensorInfo) -> Iterator[Variant]:
+    samples, prepare, _ = split.inputs[model_input.name]
     yield Variant("", "", prepare)
     if not isinstance(prepare, Preparation):
         return
@@ -191,10 +213,10 @@ def _numbers(data: Data, settings: DataSettings) -> Mapping[str, int]:
 
 
 def _scores(job: Job, state: State, split: Split, rows: Array, prepare: Callable[[Array], Array]) -> Array:
-    (name,) = split.inputs
+    ((name, source),) = split.inputs.items()
     parts = []
     for start in range(0, len(rows), BATCH):
-        x = prepare(split.input.samples.take(split.rows[rows[start : start + BATCH]]))
+        x = prepare(source.samples.take(split.rows[rows[start : start + BATCH]]))
         parts.append(job.outputs(state, {name: x})[0].reshape(len(x), -1))
     scores = np.concatenate(parts)
     return np.where(np.isnan(scores), -np.inf, scores)

@@ -7,6 +7,7 @@ from ltp_pipeline.records import State
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
+from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.words import counted
 
 FEW_STEPS = 100
@@ -23,10 +24,11 @@ def warn(job: Job, state: State, original: float) -> None:
 def doubts(job: Job, original: float) -> list[str]:
     """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
     notes = []
-    given = job.data.val.labels
-    chance = 1.0 if given is None else labels.guessing(given)
-    if given is not None and original < chance + 0.1 * (1 - chance):
+    guess = job.task.guess(job.data.val)
+    if guess is not None and original < guess + 0.1 * (1 - guess):
         said = f"the original is right on only {original:.1%} of the validation split"
+        if job.task.metric is not TOP1:
+            said = f"the original has only {job.task.metric.name} {original:.3g} on the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = job.epochs * job.steps_per_epoch
     if steps < FEW_STEPS:

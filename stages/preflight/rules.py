@@ -14,7 +14,8 @@ from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job
-from ltp_pipeline.tasks import Classification
+from ltp_pipeline.tasks import Labelled
+from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.workspace import Workspace
 
 DISTILL = 0.5  # share of the loss that is learned from the original
@@ -47,23 +48,23 @@ def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
 
 def _distill(job: Job, accuracy: float) -> float:
     """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
-    train, given = job.settings.train, job.data.val.labels
+    train, guess = job.settings.train, job.task.guess(job.data.val)
     if train.distill is not None:
         return train.distill
-    if given is None or job.settings.method.lambda_ is not None:  # the paper's procedure has none
+    # the paper's procedure has none; the rule was found on shares of right answers
+    if guess is None or job.settings.method.lambda_ is not None or job.task.metric is not TOP1:
         return 0.0
-    worth = labels.beats(accuracy, len(given), labels.guessing(given)) and accuracy < RIGHT
-    return DISTILL if worth else 0.0
+    return DISTILL if not labels.is_guess(job, accuracy, guess) and accuracy < RIGHT else 0.0
 
 
 def _taught(job: Job, original: State, share: float) -> Job:
     """Let the network learn this share of the loss from the original; without labels all is learned from it."""
     task = job.task
-    if not isinstance(task, Classification):
+    if not isinstance(task, Labelled):
         return job
     train = job.settings.train.model_copy(update={"distill": share})
     job = replace(job, settings=job.settings.model_copy(update={"train": train}))
-    return replace(job, task=replace(task, distill=share), teacher=original) if share else job
+    return replace(job, task=task.taught(share), teacher=original) if share else job
 
 
 def _strength(job: Job, original: State, accuracy: float) -> float:
@@ -75,8 +76,8 @@ def _strength(job: Job, original: State, accuracy: float) -> float:
     if job.task.is_taught or wanted is None or wanted >= STRONG:
         return 1.0
     elements = sum(k.elements for k in job.network.kernels)
-    given = job.data.val.labels
-    guess = 0.0 if given is None else labels.guessing(given)
+    guess = job.task.guess(job.data.val)
+    worst = 0.0 if guess is None else guess
     cut = baseline.accuracy_when_cut(job, original, int(elements / wanted))
-    better = accuracy > guess and (given is None or labels.beats(accuracy, len(given), guess))
-    return strength((cut - guess) / (accuracy - guess) if better else 0.0)
+    better = accuracy > worst if guess is None else not labels.is_guess(job, accuracy, guess)
+    return strength((cut - worst) / (accuracy - worst) if better else 0.0)

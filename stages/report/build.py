@@ -15,6 +15,7 @@ from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.stages.report import environment
+from ltp_pipeline.tasks.classification import TOP1
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
@@ -37,8 +38,8 @@ HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
 OTHERS = 5
-NO_LABELS = "the data have no labels"
-FEW_CLASSES = "there are five classes or fewer"
+NO_CLASSES = "no classes were told: the metric is another"
+FEW_CLASSES = "there are five classes or fewer, or one for each position"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
 
@@ -165,14 +166,19 @@ def _data(f: Findings) -> parts.Data:
     data = f.data
     return parts.Data(
         path=str(f.settings.data.path),
-        classes=data.classes,
+        classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
-        sample_shape=next(iter(data.test.first(1).inputs.values())).shape[1:],
+        inputs={name: _input(f, name, found) for name, found in recipe.of_data(data).items()},
         notes=tuple(data.notes),
-        preparation=tuple(data.steps),
-        recipe=parts.Recipe.model_validate(recipe.of_data(data).plain(), strict=False),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
+
+
+def _input(f: Findings, name: str, found: recipe.Recipe) -> parts.InputData:
+    samples, first = f.data.test.inputs[name].samples, f.data.test.first(1).inputs[name]
+    shape = first.shape[1:] if None not in samples.shape else (None, *first.shape[2:])
+    plain = parts.Recipe.model_validate(found.plain(), strict=False)
+    return parts.InputData(sample_shape=shape, preparation=f.data.steps[name], recipe=plain)
 
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
@@ -262,7 +268,7 @@ def _accuracy(found: Accuracy) -> parts.Accuracy:
 def _reasons(found: Accuracy) -> dict[str, str]:
     """Why a key of an accuracy is null."""
     if found.top1 is None:
-        return {"accuracy.top1": NO_LABELS, "accuracy.top5": NO_LABELS}
+        return dict.fromkeys(("accuracy.top1", "accuracy.top5"), NO_CLASSES)
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 

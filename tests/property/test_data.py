@@ -10,7 +10,7 @@ from ltp_pipeline.data import batches
 from ltp_pipeline.data.division import divide, split_off
 from ltp_pipeline.data.preparation import plan
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import LABEL
+from ltp_pipeline.task import TARGET
 from tests.support.samples import only, split_of
 
 some_labels = hnp.arrays(np.int64, st.integers(2, 200), elements=st.integers(0, 9))
@@ -26,11 +26,11 @@ def test_batches_cover_each_sample_once_and_in_order(
     split = split_of(x, 3 * np.arange(count))
     order = np.random.default_rng(count).permutation(count) if shuffle else None
     got = list(batches(split, batch_size, order, drop_last))
-    assert all(len(batch) == len(batch.targets[LABEL]) == batch_size for batch in got[:-1])
+    assert all(len(batch) == len(batch.targets[TARGET]) == batch_size for batch in got[:-1])
     seen = [int(v) for batch in got for v in only(batch)]
     expected = (np.arange(count) if order is None else order).tolist()
     assert seen == expected[: count - count % batch_size if drop_last else count]
-    assert [int(v) for batch in got for v in batch.targets[LABEL]] == [3 * v for v in seen]
+    assert [int(v) for batch in got for v in batch.targets[TARGET]] == [3 * v for v in seen]
 
 
 @given(labels=some_labels, share=shares, seed=seeds)

@@ -24,11 +24,11 @@ def labels(count: int, classes: int = 5) -> np.ndarray:
 
 
 def opened(path: Path, model_input: TensorInfo = GREY, seed: int = 0, **settings: Any) -> Data:
-    return open_data(DataSettings(path=path, **settings), model_input, seed)
+    return open_data(DataSettings(path=path, **settings), [model_input], seed)
 
 
 def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
-        open_data(DataSettings(path=path, **settings), model_input, 0)
+        open_data(DataSettings(path=path, **settings), [model_input], 0)
     assert "\n" not in caught.value.what + caught.value.remedy
     return caught.value

@@ -26,7 +26,7 @@ def save(file: Path, pixels: np.ndarray) -> None:
 
 
 def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
-    return open_data(DataSettings(path=path, **settings), model_input, 0)
+    return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 
 def refused_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:

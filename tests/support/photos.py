@@ -38,7 +38,7 @@ def cut(file: Path) -> None:
 
 
 def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
-    return open_data(DataSettings(path=path, **settings), model_input, 0)
+    return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 
 def refusal(path: Path, **settings: Any) -> InputError:

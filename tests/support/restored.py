@@ -39,7 +39,7 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
 def job_of(network: Network, folder: Path) -> Job:
     """What training of a network on the samples of `split` starts from."""
     data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
-    task = Classification(Output(0, "logits", "scores"), 5)
+    task = Classification(Output(0, "logits", "scores"), classes=5)
     return Job(network, task, data, Settings(train=TrainSettings(batch_size=16)), Workspace(folder), CPU)
 
 

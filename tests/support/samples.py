@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ltp_pipeline.data.samples import Array, ArraySamples, Input, Split
+from ltp_pipeline.data.checks import checked_target
+from ltp_pipeline.data.samples import Array, ArraySamples, Column, Input, Split
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import LABEL, Batch
+from ltp_pipeline.task import TARGET, Batch
 
 
 def split_of(
     x: Array, labels: Array | None = None, name: str = "train", prepare: Callable[[Array], Array] = lambda x: x
 ) -> Split:
     """All of `x`, taken by an input called x."""
-    targets = {} if labels is None else {LABEL: labels}
+    targets = {} if labels is None else {TARGET: checked_target(Column(ArraySamples(np.asarray(labels)), "y"))}
     return Split(name, {"x": Input(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
 
 

@@ -27,10 +27,10 @@ def started(tmp_path: Path) -> tuple[Job, State]:
     copy_to(tmp_path / "example")
     network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
     settings = Settings.model_validate({"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}})
-    data = open_data(settings.data, network.file.inputs[0], 0)
+    data = open_data(settings.data, network.file.inputs, 0)
     workspace = Workspace(tmp_path / "run")
     workspace.begin({})
-    task = Classification(Output(0, network.file.outputs[0].name, "scores"), 10)
+    task = Classification(Output(0, network.file.outputs[0].name, "scores"), classes=10)
     return Job(network, task, data, settings, workspace, CPU), state
 
 

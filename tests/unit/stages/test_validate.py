@@ -33,7 +33,7 @@ def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
     x = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x_train=x)
     model = imported(tmp_path / "model.onnx")
-    data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs[0], 0)
+    data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
     task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     return model, data, Reference(session, Evaluator(task, session.outputs))

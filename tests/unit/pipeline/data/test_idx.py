@@ -39,7 +39,7 @@ def mnist(tmp_path: Path) -> Path:
 
 
 def opened(path: Path) -> Data:
-    return open_data(DataSettings(path=path), GREY, 0)
+    return open_data(DataSettings(path=path), [GREY], 0)
 
 
 def refusal(path: Path) -> InputError:

@@ -74,12 +74,12 @@ def test_of_many_images_a_share_is_looked_at(photos: Path, monkeypatch: pytest.M
 
 def test_the_way_from_file_to_input_is_told(folder: Path) -> None:
     grey = TensorInfo("image", "FLOAT", ("N", 1, 4, 5))
-    assert open_folder(folder, grey).steps == (
+    assert open_folder(folder, grey).steps["image"] == (
         "decode the file to grey, the luma of Rec. 601, 0 to 255",
         "resize to 4 × 5 pixels, height × width, bilinear, whatever its shape",
         "bring the channels from the last axis to the front",
     )
-    assert open_folder(folder, crop=0.5).steps[1:3] == (
+    assert open_folder(folder, crop=0.5).steps["image"][1:3] == (
         "resize, as it is shaped, until it just covers 12 × 16 pixels, height × width, bilinear",
         "cut 6 × 8 out of the middle",
     )

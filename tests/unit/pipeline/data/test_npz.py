@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.support.archives import images, labels, opened, refusal
+from ltp_pipeline.config import DataSettings, InputSettings, TaskSettings
+from ltp_pipeline.data import open_data
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+from tests.support.archives import GREY, images, labels, opened, refusal
 from tests.support.samples import only
 
 
@@ -83,8 +90,8 @@ def test_pickled_objects_are_never_loaded(archive: Path) -> None:
 def test_missing_keys_are_told_with_those_present(archive: Path) -> None:
     np.savez(archive, images=images(10, 4, 4), targets=labels(10))
     error = refusal(archive)
-    assert "images, targets" in error.what
-    assert "x_train" in error.remedy
+    assert "'images', 'targets'" in error.what
+    assert "image_train" in error.remedy
 
 
 def test_a_split_without_labels_beside_others_with_them_is_refused(archive: Path) -> None:
@@ -95,3 +102,96 @@ def test_a_split_without_labels_beside_others_with_them_is_refused(archive: Path
 def test_val_without_train_is_refused(archive: Path) -> None:
     np.savez(archive, x_val=images(10, 4, 4), y_val=labels(10))
     assert "no x_train" in refusal(archive).what
+
+
+def test_each_input_has_its_own_arrays(archive: Path) -> None:
+    ids, ages = np.arange(24).reshape(6, 4), np.arange(6, dtype=np.float32)[:, None]
+    np.savez(archive, **{f"{n}_{s}": a for s in ("train", "val", "test") for n, a in (("ids", ids), ("age", ages))})
+    inputs = [TensorInfo("age", "FLOAT", ("N", 1)), TensorInfo("ids", "INT64", ("N", 4))]
+    data = open_data(DataSettings(path=archive, scale=0.5), inputs, 0)
+    batch = data.test.read(np.array([5, 2]))
+    np.testing.assert_array_equal(batch.inputs["ids"], ids[[5, 2]])  # untouched by the scale, which is for fractions
+    np.testing.assert_array_equal(batch.inputs["age"], ages[[5, 2]] * 0.5)
+
+
+def test_an_input_has_settings_of_its_own(archive: Path) -> None:
+    np.savez(archive, a=images(10, 2, dtype=np.float32), b=images(10, 2, dtype=np.float32))
+    inputs = [TensorInfo(name, "FLOAT", ("N", 2)) for name in ("a", "b")]
+    settings = DataSettings(path=archive, scale=0.5, inputs={"b": InputSettings(scale=2.0)})
+    batch = open_data(settings, inputs, 0).test.first(1)
+    np.testing.assert_array_equal(batch.inputs["a"] * 4, batch.inputs["b"])
+
+
+def refused(archive: Path, inputs: list[TensorInfo], **task: Any) -> InputError:
+    with pytest.raises(InputError) as caught:
+        open_data(DataSettings(path=archive), inputs, 0, TaskSettings(**task))
+    return caught.value
+
+
+def test_an_input_without_data_is_named(archive: Path) -> None:
+    np.savez(archive, a=images(10, 2), y=labels(10))
+    error = refused(archive, [TensorInfo("a", "FLOAT", ("N", 2)), TensorInfo("b", "FLOAT", ("N", 2))])
+    assert "input 'b' has no data" in error.what
+
+
+def test_data_that_no_input_takes_are_named(archive: Path) -> None:
+    np.savez(archive, x=images(10, 4, 4), extra=images(10, 2), y=labels(10))
+    error = refused(archive, [GREY])
+    assert "'extra', which no input of the model takes" in error.what
+    assert 'target = "extra"' in error.remedy
+
+
+def test_the_target_may_have_any_name(archive: Path) -> None:
+    np.savez(archive, x=images(10, 4, 4), species=labels(10))
+    assert open_data(DataSettings(path=archive), [GREY], 0, TaskSettings(target="species")).classes == 5
+
+
+SEQUENCES = [[1], [2, 3, 4], [5, 6], [7, 8, 9, 10], [11], [12, 13]]
+
+
+def ragged(name: str = "ids") -> dict[str, np.ndarray]:
+    lengths = [len(s) for s in SEQUENCES]
+    return {name: np.concatenate(SEQUENCES), f"{name}_offsets": np.cumsum([0, *lengths])}
+
+
+TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("attention_mask", "INT64", ("N", "T"))]
+
+
+def test_sequences_are_padded_to_the_longest_of_their_batch_and_masked(archive: Path) -> None:
+    np.savez(archive, **ragged())
+    split = open_data(DataSettings(path=archive, pad=99), TOKENS, 0).train
+    rows = split.rows.tolist()
+    batch = split.read(np.arange(2))
+    wanted = [SEQUENCES[row] for row in rows[:2]]
+    longest = max(map(len, wanted))
+    assert batch.inputs["ids"].tolist() == [s + [99] * (longest - len(s)) for s in wanted]
+    assert batch.inputs["attention_mask"].tolist() == [[1] * len(s) + [0] * (longest - len(s)) for s in wanted]
+    assert batch.inputs["attention_mask"].dtype == np.int64
+
+
+def test_sequences_are_padded_to_the_length_that_the_model_fixes(archive: Path) -> None:
+    np.savez(archive, **ragged())
+    inputs = [TensorInfo("ids", "INT64", ("N", 6)), TensorInfo("mask", "FLOAT", ("N", 6))]
+    batch = open_data(DataSettings(path=archive), inputs, 0).test.first(1)
+    assert (batch.inputs["ids"].shape, batch.inputs["mask"].dtype) == ((1, 6), np.float32)
+    shorter = [TensorInfo("ids", "INT64", ("N", 3)), TensorInfo("mask", "FLOAT", ("N", 3))]
+    assert "a sample of length 4" in refused(archive, shorter).what
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [([0, 1, 13, 12, 13], "falls after offset 2"), ([1, 13], "begins with 1"), ([0, 12], "ends with 12"), ([0.0, 13], "float64")],
+)
+def test_offsets_that_do_not_add_up_are_refused(archive: Path, offsets: list[int], said: str) -> None:
+    np.savez(archive, **{**ragged(), "ids_offsets": np.array(offsets)})
+    assert said in refused(archive, TOKENS).what
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=8), st.data())
+def test_padding_loses_nothing_and_adds_only_what_pads(sequences: list[list[int]], data: st.DataObject) -> None:
+    values = np.array([v for s in sequences for v in s], np.int64)
+    samples = RaggedSamples(values, np.cumsum([0, *map(len, sequences)]), pad=-1)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=6)))
+    padded, inside = samples.take(rows), MaskSamples(samples).take(rows)
+    assert [row[kept].tolist() for row, kept in zip(padded, inside, strict=True)] == [sequences[row] for row in rows]
+    assert (padded[~inside] == -1).all()

@@ -9,7 +9,7 @@ import pytest
 from ltp_pipeline.data import Split, batches
 from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.task import LABEL, Batch
+from ltp_pipeline.task import TARGET, Batch
 from tests.support.samples import only, split_of
 
 
@@ -24,7 +24,7 @@ def readers() -> int:
 def test_an_order_is_followed() -> None:
     order = np.array([4, 0, 0, 3])
     got = list(batches(split(5), 3, order))
-    assert [batch.targets[LABEL].tolist() for batch in got] == [[4, 0, 0], [3]]
+    assert [batch.targets[TARGET].tolist() for batch in got] == [[4, 0, 0], [3]]
     assert [only(batch)[:, 0].tolist() for batch in got] == [[4, 0, 0], [3]]
 
 
@@ -63,8 +63,8 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
         return batch
 
     stream = batches(split_of(np.arange(4, dtype=np.float32)[:, None], np.arange(4), prepare=broken), 1)
-    assert next(stream).targets[LABEL].tolist() == [0]
-    assert next(stream).targets[LABEL].tolist() == [1]
+    assert next(stream).targets[TARGET].tolist() == [0]
+    assert next(stream).targets[TARGET].tolist() == [1]
     with pytest.raises(InputError, match=r"x\.png"):
         next(stream)
     assert readers() == 0

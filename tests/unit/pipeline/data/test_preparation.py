@@ -25,7 +25,7 @@ def stored(path: Path, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
 
 
 def prepared(path: Path, model_input: TensorInfo, **settings: Any) -> np.ndarray:
-    return only(open_data(DataSettings(path=path / "data.npz", **settings), model_input, 0).train.read(np.arange(10)))
+    return only(open_data(DataSettings(path=path / "data.npz", **settings), [model_input], 0).train.read(np.arange(10)))
 
 
 def refusal(path: Path, model_input: TensorInfo, **settings: Any) -> InputError:
@@ -70,7 +70,7 @@ def test_images_are_flattened_for_a_model_that_takes_rows(tmp_path: Path) -> Non
 def test_the_steps_are_told(tmp_path: Path) -> None:
     stored(tmp_path, 4, 4, 3)
     settings = DataSettings(path=tmp_path / "data.npz", layout="NHWC", resize=(2, 2))
-    assert open_data(settings, model(12), 0).steps == (
+    assert open_data(settings, [model(12)], 0).steps["image"] == (
         "bring the channels from the last axis to the front",
         "resize to 2 × 2 pixels, height × width, bilinear",
         "flatten, row by row",

@@ -121,7 +121,7 @@ from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import batches, images, open_data
 from ltp_pipeline.records import TensorInfo
 images.KEEP_BYTES = 0
-data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), TensorInfo("x", "FLOAT", ("N", 3, 8, 8)), 0)
+data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
 try:
     while True:
         for _ in batches(data.train, 4):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ltp_pipeline.stages.preflight.labels import SURE, Variant, _readings, assign, beats, guessing
+from ltp_pipeline.stages.preflight.labels import SURE, Variant, _readings, assign, beats
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,6 @@ def test_an_original_that_is_always_right_fits_however_few_samples_there_are():
     assert beats(1.0, 30, 1.0)
 
 
-def test_guessing_names_the_most_frequent_class():
-    assert guessing(np.array([0, 3, 3, 7])) == 0.5
-
-
 def test_each_label_gets_the_answer_that_goes_with_it_most_often():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 5, 400)
@@ -62,4 +58,4 @@ def test_other_numbers_for_classes_are_judged_by_samples_that_did_not_choose_the
     assert (fitted == scores.argmax(1)).mean() > 0.1
     (found,) = _readings(Variant("", "", lambda x: x), scores, labels, {})
     assert found.samples == 256
-    assert not beats(found.accuracy, found.samples, guessing(labels), SURE)
+    assert not beats(found.accuracy, found.samples, np.bincount(labels).max() / 512, SURE)

@@ -10,13 +10,17 @@ import pytest
 from ltp_pipeline.config import Settings
 from ltp_pipeline.stages.preflight.notes import about_epochs, about_loss, doubts
 from ltp_pipeline.stages.train import Job
+from ltp_pipeline.task import Output
+from ltp_pipeline.tasks import Classification
+from tests.support.samples import split_of
 
 
 def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> Any:
-    val = SimpleNamespace(labels=None if labels is None else np.array(labels))
+    val = split_of(np.zeros((len(labels or (0,)), 1)), None if labels is None else np.array(labels), "val")
     data: Any = SimpleNamespace(train=range(samples), val=val)
     absent: Any = None
-    return Job(absent, absent, data, Settings.model_validate({"train": settings}), absent, absent)
+    task = Classification(Output(0, "scores", "scores"), classes=4)
+    return Job(absent, task, data, Settings.model_validate({"train": settings}), absent, absent)
 
 
 @pytest.mark.parametrize(

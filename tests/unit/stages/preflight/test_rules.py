@@ -15,6 +15,7 @@ from ltp_pipeline.stages.train import Job
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification, Imitation
 from ltp_pipeline.workspace import Workspace
+from tests.support.samples import split_of
 
 ORIGINAL = {"w": torch.ones(10, 10)}
 NEARLY_ALWAYS_RIGHT = 0.96
@@ -24,11 +25,11 @@ def job(tmp_path, compression: float | None = 5, labels: bool = True, **settings
     workspace = Workspace(tmp_path / "run")
     workspace.begin({})
     network: Any = SimpleNamespace(kernels=(Kernel("w", "Gemm", (10, 10)),))
-    val = SimpleNamespace(labels=np.arange(200) % 4 if labels else None)
+    val = split_of(np.zeros((200, 1)), np.arange(200) % 4 if labels else None, "val")
     data: Any = SimpleNamespace(train=range(512), val=val)
     budget = {"target_compression": compression} if compression else {}
     output = Output(0, "scores", "scores")
-    task: Any = Classification(output, 4) if labels else Imitation((output,))
+    task: Any = Classification(output, classes=4) if labels else Imitation((output,))
     given = Settings.model_validate({"budget": budget, **settings})
     return Job(network, task, data, given, workspace, torch.device("cpu"))
 

@@ -1,0 +1,153 @@
+"""The columns of a part as the model takes them: checked, prepared, and with what outputs should be beside them."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ltp_pipeline.config import DataSettings, InputSettings, TaskSettings
+from ltp_pipeline.data.augmentation import augmented, check_crop
+from ltp_pipeline.data.checks import check_samples, checked_target
+from ltp_pipeline.data.classes import renumbered
+from ltp_pipeline.data.images import ImageSamples
+from ltp_pipeline.data.matching import Match
+from ltp_pipeline.data.preparation import Preparation, plan
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
+from ltp_pipeline.data.samples import Array, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
+from ltp_pipeline.data.stand_ins import resilient
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.task import TARGET
+
+
+class Source(NamedTuple):
+    """What one input of the model is taken from."""
+
+    column: Column
+    prepare: Preparation
+    layout: Layout
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """From a stored sample to the input, in words, but for scale, mean and std."""
+        samples = self.column.samples
+        return *(samples.steps if isinstance(samples, ImageSamples) else ()), *self.prepare.steps
+
+
+class OpenPart(NamedTuple):
+    """A part of the data by inputs and target."""
+
+    sources: Mapping[str, Source]
+    target: Samples | None
+    augment: bool
+
+    @property
+    def labels(self) -> Array | None:
+        """Class numbers, where the target is such."""
+        target = self.target
+        return target.array if isinstance(target, ClassNumbers) else None
+
+    @property
+    def groups(self) -> Array:
+        """By which samples are divided evenly: classes, or one group."""
+        count = len(next(iter(self.sources.values())).column.samples)
+        return np.zeros(count, np.int64) if self.labels is None else self.labels
+
+    @property
+    def targets(self) -> dict[str, Samples]:
+        """By name, for a split."""
+        return {} if self.target is None else {TARGET: self.target}
+
+    def inputs_for(self, rows: Array, training: bool) -> dict[str, Input]:
+        """How a split with these rows reads each input."""
+        inputs = {}
+        for name, (column, prepare, layout) in self.sources.items():
+            samples = resilient(column.samples, rows, self.labels)
+            moved = augmented(column, samples, layout) if self.augment and training else None
+            inputs[name] = Input(samples, prepare, moved)
+        return inputs
+
+
+def open_part(
+    part: Part,
+    found: Match,
+    stored: Stored,
+    settings: DataSettings,
+    inputs: Sequence[TensorInfo],
+    task: TaskSettings,
+) -> OpenPart:
+    """Check the columns of a part and decide how each is prepared."""
+    columns = {name: part[column] for name, column in found.inputs.items()}
+    _check_lengths([*columns.values(), *([part[found.target]] if found.target else [])])
+    sources: dict[str, Source] = {}
+    for info in sorted(inputs, key=lambda i: i.name in found.masks):  # a mask is made of what another input is fed
+        own = _settings(settings, info, alone=len(inputs) == 1)
+        column = _mask(sources, found, info) if info.name in found.masks else _column(part, found, info, own)
+        layout = stored.layout or own.layout
+        sources[info.name] = Source(column, plan(column.origin, column.samples.shape, layout, own, info), layout)
+        check_samples(column, sources[info.name].prepare)
+        check_crop(column, settings.crop)
+    target = None if found.target is None else _target(part[found.target], stored, settings, task)
+    if settings.classes and target is None:
+        raise InputError("classes is set in [data], and the samples have no labels", "remove classes")
+    if settings.augment and target is not None and not isinstance(target, ClassNumbers):
+        raise InputError(
+            f"augment moves pixels, and what {part[found.target or ''].origin} says would not move with them",
+            "remove augment",
+        )
+    return OpenPart(sources, target, settings.augment)
+
+
+def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> Column:
+    """The column of an input; sequences padded as the model wants them."""
+    column = part[found.inputs[info.name]]
+    if not isinstance(column.samples, RaggedSamples):
+        return column
+    width = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
+    fixed = width if isinstance(width, int) and width > 0 else None
+    longest = int(np.diff(column.samples.offsets).max())
+    if fixed is not None and longest > fixed:
+        raise InputError(
+            f"{column.origin} has a sample of length {longest}, and the model's input {info.name!r} takes {fixed}",
+            f"cut sequences to {fixed}",
+        )
+    return Column(column.samples.padded_to(fixed, own.pad), column.origin)
+
+
+def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Column:
+    """Where the sequences of another input have values."""
+    name = next(name for name, column in found.inputs.items() if column == found.masks[info.name])
+    column = sources[name].column
+    assert isinstance(column.samples, RaggedSamples)  # noqa: S101 - only of such a mask is made
+    return Column(MaskSamples(column.samples), f"the mask of {column.origin}")
+
+
+def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSettings:
+    """Of one input; what is said for all holds for numbers with a fraction: integers pass untouched."""
+    own = settings.of(info.name)
+    if alone or info.name in settings.inputs or "FLOAT" in info.type or info.type == "DOUBLE":
+        return own
+    return own.model_copy(update={"scale": None, "mean": (), "std": (), "resize": None})
+
+
+def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Samples:
+    target = checked_target(column)
+    if isinstance(target, RaggedSamples):
+        target = target.padded_to(None, task.ignored_label)
+    if not settings.classes:
+        return target
+    if not isinstance(target, ClassNumbers):
+        raise InputError(f"classes is set in [data], and {column.origin} holds no class numbers", "remove classes")
+    return ClassNumbers(renumbered(target.array, stored.class_names, settings.classes, column.origin))
+
+
+def _check_lengths(columns: Sequence[Column]) -> None:
+    first = columns[0]
+    if not len(first.samples):
+        raise InputError(f"{first.origin} is empty", "give samples, or leave the empty part out")
+    for other in columns[1:]:
+        if len(other.samples) != len(first.samples):
+            raise InputError(
+                f"{first.origin} has {len(first.samples)} samples but {other.origin} has {len(other.samples)}",
+                "give one row for each sample",
+            )

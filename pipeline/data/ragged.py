@@ -1,0 +1,80 @@
+"""Sequences of uneven length: all values in one array, and where each sample begins; padded batch by batch."""
+
+from typing import Any
+
+import numpy as np
+
+from ltp_pipeline.data.samples import Array
+from ltp_pipeline.errors import InputError
+
+
+class RaggedSamples:
+    """Samples that differ in length; a batch is as long as its longest, or `width` where the model fixes it."""
+
+    def __init__(self, values: Array, offsets: Array, pad: float = 0, width: int | None = None) -> None:
+        self.values = values
+        self.offsets = offsets
+        self.pad = pad
+        self.width = width
+        self.shape: tuple[int | None, ...] = (width, *values.shape[1:])
+        self.dtype: np.dtype[Any] = values.dtype
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def lengths(self, indices: Array) -> Array:
+        """How long these samples are."""
+        found: Array = self.offsets[indices + 1] - self.offsets[indices]
+        return found
+
+    def take(self, indices: Array) -> Array:
+        """Copy these samples into one array, padded at the end."""
+        lengths = self.lengths(indices)
+        inside = mask(lengths, self.width)
+        padded = np.full((*inside.shape, *self.values.shape[1:]), self.pad, self.dtype)
+        ends = np.cumsum(lengths)
+        steps = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        padded[inside] = self.values[np.repeat(self.offsets[indices], lengths) + steps]
+        return padded
+
+    def padded_to(self, width: int | None, pad: float) -> "RaggedSamples":
+        """The same, padded with another value, or to a fixed width."""
+        return RaggedSamples(self.values, self.offsets, pad, width)
+
+
+class MaskSamples:
+    """One where a sample of a ragged column has a value, zero where a batch is padded."""
+
+    def __init__(self, of: RaggedSamples) -> None:
+        self.of = of
+        self.shape: tuple[int | None, ...] = (of.width,)
+        self.dtype: np.dtype[Any] = np.dtype(np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def take(self, indices: Array) -> Array:
+        """The masks of these samples, as long as their batch."""
+        return mask(self.of.lengths(indices), self.of.width)
+
+
+def mask(lengths: Array, width: int | None) -> Array:
+    """True for as many places as each row is long."""
+    longest = max(int(lengths.max(initial=0)), 1) if width is None else width
+    inside: Array = np.arange(longest) < lengths[:, None]
+    return inside
+
+
+def checked_offsets(values: Array, offsets: Array, origin: str) -> Array:
+    """Offsets as int64; an error where they do not add up to the values."""
+    remedy = "give offsets that begin with 0, never fall, and end with the number of values"
+    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
+        raise InputError(f"{origin} has {offsets.dtype} of shape {offsets.shape}, not a list of offsets", remedy)
+    offsets = offsets.astype(np.int64)
+    if offsets[0] != 0 or offsets[-1] != len(values):
+        said = f"{origin} begins with {offsets[0]} and ends with {offsets[-1]}, and there are {len(values)} values"
+        raise InputError(said, remedy)
+    falls = np.flatnonzero(np.diff(offsets) < 0)
+    if len(falls):
+        raise InputError(f"{origin} falls after offset {falls[0]}", remedy)
+    return offsets

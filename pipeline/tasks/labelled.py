@@ -1,0 +1,83 @@
+"""What all tasks with labels have in common: one output is judged by them, and may be learned from the original too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from ltp_pipeline.intervals import bootstrap_interval
+from ltp_pipeline.task import TARGET, Judged, Metric, Output
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ltp_pipeline.records import Accuracy, Array
+    from ltp_pipeline.task import Batch
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task that says how far an output is from its target, and from the original's output."""
+
+    output: Output
+    distill: float = 0.0  # share of the loss that is learned from the original
+
+    metric: ClassVar[Metric]
+    is_relative: ClassVar[bool] = False
+    is_steep: ClassVar[bool] = False
+    is_by_sample: ClassVar[bool] = True
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The one that is meant."""
+        return (self.output,)
+
+    @property
+    def is_taught(self) -> bool:
+        """Whether the original is learned from."""
+        return self.distill > 0
+
+    def taught(self, share: float) -> Self:
+        """The same task, with this share of the loss learned from the original."""
+        return replace(self, distill=share)
+
+    def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
+        """Error on the labels, mixed with the distance from the original where it is learned from."""
+        errors = self.error(outputs[0], targets[TARGET])
+        if taught is None:
+            return errors
+        return (1 - self.distill) * errors + self.distill * self.distance(outputs[0], taught[0])
+
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """How far an output is from its target, over a batch."""
+        raise NotImplementedError
+
+    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+        """How far an output is from the original's, over a batch."""
+        raise NotImplementedError
+
+    def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:  # noqa: ARG002 - a Task's
+        """Right is right, whatever the original says."""
+        return ()
+
+    def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:  # noqa: ARG002 - a Task's
+        """A row for each sample."""
+        return np.concatenate([self.rows(outputs[0], batch) for outputs, batch, _ in judged])
+
+    def rows(self, output: Array, batch: Batch) -> Array:
+        """How each sample of a batch did."""
+        raise NotImplementedError
+
+    def value(self, evidence: Array) -> float:
+        """The metric."""
+        raise NotImplementedError
+
+    def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+        """It has to be measured."""
+
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+        """By resampling: the metric is no mean over samples."""
+        return bootstrap_interval(before, after, self.value, confidence)

@@ -1,0 +1,91 @@
+"""Several labels a sample, each there or not: how well each ranks the samples that have it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ltp_pipeline.records import Accuracy, Figure
+from ltp_pipeline.task import TARGET, Metric
+from ltp_pipeline.tasks.labelled import Labelled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ltp_pipeline.data import Split
+    from ltp_pipeline.records import Array
+    from ltp_pipeline.task import Batch
+
+MAP = Metric("mean average precision")
+GUESSED_SAMPLES = 100_000
+
+
+@dataclass(frozen=True)
+class Multilabel(Labelled):
+    """Binary cross-entropy for each label; average precision, averaged over labels."""
+
+    is_probability: bool = False  # the output comes out of a Sigmoid
+
+    metric = MAP
+
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Binary cross-entropy."""
+        return _cross_entropy(output.float().flatten(1), target.float().flatten(1), self.is_probability)
+
+    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+        """Binary cross-entropy with the original's probabilities, less the least it can be."""
+        wanted = taught.float().flatten(1)
+        probabilities = wanted if self.is_probability else wanted.sigmoid()
+        least = _cross_entropy(wanted, probabilities, self.is_probability)
+        return _cross_entropy(output.float().flatten(1), probabilities, self.is_probability) - least
+
+    def rows(self, output: Array, batch: Batch) -> Array:
+        """The score of each label, and whether it is there."""
+        scores = output.reshape(len(batch), -1).astype(np.float64)
+        scores = np.where(np.isnan(scores), -np.inf, scores)
+        return np.concatenate([scores, batch.targets[TARGET].reshape(len(batch), -1)], axis=1)
+
+    def value(self, evidence: Array) -> float:
+        """Mean over the labels that any sample has."""
+        precision = average_precision(*np.split(evidence, 2, axis=1))
+        known = precision[~np.isnan(precision)]
+        return float(known.mean()) if known.size else 0.0
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """Mean average precision, and beside it the share of right answers over all labels."""
+        scores, there = np.split(evidence, 2, axis=1)
+        right = float(((scores > (0.5 if self.is_probability else 0)) == (there > 0.5)).mean())
+        beside = (Figure("per-label accuracy", right),)
+        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
+
+    def guess(self, split: Split) -> float:
+        """Of any order: the share of samples that have a label, averaged over labels."""
+        there = split.first(GUESSED_SAMPLES).targets[TARGET].reshape(min(len(split), GUESSED_SAMPLES), -1)
+        shares = there.mean(0)
+        return float(shares[shares > 0].mean()) if shares.any() else 0.0
+
+
+def average_precision(scores: Array, there: Array) -> Array:
+    """For each column Σ (R_k - R_(k-1)) P_k over thresholds, equal scores counted as one; NaN where nothing is there."""
+    order = np.argsort(-scores, axis=0, kind="stable")
+    ranked, hits = (np.take_along_axis(a, order, axis=0) for a in (scores, there))
+    found = np.cumsum(hits, axis=0)
+    last = np.ones(ranked.shape, bool)
+    last[:-1] = ranked[:-1] != ranked[1:]
+    at_ends = np.where(last, found, 0)
+    before = np.zeros_like(at_ends)
+    before[1:] = np.maximum.accumulate(at_ends, axis=0)[:-1]
+    precision = found / np.arange(1, len(ranked) + 1)[:, None]
+    with np.errstate(invalid="ignore"):
+        average: Array = (np.where(last, found - before, 0) * precision).sum(0) / found[-1]
+    return average
+
+
+def _cross_entropy(output: Tensor, target: Tensor, is_probability: bool) -> Tensor:
+    import torch.nn.functional as F
+
+    if is_probability:
+        return F.binary_cross_entropy(output.clamp(0, 1), target)
+    return F.binary_cross_entropy_with_logits(output, target)

@@ -1,0 +1,100 @@
+"""A class for each position of a sample, such as a token; some positions may have no label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ltp_pipeline.records import Accuracy
+from ltp_pipeline.task import TARGET
+from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.labelled import Labelled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ltp_pipeline.data import Split
+    from ltp_pipeline.records import Array
+    from ltp_pipeline.task import Batch
+
+GUESSED_SAMPLES = 10_000  # by which the most frequent class is told
+
+
+@dataclass(frozen=True)
+class ClassMap(Labelled):
+    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes."""
+
+    classes: int = 0
+    axis: int = -1
+    is_probability: bool = False
+    ignored: int = -100
+
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy; a batch without any label has none."""
+        import torch.nn.functional as F
+
+        scores, labels = self._scores(output), _filled(target.reshape(len(target), -1), output, self)
+        total = F.cross_entropy(scores, labels.long(), ignore_index=self.ignored, reduction="sum")
+        return total / (labels != self.ignored).sum().clamp_min(1)
+
+    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+        """Divergence of the softened probabilities, over all positions."""
+        from ltp_pipeline.tasks.losses import divergence
+
+        return divergence(*(self._scores(y).movedim(1, -1).flatten(0, -2) for y in (output, taught)))
+
+    def _scores(self, output: Tensor) -> Tensor:
+        """Classes on axis 1, positions on axis 2."""
+        from ltp_pipeline.tasks.losses import logarithms
+
+        return logarithms(output.float().movedim(self.axis, 1).flatten(2), self.is_probability)
+
+    def answers(self, output: Array, batch: Batch) -> tuple[Array, Array]:
+        """For each position of each sample, the class with the largest score, and the label."""
+        scores = np.moveaxis(output, self.axis, -1)
+        labels = batch.targets[TARGET].reshape(len(batch), -1)
+        found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1)).reshape(len(batch), -1)
+        missing = found.shape[1] - labels.shape[1]
+        return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
+
+    def counts(self, split: Split) -> Array:
+        """How often each class is right, in the first samples of a split."""
+        labels = split.first(GUESSED_SAMPLES).targets[TARGET]
+        return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
+
+
+@dataclass(frozen=True)
+class Positions(ClassMap):
+    """The share of right answers over all positions with a label."""
+
+    metric = TOP1
+
+    def rows(self, output: Array, batch: Batch) -> Array:
+        """How many positions are right, and how many there are."""
+        found, labels = self.answers(output, batch)
+        return np.stack([((found == labels) & (labels != self.ignored)).sum(1), (labels != self.ignored).sum(1)], axis=1)
+
+    def value(self, evidence: Array) -> float:
+        """Right ones of all."""
+        right, count = evidence.sum(0).tolist()
+        return right / max(count, 1)
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """Top-1."""
+        top1 = self.value(evidence)
+        return Accuracy(top1, top1, None, len(evidence), split)
+
+    def guess(self, split: Split) -> float:
+        """Accuracy of naming the most frequent class."""
+        counts = self.counts(split)
+        return float(counts.max() / max(counts.sum(), 1))
+
+
+def _filled(labels: Tensor, output: Tensor, task: ClassMap) -> Tensor:
+    """Labels for as many positions as the output has: a model of fixed length gives more than the longest sample."""
+    import torch.nn.functional as F
+
+    positions = output.numel() // (len(output) * output.shape[task.axis])
+    return F.pad(labels, (0, positions - labels.shape[1]), value=task.ignored)

@@ -1,0 +1,79 @@
+"""Numbers to be met: the share of the targets' variance that is explained counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ltp_pipeline.records import Accuracy, Figure
+from ltp_pipeline.task import TARGET, Metric
+from ltp_pipeline.tasks.labelled import Labelled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ltp_pipeline.data import Split
+    from ltp_pipeline.records import Array
+    from ltp_pipeline.task import Batch
+
+R2 = Metric("R²")
+MOST_COLUMNS = 64  # of targets whose variances are told apart; of more, all values are taken together
+LARGEST = 1e150  # error of one value; more, or no number at all, counts as this
+
+
+@dataclass(frozen=True)
+class Regression(Labelled):
+    """Squared or absolute error in units of the training targets' own spread, so that no scale has to be tuned."""
+
+    spread: float = 1.0  # standard deviation of the training targets
+    kind: Literal["squared", "absolute"] = "squared"
+
+    metric = R2
+    is_steep = True
+
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean error over all values."""
+        import torch.nn.functional as F
+
+        found, wanted = (y.float().flatten(1) if y.dim() > 1 else y.float()[:, None] for y in (output, target))
+        if self.kind == "absolute":
+            return F.l1_loss(found, wanted) / self.spread
+        return F.mse_loss(found, wanted) / self.spread**2
+
+    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+        """The same from the original's output."""
+        return self.error(output, taught)
+
+    def rows(self, output: Array, batch: Batch) -> Array:
+        """Squared errors, absolute errors, targets, their squares, and how many values each stands for."""
+        wanted = batch.targets[TARGET].reshape(len(batch), -1).astype(np.float64)
+        apart = np.abs(output.reshape(len(batch), -1) - wanted)
+        apart = np.where(np.isfinite(apart), np.minimum(apart, LARGEST), LARGEST)
+        parts = [apart**2, apart, wanted, wanted**2]
+        if wanted.shape[1] > MOST_COLUMNS:
+            parts = [part.sum(1, keepdims=True) for part in parts]
+        return np.concatenate([*parts, np.full((len(batch), 1), wanted.shape[1] / parts[0].shape[1])], axis=1)
+
+    def value(self, evidence: Array) -> float:
+        """1 - squared error / variance of the targets, averaged over columns; one that never varies is left out."""
+        (squared, _, total, squares), count = np.split(evidence[:, :-1].sum(0), 4), evidence[:, -1].sum()
+        variance = squares - total**2 / count
+        varies = variance > 1e-12 * squares
+        return float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else 0.0
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """R², and beside it the error in the targets' unit."""
+        squared, absolute, _, _ = np.split(evidence[:, :-1].sum(0), 4)
+        values = evidence[:, -1].sum() * len(squared)
+        if self.kind == "absolute":
+            name, error = "mean absolute error", float(absolute.sum() / values)
+        else:
+            name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
+        beside = (Figure(name, error, share=False, higher_is_better=False),)
+        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
+
+    def guess(self, split: Split) -> float:  # noqa: ARG002 - a Task's
+        """Of the mean."""
+        return 0.0

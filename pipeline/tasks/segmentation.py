@@ -1,0 +1,54 @@
+"""A class for each pixel: the overlap of found and true areas counts, averaged over classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ltp_pipeline.records import Accuracy, Figure
+from ltp_pipeline.task import Metric
+from ltp_pipeline.tasks.positions import ClassMap
+
+if TYPE_CHECKING:
+    from ltp_pipeline.data import Split
+    from ltp_pipeline.records import Array
+    from ltp_pipeline.task import Batch
+
+MIOU = Metric("mIoU")
+
+
+@dataclass(frozen=True)
+class Segmentation(ClassMap):
+    """Cross-entropy on class maps; the mean over classes of intersection / union."""
+
+    metric = MIOU
+
+    def rows(self, output: Array, batch: Batch) -> Array:
+        """For each class how many pixels are right, how many were found, how many are true."""
+        found, labels = self.answers(output, batch)
+        known = labels != self.ignored
+        places = np.arange(len(batch))[:, None] * self.classes
+        parts = []
+        for classes, counted in ((labels, known & (found == labels)), (found, known & (found >= 0)), (labels, known)):
+            flat = (places + classes)[counted]
+            parts.append(np.bincount(flat, minlength=len(batch) * self.classes).reshape(len(batch), self.classes))
+        return np.concatenate(parts, axis=1)
+
+    def value(self, evidence: Array) -> float:
+        """Mean over the classes that were found or are true."""
+        right, found, true = np.split(evidence.sum(0), 3)
+        union = found + true - right
+        return float((right[union > 0] / union[union > 0]).mean()) if union.any() else 0.0
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """mIoU, and beside it the share of right pixels."""
+        right, _, true = np.split(evidence.sum(0), 3)
+        pixels = Figure("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
+        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=(pixels,))
+
+    def guess(self, split: Split) -> float:
+        """mIoU of naming the most frequent class everywhere."""
+        counts = self.counts(split)
+        return float(counts.max() / max(counts.sum(), 1) / max(np.count_nonzero(counts), 1))
