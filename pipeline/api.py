@@ -19,10 +19,11 @@ from ltp_pipeline.gates import effective_limits, evaluate_gates
 from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.results import TrailRow
-from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
+from ltp_pipeline.workspace import OWN_AGAIN, REPORT_JSON, SUMS, Workspace
 
 if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
+    from ltp_pipeline.own_task import OwnTask
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.results import Inspection, Measurement
 
@@ -49,17 +50,31 @@ def run(
     out: AnyPath | None = None,
     fresh: bool = False,
     progress: Reporter | None = None,
+    task: Any = None,
     **options: Mapping[str, Any],
 ) -> Outcome:
-    """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`)."""
+    """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`).
+
+    `task` is a task of your own, an object or the path of a file (docs/tasks.md); a mapping is the section of settings.
+    """
     model = Path(model)
     if settings is not None and options:
         raise InputError("both settings and options are given", "put the options into the settings")
+    if isinstance(task, Mapping):
+        options, task = {**options, "task": task}, None
     settings = load_settings(model, options=options) if settings is None else with_default_budget(settings)
     from ltp_pipeline.runner import run as run_stages
 
     folder = Path(out) if out is not None else default_out(model)
-    return run_stages(model, settings, folder, progress or SilentReporter(), fresh)
+    return run_stages(model, settings, folder, progress or SilentReporter(), fresh, task=_own(task))
+
+
+def _own(task: Any) -> OwnTask | None:
+    if task is None:
+        return None
+    from ltp_pipeline.own_task import OwnTask
+
+    return OwnTask.of(task)
 
 
 def default_out(model: Path) -> Path:
@@ -83,6 +98,7 @@ def validate(
     seed: int | None = None,
     provider: str = "CPUExecutionProvider",
     imitate: Imitate | None = None,
+    task: Any = None,
 ) -> Measurement:
     """Measure a file in onnxruntime on the test split, and beside another one if given.
 
@@ -96,6 +112,8 @@ def validate(
     run = Workspace(Path(model).parent)
     if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
         _, of_run = run.inputs()  # a file in its own run: prepared as it was there
+        if task is None and data is None and run.has_own_task:
+            raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
         path = settings.data.path or of_run.data.path
         settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
     return measure(
@@ -106,6 +124,7 @@ def validate(
         provider=provider,
         imitate=imitate or settings.train.imitate,
         asked=settings.task,
+        own=_own(task),
     )
 
 
@@ -138,6 +157,7 @@ def pick(
     formats: Sequence[str] = (),
     baseline: str | None = None,
     progress: Reporter | None = None,
+    task: Any = None,
     **limits: Any,
 ) -> Outcome:
     """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
@@ -146,7 +166,7 @@ def pick(
     """
     from ltp_pipeline.pick_entry import pick as finish
 
-    return finish(Path(run), entry, progress or SilentReporter(), formats, baseline, limits)
+    return finish(Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _own(task))
 
 
 def export(
@@ -155,11 +175,12 @@ def export(
     *,
     values: Sequence[str] | None = None,
     progress: Reporter | None = None,
+    task: Any = None,
 ) -> Outcome:
     """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
     from ltp_pipeline.more_files import export_again
 
-    return export_again(Path(run), formats, progress or SilentReporter(), values)
+    return export_again(Path(run), formats, progress or SilentReporter(), values, _own(task))
 
 
 def unpack(model: AnyPath, out: AnyPath) -> Path:

@@ -11,7 +11,15 @@ import typer
 
 from ltp_pipeline import __version__, cli_files, interrupts, ranks
 from ltp_pipeline import cli_options as opt
-from ltp_pipeline.errors import GateFailed, InputError, LtpError, TrainingFailed, UnsupportedModel, UsageError
+from ltp_pipeline.errors import (
+    GateFailed,
+    InputError,
+    LtpError,
+    TaskFailed,
+    TrainingFailed,
+    UnsupportedModel,
+    UsageError,
+)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -37,6 +45,7 @@ def run(
     model: opt.ModelArgument,
     *,
     data: opt.DataOption = None,
+    task: opt.TaskOption = None,
     config: opt.ConfigOption = None,
     preset: Annotated[str | None, typer.Option(help="Settings of a network of the paper.")] = None,
     out: opt.OutOption = None,
@@ -105,7 +114,7 @@ def run(
     }
     for section, key, value in map(_assignment, settings or ()):
         options.setdefault(section, {})[key] = value
-    _run(model, config, preset, options, out, fresh, as_json, quiet)
+    _run(model, config, preset, options, out, fresh, as_json, quiet, task=task)
 
 
 @app.command()
@@ -137,6 +146,7 @@ def _run(
     as_json: bool,
     quiet: bool,
     shown_in: Path = Path(),
+    task: Path | None = None,
 ) -> None:
     from ltp_pipeline.config import load_settings
     from ltp_pipeline.progress import make_reporter
@@ -148,7 +158,7 @@ def _run(
     reporter.say(f"Reading {model}")
     from ltp_pipeline import api
 
-    outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter)
+    outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
     ranks.leave()
     cli_files.finish(outcome, shown_in, as_json)
 
@@ -173,6 +183,8 @@ def _fail(error: LtpError) -> NoReturn:
     if not ranks.speaks():
         sys.exit(error.exit_code)
     rank = "" if ranks.is_leader() else f"rank {ranks.rank()}: "
+    if isinstance(error, TaskFailed):
+        typer.echo(error.trace.rstrip(), err=True)
     typer.echo(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}", err=True)
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:

@@ -42,6 +42,7 @@ def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Sile
 def validate(
     model: opt.ModelArgument,
     data: opt.DataOption = None,
+    task: opt.TaskOption = None,
     config: opt.ConfigOption = None,
     against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
     provider: Annotated[str, typer.Option(help="Execution provider of onnxruntime.")] = "CPUExecutionProvider",
@@ -51,7 +52,7 @@ def validate(
     """Measure a file in onnxruntime on the test split."""
     from ltp_pipeline import api
 
-    found = api.validate(model, data, config=config, against=against, provider=provider)
+    found = api.validate(model, data, config=config, against=against, provider=provider, task=task)
     if as_json:
         print_json(asdict(found))
     elif not quiet:
@@ -81,6 +82,7 @@ def pick(
     folder: opt.RunArgument,
     entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
     *,
+    task: opt.TaskOption = None,
     export: opt.Exports = None,
     baseline: opt.Baseline = None,
     no_baseline: opt.NoBaseline = False,
@@ -97,7 +99,7 @@ def pick(
 
     reporter = make_reporter(quiet)
     mode = opt.baseline_mode(baseline, no_baseline)
-    outcome = api.pick(folder, entry, formats=export or (), baseline=mode, progress=reporter, **limits)
+    outcome = api.pick(folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits)
     finish(outcome, Path(), as_json)
 
 
@@ -105,6 +107,7 @@ def export(
     folder: opt.RunArgument,
     formats: opt.FurtherFiles = None,
     values: opt.Values = None,
+    task: opt.TaskOption = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -115,7 +118,7 @@ def export(
     from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
-    outcome = api.export(folder, formats or (), values=values or None, progress=make_reporter(quiet))
+    outcome = api.export(folder, formats or (), values=values or None, progress=make_reporter(quiet), task=task)
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
         if not verdict.passed:

@@ -20,6 +20,9 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ON
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
 ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")]
 DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")]
+TaskOption = Annotated[
+    Path | None, typer.Option("--task", metavar="FILE.py", help="Your own data set, loss and metric (docs/tasks.md).")
+]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]

@@ -30,6 +30,14 @@ class InputError(LtpError):
     exit_code = 3
 
 
+class TaskFailed(InputError):
+    """The user's own code failed; `trace` is where, in their lines."""
+
+    def __init__(self, what: str, remedy: str, trace: str = "") -> None:
+        super().__init__(what, remedy)
+        self.trace = trace
+
+
 class UnsupportedModel(LtpError):
     """The model cannot be handled; `reasons` lists everything that stands in the way, not only the first."""
 

@@ -85,6 +85,16 @@ def bootstrap_interval(
     return min(low, point), max(high, point)
 
 
+def replicate_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
+    """Interval of before[0] - after[0]; what follows are the same two measured on samples drawn anew, for both alike."""
+    import numpy as np
+
+    apart = np.subtract(before, after, dtype=np.float64)
+    middle = float(apart[0])
+    half = _quantile(confidence) * float(apart[1:].std(ddof=1)) if apart.size > 2 else 0.0
+    return middle - half, middle + half
+
+
 def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
     """Interval of mean(before) - mean(after) for numbers of any size, paired by sample."""
     import numpy as np

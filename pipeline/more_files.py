@@ -18,6 +18,7 @@ from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT
 from ltp_pipeline.outcome import Outcome, conclude
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report
@@ -25,6 +26,7 @@ from ltp_pipeline.runner import run
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_input
 from ltp_pipeline.stages.lower import as_file_types
+from ltp_pipeline.stages.preflight import require_task
 from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
@@ -36,7 +38,11 @@ NO_DATA = "the data of the run were not there when the file was written"
 
 
 def export_again(
-    folder: Path, formats: Sequence[str], progress: Reporter, values: Sequence[str] | None = None
+    folder: Path,
+    formats: Sequence[str],
+    progress: Reporter,
+    values: Sequence[str] | None = None,
+    task: OwnTask | None = None,
 ) -> Outcome:
     """Write and prove further files of a finished run; those it has stay."""
     if ranks.is_distributed():
@@ -47,13 +53,14 @@ def export_again(
     if workspace.done("report") is None:
         how = "run" if workspace.entry is None else "pick"
         raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
+    require_task(workspace, task)
     try:
-        if settings.data.path is None or not settings.data.path.exists():
+        if task is None and (settings.data.path is None or not settings.data.path.exists()):
             with threads.used(settings.train.threads, workspace.kept_threads(), progress.say), workspace.held():
                 return _without_data(workspace, model, asked)
         if workspace.entry is not None:
-            return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, exactly=True)
-        return run(model, asked, folder, progress, exactly=True)
+            return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, True, task)
+        return run(model, asked, folder, progress, exactly=True, task=task)
     except LtpError:
         with suppress(InputError), workspace.held():  # unless another process is at work in it
             workspace.inputs()

@@ -22,6 +22,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import find_format
 from ltp_pipeline.gates import asked, effective_limits, gate_settings
 from ltp_pipeline.outcome import Outcome, finished_already
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned
 from ltp_pipeline.runner import complete, plan
@@ -47,6 +48,7 @@ def pick(
     formats: Sequence[str] = (),
     mode: str | None = None,
     limits: Mapping[str, Any] | None = None,
+    task: OwnTask | None = None,
 ) -> Outcome:
     """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own.
 
@@ -69,7 +71,7 @@ def pick(
     known = None if mode is None else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
     if known is not None and not asked(given_limits):
         _require(gates, known)
-    return finish_entry(parent, number, model, settings, known)
+    return finish_entry(parent, number, model, settings, known, task=task)
 
 
 def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
@@ -80,9 +82,16 @@ def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
 
 
 def finish_entry(
-    parent: Workspace, number: int, model: Path, settings: Settings, mode: Mode | None, exactly: bool = False
+    parent: Workspace,
+    number: int,
+    model: Path,
+    settings: Settings,
+    mode: Mode | None,
+    exactly: bool = False,
+    task: OwnTask | None = None,
 ) -> Outcome:
     """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
+    preflight.require_task(parent, task)
     progress = parent.progress
     workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
     kept = workspace.kept_threads() or parent.kept_threads()
@@ -90,7 +99,7 @@ def finish_entry(
         entries = learn_thresholds.recall(parent).trail
         learned = Learned(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
         entry = select_entry.find(learned, number)
-        job, original = preflight.prepare(import_model.read(model), settings, workspace)
+        job, original = preflight.prepare(import_model.read(model), settings, workspace, task)
         job = rules.recall(job, original, parent)
         identity = preflight.identity(job.network.file, job.data, settings)
         parent.require_same(identity)

@@ -14,6 +14,7 @@ from ltp_pipeline.baseline_curve import Rival
 from ltp_pipeline.config import Settings, check_reachable
 from ltp_pipeline.data.stand_ins import met_broken
 from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of_leader
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
 from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry, validate
@@ -31,15 +32,22 @@ SEARCHED = ("learn", "finetune")  # until these are over, more networks may be f
 
 
 def run(
-    model: Path, settings: Settings, out: Path, progress: Reporter, fresh: bool = False, exactly: bool = False
+    model: Path,
+    settings: Settings,
+    out: Path,
+    progress: Reporter,
+    fresh: bool = False,
+    exactly: bool = False,
+    task: OwnTask | None = None,
 ) -> Outcome:
     """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
     check_reachable(settings)
     preflight.refuse_inputs_inside(out, model, settings)
     workspace = Workspace(out, progress, events=settings.log.tensorboard)
+    preflight.require_task(workspace, task, fresh)
     with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
-        job, original = preflight.prepare(import_model.read(model), settings, workspace)
+        job, original = preflight.prepare(import_model.read(model), settings, workspace, task)
         with workspace.held():
             return _run(job, original, model, fresh, exactly)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ class Batch:
     """Some samples: what the model takes and what it should give, each by its name."""
 
     inputs: Mapping[str, Array]
-    targets: Mapping[str, Array]  # empty where the data have no labels
+    targets: Mapping[str, Any]  # arrays, or lists of them for samples that differ in shape; empty without labels
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -94,6 +94,10 @@ class Task(Protocol):
     @property
     def is_by_sample(self) -> bool:
         """Whether evidence has a row for each sample, so that several processes can share the samples."""
+
+    @property
+    def quick(self) -> Task:
+        """The same, without what only intervals need: networks are chosen by it."""
 
     def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
         """Loss of a batch; `taught` are the original's outputs where the task is taught."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MANIFEST = "manifest.json"
+OWN_AGAIN = "give it again: --task FILE.py"  # what to do where a run needs the user's own task
 REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
 SUMS = "SHA256SUMS"
 LOG = "log.jsonl"
@@ -155,6 +156,11 @@ class Workspace:
             )
         parent.inputs()
         return parent
+
+    @property
+    def has_own_task(self) -> bool:
+        """Whether the run in this directory was made with a task of the user's own."""
+        return self.is_run and "task" in self._read_manifest().get("identity", {})
 
     @property
     def metric(self) -> str:

@@ -15,9 +15,11 @@ import numpy as np
 from ltp_pipeline import closeness, exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSettings
 from ltp_pipeline.data import ANY_TASK, Data, Split, open_data
+from ltp_pipeline.data.own import open_own
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import Model, read
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
@@ -25,6 +27,7 @@ from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.imitation import EXPLAINED
+from ltp_pipeline.tasks.own import Own
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -263,15 +266,16 @@ def validate(
     provider: str = PROVIDER,
     imitate: Imitate = "auto",
     asked: TaskSettings = ANY_TASK,
+    own: OwnTask | None = None,
 ) -> Measurement:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
     kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
-    opened = open_data(data, file.inputs, seed, asked)
+    opened = open_data(data, file.inputs, seed, asked) if own is None else open_own(own, data, file.inputs, seed)
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
-    evaluator = _evaluator(opened, file.model.graph, session, other, asked, imitate)
+    evaluator = _evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     accuracy, correct = evaluator(session.outputs, opened.test)
     counts = _count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
@@ -299,7 +303,7 @@ def validate(
     other_accuracy, other_correct = evaluator.of_the_original(other.outputs, opened.test)
     task = evaluator.task
     agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
-    if not task.is_relative:
+    if not task.is_relative and all(output.kind == "scores" for output in task.outputs):
         agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].value
     return replace(
         result,
@@ -324,13 +328,18 @@ def _evaluator(
     other: Session | None,
     asked: TaskSettings,
     imitate: Imitate,
+    own: OwnTask | None,
 ) -> Evaluator:
     """What evaluates a file that was given without its run."""
     labelled = data.has_labels and asked.kind != "imitate"
+    if own is not None:
+        labelled = own.has("score") or own.has("measure")
     if not labelled and other is None:
         raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
     shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
     task, *_ = [find_task(data, graph, found, TWO, asked, imitate) for found in shapes]
+    if own is not None and isinstance(task, Imitation):
+        task = Own(own, task)
     if not labelled and shapes[0] != shapes[-1] and other is not None:
         raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
     for s in (session, other):

@@ -46,14 +46,14 @@ def takes_in(path: Path, folder: Path) -> bool:
     return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
-def open_data(
-    settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, task: TaskSettings = ANY_TASK
-) -> Data:
+def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, task: TaskSettings = ANY_TASK) -> Data:
     """Find the samples of each input, check them against the model, and divide them into three splits."""
     unknown = [name for name in settings.inputs if name not in {info.name for info in inputs}]
     if unknown:
         named = ", ".join(repr(info.name) for info in inputs)
-        raise InputError(f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}")
+        raise InputError(
+            f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}"
+        )
     stored = _read(settings.path, wanted(settings, inputs))
     found = match(next(iter(stored.parts.values())), inputs, task.target)
     _check_alike(stored.parts)

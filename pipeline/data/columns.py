@@ -23,7 +23,9 @@ def gathered(path: Path, present: Collection[str], load: Callable[[str], Array])
     """The columns of each part, from arrays that `load` gives by name."""
     parts = _keys(path, present)
     _check_same_columns(path, parts)
-    return {part: {name: _column(path, key, present, load) for name, key in keys.items()} for part, keys in parts.items()}
+    return {
+        part: {name: _column(path, key, present, load) for name, key in keys.items()} for part, keys in parts.items()
+    }
 
 
 def _keys(path: Path, present: Collection[str]) -> dict[str, dict[str, str]]:
@@ -37,7 +39,9 @@ def _keys(path: Path, present: Collection[str]) -> dict[str, dict[str, str]]:
         else:
             parts.setdefault(ALL, {})[key] = key
     if not parts or (ALL not in parts and "train" not in parts):
-        raise InputError(f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}", NAMING)
+        raise InputError(
+            f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}", NAMING
+        )
     if ALL in parts and len(parts) > 1:
         lone, other = next(iter(parts[ALL])), next(key for split in SPLITS for key in parts.get(split, {}).values())
         raise InputError(f"{path} has {lone} beside {other}, and {lone} belongs to no split", NAMING)

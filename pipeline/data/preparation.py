@@ -97,9 +97,7 @@ def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
     return Wanted(channels if isinstance(channels, int) else None, resize or fixed, *more)
 
 
-def plan(
-    origin: str, stored: Dims, layout: Layout, settings: InputSettings, model_input: TensorInfo
-) -> Preparation:
+def plan(origin: str, stored: Dims, layout: Layout, settings: InputSettings, model_input: TensorInfo) -> Preparation:
     """Decide the steps for samples of this shape, or say why the model cannot take them."""
     dims = _sample_dims(model_input)
     flatten = dims is not None and len(dims) == 1 and len(stored) > 1
@@ -123,7 +121,7 @@ def plan(
         _check_features(origin, shape, dims[0])
     elif dims is not None:
         _check_shape(origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout)
-    dtype = _dtype(model_input)
+    dtype = type_of(model_input)
     if dtype.kind != "f" and (settings.scale is not None or settings.mean or settings.std):
         raise InputError(
             f"the model's input {model_input.name} takes {dtype}: scale, mean and std would not survive",
@@ -160,7 +158,8 @@ def _sample_dims(model_input: TensorInfo) -> Dims | None:
     return None if model_input.shape is None else model_input.shape[1:]
 
 
-def _dtype(model_input: TensorInfo) -> np.dtype[Any]:
+def type_of(model_input: TensorInfo) -> np.dtype[Any]:
+    """What numpy calls the type of an input."""
     if model_input.type not in _DTYPES:
         raise InputError(
             f"the model's input {model_input.name} takes {model_input.type}, which no data format here provides",

@@ -14,6 +14,7 @@ from ltp_pipeline.task import TARGET, Judged, Metric, Output
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Accuracy, Array
     from ltp_pipeline.task import Batch
 
@@ -29,6 +30,11 @@ class Labelled:
     is_relative: ClassVar[bool] = False
     is_steep: ClassVar[bool] = False
     is_by_sample: ClassVar[bool] = True
+
+    @property
+    def quick(self) -> Self:
+        """Intervals need nothing more."""
+        return self
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -73,6 +79,14 @@ class Labelled:
 
     def value(self, evidence: Array) -> float:
         """The metric."""
+        raise NotImplementedError
+
+    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+        """The metric, and what is told beside it."""
+        raise NotImplementedError
+
+    def guess(self, split: Split) -> float | None:
+        """The metric of the best answer that does not look at the input."""
         raise NotImplementedError
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:

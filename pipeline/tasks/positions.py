@@ -74,12 +74,14 @@ class Positions(ClassMap):
     def rows(self, output: Array, batch: Batch) -> Array:
         """How many positions are right, and how many there are."""
         found, labels = self.answers(output, batch)
-        return np.stack([((found == labels) & (labels != self.ignored)).sum(1), (labels != self.ignored).sum(1)], axis=1)
+        return np.stack(
+            [((found == labels) & (labels != self.ignored)).sum(1), (labels != self.ignored).sum(1)], axis=1
+        )
 
     def value(self, evidence: Array) -> float:
         """Right ones of all."""
-        right, count = evidence.sum(0).tolist()
-        return right / max(count, 1)
+        right, count = evidence.sum(0)
+        return float(right / max(count, 1))
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Top-1."""

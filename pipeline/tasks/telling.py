@@ -72,7 +72,9 @@ def of_labels(
     if settings.output is not None and not outputs:
         what = f"output {settings.output!r} is no output of numbers with a row per sample"
         raise InputError(what, f"name one under [task]: {names}")
-    fitting = [(o, kind) for o in outputs for kind in [settings.kind or told(target, o)] if kind and FITS[kind](target, o)]
+    fitting = [
+        (o, kind) for o in outputs for kind in [settings.kind or told(target, o)] if kind and FITS[kind](target, o)
+    ]
     if not fitting:
         raise InputError(
             f"no output fits labels of {_words(target)}: {_shown(outputs) or names}",

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
+from ltp_pipeline.data.own import OwnSplit, open_own
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
@@ -26,23 +28,24 @@ from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.task import Task
-from ltp_pipeline.tasks import find_task
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.tasks import Imitation, find_task
+from ltp_pipeline.tasks.own import Own
+from ltp_pipeline.workspace import OWN_AGAIN, Workspace
 
 PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
 # What may change between two calls of the same run: nothing that was trained depends on it.
 _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
 
-def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> tuple[Job, State]:
+def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnTask | None = None) -> tuple[Job, State]:
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
-    data = _open_data(settings, file)
+    data = _open_data(settings, file, own)
     device = pick_device(settings.train.device)
     network, state = import_model.run(file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model)
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
-    task = _find_task(network, state, data, settings, device)
+    task = _find_task(network, state, data, settings, device, own)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
     if settings.model.restore_bn:
@@ -59,7 +62,8 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
         plain["data"].pop(free)
     for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
-    return {"model": file.sha256, "data": data.fingerprint, "settings": plain}
+    known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
+    return {**known, "task": "own"} if isinstance(data.train, OwnSplit) else known
 
 
 def original_accuracy(job: Job, state: State) -> float:
@@ -82,7 +86,26 @@ def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
 
 
-def _open_data(settings: Settings, file: ModelFile) -> Data:
+def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False) -> None:
+    """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
+    if fresh or not workspace.is_run:
+        return
+    if workspace.has_own_task and own is None:
+        raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
+    if own is not None and own.fingerprint is None:
+        raise InputError(
+            f"{own.origin} has no fingerprint, so nothing tells whether the run in {workspace.root} was made with it",
+            "give it one, a text that changes when the task does; or start over: fresh=True",
+        )
+
+
+def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
+    if own is not None:
+        if settings.data.path is not None:
+            raise InputError(
+                f"both a task ({own.origin}) and data ({settings.data.path}) are given", "give one of them"
+            )
+        return open_own(own, settings.data, file.inputs, settings.train.seed)
     if settings.data.path is None:
         raise InputError(
             "there is no data to train and validate on",
@@ -103,7 +126,9 @@ def _require_matches(patterns: Sequence[str], network: Network) -> None:
             raise InputError(f"--exclude {pattern!r} matches no kernel", "`ltp-pipeline inspect` lists their names")
 
 
-def _find_task(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> Task:
+def _find_task(
+    network: Network, state: State, data: Data, settings: Settings, device: torch.device, own: OwnTask | None
+) -> Task:
     """What is asked of the outputs, by the data; an error when the model cannot give it."""
     if len(data.train) < 2:
         raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
@@ -117,7 +142,14 @@ def _find_task(network: Network, state: State, data: Data, settings: Settings, d
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
-    return find_task(data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate)
+    task = find_task(data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate)
+    if own is None:
+        return task
+    assert isinstance(task, Imitation)  # noqa: S101 - such data have no labels that we know
+    mine = Own(own, task)
+    with torch.inference_mode():
+        mine.check([outputs[o.position] for o in mine.outputs], batch)
+    return mine
 
 
 def _judged_only(network: Network, task: Task) -> Network:

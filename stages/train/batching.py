@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from ltp_pipeline import ranks
 from ltp_pipeline.data import batches
 from ltp_pipeline.data.samples import Array
-from ltp_pipeline.stages.train.job import Job, to_device
+from ltp_pipeline.stages.train.job import Job, targets_to_device, to_device
 
 STATISTICS_SAMPLES = 4096
 
@@ -22,7 +22,7 @@ class TensorBatch(NamedTuple):
     """A batch on the device."""
 
     inputs: dict[str, Tensor]
-    targets: dict[str, Tensor]
+    targets: dict[str, Any]  # tensors, or lists of them
 
 
 def epoch_batches(job: Job, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
@@ -52,4 +52,4 @@ def _share(job: Job, order: Array, augment_seed: int | None = None) -> Iterator[
     whole = order[: len(order) - len(order) % size].reshape(-1, ranks.world(), size // ranks.world())
     rows = whole[:, ranks.rank()].ravel()
     for batch in batches(job.data.train, size // ranks.world(), rows, augment_seed=augment_seed):
-        yield TensorBatch(to_device(batch.inputs, job.device), to_device(batch.targets, job.device))
+        yield TensorBatch(to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -75,7 +75,7 @@ class Job:
     def evaluator(self) -> Evaluator:
         """Evaluates states, beside the original where scores are relative to it."""
         teacher = self.teacher
-        return Evaluator(self.task, None if teacher is None else lambda inputs: self.outputs(teacher, inputs))
+        return Evaluator(self.task.quick, None if teacher is None else lambda inputs: self.outputs(teacher, inputs))
 
     def outputs(self, state: State, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs of a batch, in torch."""
@@ -98,3 +98,9 @@ def to_device(arrays: Mapping[str, Array], device: torch.device) -> dict[str, Te
     """Put arrays on the device; images with channels last, the faster layout for convolutions."""
     tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
     return {n: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for n, t in tensors.items()}
+
+
+def targets_to_device(arrays: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """The same for what outputs are compared with; samples that differ in shape stay a list."""
+    lists = {name: [torch.from_numpy(a).to(device) for a in v] for name, v in arrays.items() if isinstance(v, list)}
+    return {**to_device({name: v for name, v in arrays.items() if name not in lists}, device), **lists}

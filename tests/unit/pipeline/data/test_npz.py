@@ -180,7 +180,12 @@ def test_sequences_are_padded_to_the_length_that_the_model_fixes(archive: Path) 
 
 @pytest.mark.parametrize(
     ("offsets", "said"),
-    [([0, 1, 13, 12, 13], "falls after offset 2"), ([1, 13], "begins with 1"), ([0, 12], "ends with 12"), ([0.0, 13], "float64")],
+    [
+        ([0, 1, 13, 12, 13], "falls after offset 2"),
+        ([1, 13], "begins with 1"),
+        ([0, 12], "ends with 12"),
+        ([0.0, 13], "float64"),
+    ],
 )
 def test_offsets_that_do_not_add_up_are_refused(archive: Path, offsets: list[int], said: str) -> None:
     np.savez(archive, **{**ragged(), "ids_offsets": np.array(offsets)})

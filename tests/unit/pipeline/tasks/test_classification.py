@@ -31,7 +31,9 @@ LOGITS, LABELS = torch.randn(8, 5), torch.randint(0, 5, (8,))
 
 def test_probabilities_give_the_same_loss_as_the_scores_they_come_from():
     by_scores = Classification(SCORES, classes=5).loss([LOGITS], {TARGET: LABELS}, None)
-    by_probabilities = Classification(SCORES, classes=5, is_probability=True).loss([LOGITS.softmax(1)], {TARGET: LABELS}, None)
+    by_probabilities = Classification(SCORES, classes=5, is_probability=True).loss(
+        [LOGITS.softmax(1)], {TARGET: LABELS}, None
+    )
     assert by_scores.item() == pytest.approx(by_probabilities.item(), rel=1e-5)
 
 
