@@ -18,16 +18,19 @@ __all__ = [
     "DataSettings",
     "ExportSettings",
     "GateSettings",
+    "InputSettings",
     "Inspection",
     "KernelSettings",
     "LogSettings",
     "Measurement",
     "MethodSettings",
+    "Metric",
     "ModelSettings",
     "Network",
     "Outcome",
     "Report",
     "Settings",
+    "TaskSettings",
     "TrailRow",
     "TrainSettings",
     "Verdict",
@@ -54,11 +57,13 @@ if TYPE_CHECKING:
         DataSettings,
         ExportSettings,
         GateSettings,
+        InputSettings,
         KernelSettings,
         LogSettings,
         MethodSettings,
         ModelSettings,
         Settings,
+        TaskSettings,
         TrainSettings,
     )
     from ltp_pipeline.outcome import Outcome
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.task import Metric
 
 
 threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
@@ -75,6 +81,7 @@ _HOMES = {  # of what is neither in api.py nor a class of settings
     "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
+    "Metric": "task",
     "Outcome": "outcome",
     "Report": "report_schema",
     "TrailRow": "results",

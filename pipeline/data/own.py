@@ -19,8 +19,8 @@ import numpy as np
 
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data.division import divide
-from ltp_pipeline.data.preparation import type_of
-from ltp_pipeline.data.samples import Array, Data, Input, Split
+from ltp_pipeline.data.preparation import Preparation, type_of
+from ltp_pipeline.data.samples import Array, ArraySamples, Data, Input, Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.task import Batch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.own_task import OwnTask
 
 SPLITS = ("train", "val", "test")
+LOOKED_AT = 256
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 
@@ -128,7 +129,7 @@ class OwnSplit(Split):
                 f"{', '.join(map(repr, first))}",
                 "name the arrays of a sample after the model's inputs",
             )
-        columns = {n: Input(Column(source, n, first[n]), lambda x: x) for n in self._types}
+        columns = {n: Input(Column(source, n, first[n]), Preparation(dtype)) for n, dtype in self._types.items()}
         super().__init__(name, columns, {}, rows)
 
     def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
@@ -157,6 +158,10 @@ class Column:
 
     def __len__(self) -> int:
         return len(self._source)
+
+    def first(self) -> ArraySamples:
+        """The first ones, by which the range of values is told: reading all may take long."""
+        return ArraySamples(self.take(np.arange(min(LOOKED_AT, len(self)))))
 
     def take(self, indices: Array) -> Array:
         """Read these."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ltp_pipeline.data import own
 from ltp_pipeline.data.checks import NUMBERS, chunks
 from ltp_pipeline.data.decoding import Form
 from ltp_pipeline.data.images import MODES, ImageSamples
@@ -84,7 +85,8 @@ def _of_input(data: Data, name: str) -> Recipe:
     if isinstance(first, MaskSamples):
         of = next(n for n, source in data.test.inputs.items() if source.samples is first.of)
         return Recipe(np.dtype(first.dtype.name), first.shape, 0, 1, None, prepare, mask_of=of)
-    low, high = BYTES if form is not None else _range(list(held.values()))
+    looked_at = [part.first() if isinstance(part, own.Column) else part for part in held.values()]
+    low, high = BYTES if form is not None else _range(looked_at)
     lengths, pad = None, None
     if isinstance(first, RaggedSamples):
         each = np.concatenate([np.diff(part.offsets) for part in held.values() if isinstance(part, RaggedSamples)])
