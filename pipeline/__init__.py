@@ -1,7 +1,7 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `inspect`, `run`, `validate`, `trail`, `unpack`, `handoff`,
-`report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported before one of
+The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `trail`, `unpack`,
+`handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported before one of
 them is used.
 """
 
@@ -39,6 +39,7 @@ __all__ = [
     "gate",
     "handoff",
     "import_model",
+    "init",
     "inspect",
     "pick",
     "report",
@@ -49,7 +50,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ltp_pipeline.api import compare, export, gate, handoff, inspect, pick, report, run, trail, unpack, validate
+    from ltp_pipeline.api import (
+        compare,
+        export,
+        gate,
+        handoff,
+        init,
+        inspect,
+        pick,
+        report,
+        run,
+        trail,
+        unpack,
+        validate,
+    )
     from ltp_pipeline.comparison import Comparison
     from ltp_pipeline.config import (
         BaselineSettings,

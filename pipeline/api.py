@@ -32,6 +32,7 @@ __all__ = [
     "export",
     "gate",
     "handoff",
+    "init",
     "inspect",
     "pick",
     "report",
@@ -87,6 +88,15 @@ def inspect(model: AnyPath) -> Inspection:
     from ltp_pipeline.stages.inspect import inspect as look
 
     return look(model)
+
+
+def init(
+    model: AnyPath, data: AnyPath | None = None, *, task: Any = None, force: bool = False
+) -> tuple[Path, tuple[str, ...]]:
+    """Write an ltp.toml beside a model, with what it and its data show; its path, and what was found, in lines."""
+    from ltp_pipeline.stages.init import init as write
+
+    return write(Path(model), None if data is None else Path(data), _own(task), force)
 
 
 def validate(

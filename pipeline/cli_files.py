@@ -22,8 +22,28 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program, in the order in which --help lists them."""
-    for command in (inspect, validate, trail, pick, export, handoff, unpack, report, gate, compare):
+    for command in (init, inspect, validate, trail, pick, export, handoff, unpack, report, gate, compare):
         app.command()(command)
+
+
+def init(
+    model: opt.ModelArgument,
+    data: opt.DataOption = None,
+    task: opt.TaskOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over an ltp.toml that is there.")] = False,
+    as_json: opt.Json = False,
+    quiet: opt.Silent = False,
+) -> None:
+    """Write an ltp.toml beside MODEL.onnx with what it and its data show, every line explained."""
+    from ltp_pipeline import api
+
+    path, said = api.init(model, data, task=task, force=force)
+    if as_json:
+        print_json({"path": str(path), "found": said})
+    elif not quiet:
+        for line in said:
+            typer.echo(line)
+        typer.echo(f"{path}: look through it, then: ltp-pipeline run {model}")
 
 
 def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:

@@ -86,7 +86,7 @@ def bootstrap_interval(
 
 
 def replicate_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of before[0] - after[0]; what follows are the same two measured on samples drawn anew, for both alike."""
+    """Interval of before[0] - after[0]; what follows was measured on samples drawn anew, the same for both."""
     import numpy as np
 
     apart = np.subtract(before, after, dtype=np.float64)

@@ -125,10 +125,11 @@ def _plan(found: Inspection) -> list[str]:
         plan.append(f"{counted(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
     if found.sparsity and found.sparsity >= 0.001:
         plan.append(f"{found.sparsity:.1%} of these weights are zero already and would stay so.")
-    if len(found.inputs) != 1:
-        plan.append(f"It needs one input for the data; this model has {len(found.inputs)}.")
-    elif any(not isinstance(d, int) for d in (found.inputs[0].shape or (None,))[1:]):
-        plan.append("The sizes that the input leaves open are taken from the data.")
+    if len(found.inputs) > 1:
+        names = ", ".join(repr(i.name) for i in found.inputs)
+        plan.append(f"It has {len(found.inputs)} inputs, and data are wanted for each by its name: {names}.")
+    if any(not isinstance(d, int) for i in found.inputs for d in (i.shape or (None,))[1:]):
+        plan.append("The sizes that inputs leave open are taken from the data.")
     if found.folded_batch_norms:
         convolutions = counted(found.folded_batch_norms, "convolution")
         plan.append(

@@ -16,7 +16,6 @@ from ltp_pipeline.data.preparation import wanted
 from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import TARGET
 
 __all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "takes_in"]
 

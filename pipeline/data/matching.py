@@ -1,6 +1,5 @@
 """Which column of a data set goes to which input of the model, and which one says what outputs should be."""
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -70,10 +69,15 @@ def _target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str 
 
 
 def _masks(part: Part, found: Mapping[str, str], lacking: Collection[TensorInfo]) -> dict[str, str]:
-    """A mask for each input that is called one and has no data, of the ragged column whose name is most like its own."""
+    """For each input that is called a mask and has no data: the ragged column whose name begins most like its own."""
     ragged = [column for column in found.values() if isinstance(part[column].samples, RaggedSamples)]
     masks = [info.name for info in lacking if MASK in info.name.lower() and len(info.shape or (0, 0)) == 2]
-    return {name: max(ragged, key=lambda column: len(os.path.commonprefix([name, column]))) for name in masks if ragged}
+    return {name: max(ragged, key=lambda column: _alike(name, column)) for name in masks if ragged}
+
+
+def _alike(one: str, other: str) -> int:
+    """With how many letters in common two names begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _shown(part: Part) -> str:

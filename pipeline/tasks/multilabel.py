@@ -68,7 +68,7 @@ class Multilabel(Labelled):
 
 
 def average_precision(scores: Array, there: Array) -> Array:
-    """For each column Σ (R_k - R_(k-1)) P_k over thresholds, equal scores counted as one; NaN where nothing is there."""
+    """For each column Σ (R_k - R_(k-1)) P_k over thresholds, equal scores as one; NaN where nothing is there."""
     order = np.argsort(-scores, axis=0, kind="stable")
     ranked, hits = (np.take_along_axis(a, order, axis=0) for a in (scores, there))
     found = np.cumsum(hits, axis=0)

@@ -1,4 +1,4 @@
-"""A user's own task, as training and measuring see it; what it leaves out is learned from, or measured by, the original."""
+"""A user's own task as training and measuring see it; the original stands in for what it leaves out."""
 
 from __future__ import annotations
 

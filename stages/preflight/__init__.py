@@ -109,8 +109,8 @@ def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data
     if settings.data.path is None:
         raise InputError(
             "there is no data to train and validate on",
-            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE; "
-            "to see it work first: ltp-pipeline demo",
+            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE "
+            "(`ltp-pipeline init` writes one); to see it work first: ltp-pipeline demo",
         )
     if not file.inputs:
         raise InputError("the model has no inputs", "give a model that takes samples")

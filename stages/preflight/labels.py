@@ -91,7 +91,8 @@ def require(job: Job, state: State, accuracy: float, guess: float) -> None:
         remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
     else:
         name = job.task.metric.name
-        what = f"the original has {name} {accuracy:.3g} on the {samples} validation samples, no better than a guess: {misfit}"
+        value = f"{name} {accuracy:.3g} on the {samples} validation samples"
+        what = f"the original has {value}, no better than a guess: {misfit}"
         remedy = "check scale, mean, std and layout in [data], and what the targets mean"
     found = explain(job, state, guess) if ranks.is_leader() and _explainable(job) else None
     if found is not None:

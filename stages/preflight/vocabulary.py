@@ -34,7 +34,8 @@ def check(graph: GraphProto, data: Data) -> None:
                 if not chunk.size or (int(chunk.min()) >= -size and int(chunk.max()) < size):
                     continue
                 worst = int(chunk.max()) if int(chunk.max()) >= size else int(chunk.min())
+                rows = f"{size} rows (0..{size - 1})"
                 raise InputError(
-                    f"the data of input {name!r} hold token {worst}, and the model's vocabulary has {size} (0..{size - 1})",
+                    f"the data of input {name!r} hold token {worst}, and the model's table has {rows}",
                     "make the tokens with the tokenizer that the model was trained with",
                 )

@@ -50,7 +50,11 @@ def test_average_precision_is_that_of_scikit_learn():
     assert value(Multilabel(Y), scores, there) == pytest.approx(wanted, abs=1e-12)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=30).filter(lambda v: any(b for _, b in v)))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=30).filter(
+        lambda v: any(b for _, b in v)
+    )
+)
 def test_average_precision_counts_equal_scores_as_one(pairs: list[tuple[int, bool]]):
     scores, there = (np.array(column)[:, None] for column in zip(*pairs, strict=True))
     found = average_precision(scores.astype(float), there)[0]
