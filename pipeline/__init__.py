@@ -1,8 +1,8 @@
 """Learned threshold pruning from ONNX to ONNX.
 
 The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `trail`, `unpack`,
-`handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported before one of
-them is used.
+`handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported
+before one of them is used.
 """
 
 from importlib import import_module

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Accuracy, Array
 
     Inputs = Mapping[str, Array]
@@ -58,6 +57,19 @@ class Output:
     def has_argmax(self) -> bool:
         """Whether the place of its largest number may mean a class."""
         return self.kind == "scores" or self.maybe_scores
+
+
+class Labels(Protocol):
+    """What a task needs to know of a split to guess."""
+
+    @property
+    def labels(self) -> Array | None:
+        """The class number of each sample; None where samples have none."""
+
+    def first(self, count: int) -> Batch:
+        """The first samples, as many as there are."""
+
+    def __len__(self) -> int: ...
 
 
 class Judged(NamedTuple):
@@ -117,5 +129,5 @@ class Task(Protocol):
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """The original's own accuracy and evidence, where that needs no measuring."""
 
-    def guess(self, split: Split) -> float | None:
+    def guess(self, split: Labels) -> float | None:
         """The metric of the best answer that does not look at the input; None where there is no such thing."""

@@ -15,9 +15,8 @@ from ltp_pipeline.tasks.labelled import Labelled
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 TOP1 = Metric("top-1")
 FEW = 5  # classes; of so many, being among the five best says nothing
@@ -76,7 +75,7 @@ class Classification(Labelled):
         """Of a difference of two shares, paired."""
         return paired_interval(before[:, 0], after[:, 0], confidence)
 
-    def guess(self, split: Split) -> float | None:
+    def guess(self, split: Labels) -> float | None:
         """Accuracy of naming the most frequent class."""
         labels = split.labels
         return None if labels is None else float(np.unique(labels, return_counts=True)[1].max() / len(labels))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.config import Imitate
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
+    from ltp_pipeline.task import Labels
 
 AGREEMENT = Metric("agreement")  # share of samples with the same class as the original's, where all outputs are scores
 EXPLAINED = Metric("explained")  # share of the variance of the original's outputs that is met, where any is values
@@ -147,7 +147,7 @@ class Imitation:
         first, second = (e[:, 0] if self.is_steep else e for e in (before, after))
         return paired_interval(first, second, confidence)
 
-    def guess(self, split: Split) -> None:
+    def guess(self, split: Labels) -> None:
         """Nobody guesses an original."""
 
 

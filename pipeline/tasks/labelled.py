@@ -14,9 +14,8 @@ from ltp_pipeline.task import TARGET, Judged, Metric, Output
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Accuracy, Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Labelled:
         """The metric, and what is told beside it."""
         raise NotImplementedError
 
-    def guess(self, split: Split) -> float | None:
+    def guess(self, split: Labels) -> float | None:
         """The metric of the best answer that does not look at the input."""
         raise NotImplementedError
 

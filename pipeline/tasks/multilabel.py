@@ -14,9 +14,8 @@ from ltp_pipeline.tasks.labelled import Labelled
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 MAP = Metric("mean average precision")
 GUESSED_SAMPLES = 100_000
@@ -60,7 +59,7 @@ class Multilabel(Labelled):
         beside = (Figure("per-label accuracy", right),)
         return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
 
-    def guess(self, split: Split) -> float:
+    def guess(self, split: Labels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""
         there = split.first(GUESSED_SAMPLES).targets[TARGET].reshape(min(len(split), GUESSED_SAMPLES), -1)
         shares = there.mean(0)

@@ -16,10 +16,9 @@ from ltp_pipeline.task import Judged, Metric, Output
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.own_task import OwnTask
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
     from ltp_pipeline.tasks.imitation import Imitation
 
 REPLICATES = 50  # of a metric that is no mean, by which its interval is told
@@ -164,7 +163,7 @@ class Own:
         """Known only where nearness to it is measured."""
         return self.imitation.of_the_original(samples, split) if self.is_relative else None
 
-    def guess(self, split: Split) -> None:
+    def guess(self, split: Labels) -> None:
         """Nobody knows."""
 
     def _named(self, outputs: Sequence[Any]) -> dict[str, Any]:

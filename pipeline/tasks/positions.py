@@ -15,9 +15,8 @@ from ltp_pipeline.tasks.labelled import Labelled
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 GUESSED_SAMPLES = 10_000  # by which the most frequent class is told
 
@@ -59,7 +58,7 @@ class ClassMap(Labelled):
         missing = found.shape[1] - labels.shape[1]
         return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
 
-    def counts(self, split: Split) -> Array:
+    def counts(self, split: Labels) -> Array:
         """How often each class is right, in the first samples of a split."""
         labels = split.first(GUESSED_SAMPLES).targets[TARGET]
         return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
@@ -88,7 +87,7 @@ class Positions(ClassMap):
         top1 = self.value(evidence)
         return Accuracy(top1, top1, None, len(evidence), split)
 
-    def guess(self, split: Split) -> float:
+    def guess(self, split: Labels) -> float:
         """Accuracy of naming the most frequent class."""
         counts = self.counts(split)
         return float(counts.max() / max(counts.sum(), 1))

@@ -14,9 +14,8 @@ from ltp_pipeline.tasks.labelled import Labelled
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 R2 = Metric("R²")
 MOST_COLUMNS = 64  # of targets whose variances are told apart; of more, all values are taken together
@@ -74,6 +73,6 @@ class Regression(Labelled):
         beside = (Figure(name, error, share=False, higher_is_better=False),)
         return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
 
-    def guess(self, split: Split) -> float:  # noqa: ARG002 - a Task's
+    def guess(self, split: Labels) -> float:  # noqa: ARG002 - a Task's
         """Of the mean."""
         return 0.0

@@ -12,9 +12,8 @@ from ltp_pipeline.task import Metric
 from ltp_pipeline.tasks.positions import ClassMap
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data import Split
     from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch
+    from ltp_pipeline.task import Batch, Labels
 
 MIOU = Metric("mIoU")
 
@@ -48,7 +47,7 @@ class Segmentation(ClassMap):
         pixels = Figure("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
         return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=(pixels,))
 
-    def guess(self, split: Split) -> float:
+    def guess(self, split: Labels) -> float:
         """mIoU of naming the most frequent class everywhere."""
         counts = self.counts(split)
         return float(counts.max() / max(counts.sum(), 1) / max(np.count_nonzero(counts), 1))
