@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.config import DataSettings, TaskSettings
-from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards
+from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards, tables
 from ltp_pipeline.data.classes import names_by_number
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.matching import match
@@ -33,6 +33,7 @@ class Format(NamedTuple):
 FORMATS = (
     Format("a .npz file", npz.recognises, npz.read),
     Format("a folder of .npy files", npy_folder.recognises, npy_folder.read),
+    Format("a Parquet file, or a folder that `datasets` saved", tables.recognises, tables.read),
     Format("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
     Format("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
     Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
@@ -54,7 +55,7 @@ def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, t
             f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}"
         )
     stored = _read(settings.path, wanted(settings, inputs))
-    found = match(next(iter(stored.parts.values())), inputs, task.target)
+    found = match(next(iter(stored.parts.values())), inputs, task.target, spare=stored.is_table)
     _check_alike(stored.parts)
     parts = {name: open_part(part, found, stored, settings, inputs, task) for name, part in stored.parts.items()}
     rows, notes = divide({name: part.groups for name, part in parts.items()}, settings.validation_share, seed)
@@ -73,10 +74,14 @@ def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, t
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=(*stored.notes, *notes),
+        notes=(*stored.notes, *_left_aside(found.unused), *notes),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
+
+
+def _left_aside(names: Sequence[str]) -> list[str]:
+    return [f"columns that no input takes are left aside: {', '.join(names)}"] if names else []
 
 
 def _read(path: Path | None, want: Wanted) -> Stored:

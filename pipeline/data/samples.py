@@ -82,6 +82,7 @@ class Stored:
     layout: Layout | None = None  # where the format itself fixes it
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None  # by number
+    is_table: bool = False  # with whatever columns a table has
 
 
 class Input(NamedTuple):

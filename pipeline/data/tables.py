@@ -1,0 +1,143 @@
+"""Parquet files, and folders that Hugging Face's `datasets` saved: a column for each input, a row for each sample."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ltp_pipeline.data.image_folder import SPLITS
+from ltp_pipeline.data.images import fingerprint
+from ltp_pipeline.data.ragged import RaggedSamples
+from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Stored, Wanted
+from ltp_pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".parquet", ".arrow")
+INSTALL = "pip install 'ltp-pipeline[datasets]'"
+
+
+def recognises(path: Path) -> bool:
+    """Say whether this is such a file, or a folder with such files in it or in its folders."""
+    return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_files(path))
+
+
+def read(path: Path, _: Wanted) -> Stored:
+    """Map the columns that hold numbers, or lists of them; others are left aside with a note."""
+    splits, files = _splits(path), _files(path)
+    parts: dict[str, Part] = {}
+    left: dict[str, None] = {}
+    for split, found in splits.items():
+        table, columns = _table(found), dict[str, Column]()
+        for name in table.column_names:
+            samples = _samples(table.column(name), f"{name} of {split}")
+            if samples is None:
+                left[name] = None
+            else:
+                columns[name] = Column(samples, f"column {name!r} of {_shown(found)}")
+        parts[split] = columns
+    notes = (f"columns that hold no numbers are left aside: {', '.join(left)}",) if left else ()
+    made_of = fingerprint([(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files])
+    return Stored(parts, made_of, notes=notes, is_table=True)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    inside = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
+    return sorted(f for folder in inside for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
+
+
+def _splits(path: Path) -> dict[str, list[Path]]:
+    """The files of each split, told by the folder they are in or by their names."""
+    named: dict[str, list[Path]] = {}
+    for file in _files(path):
+        inside = file.parent.name if file.parent != path else ""
+        words = set(re.findall("[a-z]+", f"{inside} {file.stem}".lower())) if path.is_dir() else set()
+        split = next((split for split, names in SPLITS.items() if words & {*names}), "all")
+        named.setdefault(split, []).append(file)
+    if len(named) == 1:
+        return {"all": next(iter(named.values()))}
+    if "all" in named or "train" not in named:
+        odd = named.get("all", next(iter(named.values())))[0]
+        raise InputError(f"nothing tells which split {odd} is of", "name files or folders train, validation, test")
+    return named
+
+
+def _table(files: list[Path]) -> pa.Table:
+    try:
+        import pyarrow as pa
+        from pyarrow import ipc, parquet
+    except ImportError:
+        raise InputError(f"pyarrow, which reads {files[0].name}, is not installed", INSTALL) from None
+    tables = []
+    for file in files:
+        try:
+            if file.suffix == ".parquet":
+                tables.append(parquet.read_table(file, memory_map=True))
+            else:
+                tables.append(ipc.open_stream(pa.memory_map(str(file))).read_all())
+        except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"{file} cannot be read: {line}", "write the file again") from None
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid:
+        raise InputError(f"{_shown(files)} have different columns", "give the files of a split the same ones") from None
+
+
+def _samples(column: pa.ChunkedArray, origin: str) -> ArraySamples | RaggedSamples | None:
+    """A column as samples; None where it holds no numbers."""
+    import pyarrow as pa
+
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    if isinstance(array, pa.ExtensionArray):  # as `datasets` keeps arrays of several dimensions
+        array = array.storage
+    if not _holds_numbers(array.type):
+        return None
+    if array.null_count:
+        raise InputError(f"column {origin} has {array.null_count} empty fields", "fill or remove those rows")
+    if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
+        return ArraySamples(_dense(array, origin))
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    values = _dense(array.values, origin)[offsets[0] : offsets[-1]]
+    lengths = np.diff(offsets)
+    if len(lengths) and (lengths == lengths[0]).all():
+        return ArraySamples(values.reshape(len(lengths), int(lengths[0]), *values.shape[1:]))
+    return RaggedSamples(values, offsets - offsets[0])
+
+
+def _holds_numbers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _dense(array: Any, origin: str) -> Array:
+    """Numbers, and lists that are all of one length."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(array.type):
+        inner = _dense(array.flatten(), origin)
+        return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        lengths = np.diff(array.offsets.to_numpy())
+        if len(set(lengths.tolist())) > 1:
+            raise InputError(f"column {origin} has lists of other lengths within a sample", "pad the inner lists")
+        inner = _dense(array.flatten(), origin)
+        return inner.reshape(len(array), int(lengths[0]) if len(lengths) else 0, *inner.shape[1:])
+    found: Array = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _shown(files: list[Path]) -> str:
+    return files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
