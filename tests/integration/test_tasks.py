@@ -1,0 +1,151 @@
+"""Every kind of task from the lines that a user begins with: init, run, gate; and a task of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ltp_pipeline
+from ltp_pipeline.errors import InputError
+from tests.support import kinds
+from tests.support.cli import invoke
+
+SHORT = ("--target-compression", 2, "--epochs", 1, "--finetune-epochs", 1, "--baseline", "quick", "--threads", 1)
+TASK = """
+import numpy as np
+from ltp_pipeline import Metric
+
+metric = Metric("MAE", unit="mm", higher_is_better=False, share=False)
+arrays = dict(np.load(__file__.replace("my_task.py", "data.npz")))
+rows = {"train": range(200), "val": range(200, 250), "test": range(250, 300)}
+
+
+def dataset(split):
+    return [{"x": arrays["x"][i], "wanted": arrays["y"][i]} for i in rows[split]]
+
+
+def loss(outputs, batch):
+    (y,) = outputs.values()
+    return (y - batch["wanted"]).abs().mean()
+
+
+def score(outputs, batch):
+    (y,) = outputs.values()
+    return (y - batch["wanted"]).abs().mean(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "beside"),
+    [
+        ("regress", "R²", "root mean squared error"),
+        ("multilabel", "mean average precision", "per-label accuracy"),
+        ("binary", "top-1", None),
+        ("segment", "mIoU", "pixel accuracy"),
+        ("positions", "top-1", None),
+    ],
+)
+def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, kind, metric, beside) -> None:
+    kinds.write(kind, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    begun = invoke(capsys, "init", "model.onnx", "--data", "data.npz")
+    assert begun.code == 0, begun.err
+    ran = invoke(capsys, "run", "model.onnx", *SHORT, "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads((tmp_path / "model-ltp" / "report.json").read_text())
+    assert report["metric"]["name"] == metric
+    assert report["original"]["accuracy"]["value"] > 0.8
+    assert [figure["name"] for figure in report["pruned"]["accuracy"]["beside"]] == ([beside] if beside else [])
+    low, high = report["pruned"]["drop_interval"]
+    assert low <= report["pruned"]["drop"] <= high
+    judged = invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 0.99, "--min-compression", 1.9)
+    assert judged.code == 0, judged.err
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    kinds.write("regress", tmp_path)
+    (tmp_path / "my_task.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_task_of_the_users_own(own: Path, capsys) -> None:
+    ran = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
+    assert ran.code == 0, ran.err
+    report = json.loads(Path("model-ltp/report.json").read_text())
+    x, y = (np.load("data.npz")[name][250:] for name in ("x", "y"))
+    wanted = float(np.abs(kinds.answers(kinds.regress(np.random.default_rng(0))[0], x=x) - y).mean())
+    assert report["metric"] == {"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False}
+    assert report["original"]["accuracy"]["value"] == pytest.approx(wanted, rel=1e-5)
+    assert report["pruned"]["drop"] > 0
+    low, high = report["pruned"]["drop_interval"]
+    assert low <= report["pruned"]["drop"] <= high
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "model.onnx"),
+        ("pick", "model-ltp", 1),
+        ("export", "model-ltp", "--format", "dense"),
+        ("validate", "model-ltp/model.sparse.onnx"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_run_with_a_task_is_refused_without_it_and_goes_on_with_it(own: Path, capsys, command) -> None:
+    assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
+    more = SHORT if command[0] == "run" else ()
+    without = invoke(capsys, *command, *more)
+    assert without.code == 3
+    assert "was made with a task of its own" in without.err
+    assert "--task FILE.py" in without.err
+    assert invoke(capsys, *command, *more, "--task", "my_task.py").code == 0
+
+
+def test_another_task_file_is_another_run(own: Path, capsys) -> None:
+    assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
+    with Path("my_task.py").open("a") as file:
+        file.write("# changed\n")
+    other = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
+    assert other.code == 3
+    assert "--fresh" in other.err
+
+
+def test_an_object_without_a_fingerprint_cannot_go_on(own: Path) -> None:
+    class Task:
+        def dataset(self, _split: str):
+            arrays = np.load("data.npz")
+            return [{"x": x} for x in arrays["x"][:60]]
+
+    settings = {"budget": {"target_compression": 2}, "train": {"epochs": 1, "finetune_epochs": 0}}
+    ltp_pipeline.run("model.onnx", task=Task(), baseline={"mode": "none"}, **settings)
+    with pytest.raises(InputError, match="has no fingerprint"):
+        ltp_pipeline.run("model.onnx", task=Task(), baseline={"mode": "none"}, **settings)
+
+
+def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> None:
+    Path("my_task.py").write_text(TASK.replace('batch["wanted"]).abs().mean()', 'batch["wnated"]).abs().mean()'))
+    failed = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
+    assert failed.code == 3
+    assert 'batch["wnated"]' in failed.err
+    assert "error: loss of my_task.py failed: KeyError" in failed.err
+    assert not Path("model-ltp").exists()
+
+
+def test_init_leaves_a_file_that_is_there_alone(own: Path, capsys) -> None:
+    Path("ltp.toml").write_text("# mine\n")
+    refused = invoke(capsys, "init", "model.onnx", "--data", "data.npz")
+    assert refused.code == 3
+    assert Path("ltp.toml").read_text() == "# mine\n"
+    assert invoke(capsys, "init", "model.onnx", "--data", "data.npz", "--force").code == 0
+    assert 'kind = "regress"' in Path("ltp.toml").read_text()
+
+
+def test_init_without_data_says_what_arrays_are_wanted(own: Path, capsys) -> None:
+    assert invoke(capsys, "init", "model.onnx").code == 0
+    assert "x_train and y_train" in Path("ltp.toml").read_text()
+    assert invoke(capsys, "run", "model.onnx").code == 3
