@@ -1,7 +1,7 @@
 """What a network is asked to do: the words in which stages speak of samples, outputs, losses and scores.
 
-A task knows the loss of a batch, the score of a sample, and the metric that the scores are averaged to. What computes
-the outputs, torch or onnxruntime, is a function from inputs to arrays; so both are judged alike.
+A task knows the loss of a batch, the score of a sample, and the metric that the scores are averaged to (metric.py).
+What computes the outputs, torch or onnxruntime, is a function from inputs to arrays; so both are judged alike.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from ltp_pipeline.metric import Figure, Metric
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, Array]
     Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
+
+__all__ = ["LABEL", "Batch", "Figure", "Kind", "Metric", "Output", "Scores", "Task"]
 
 LABEL = "label"  # the target of data with class numbers
 
@@ -32,16 +36,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What a task's scores are averaged to."""
-
-    name: str
-    unit: str | None = None
-    higher_is_better: bool = True  # of every metric there is so far; gates and budgets count on it
-    share: bool = True  # of 1, so that 0.01 is a point
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class Task(Protocol):
         """The original's own summary where that needs no measuring."""
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
-        """How sure the drop from one network's scores to another's is, on the same samples."""
+        """How sure the drop from one network's scores to another's is, on the same samples; positive is worse."""
 
 
 @dataclass(frozen=True)

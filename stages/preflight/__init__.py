@@ -15,6 +15,7 @@ from torch import Tensor
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.limits import check_settings
 from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_bn
@@ -43,6 +44,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace) -> tuple[
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
     task = _find_task(network, state, data, settings, device)
+    check_settings(task.metric, settings.gates, settings.budget)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
     if settings.model.restore_bn:

@@ -3,6 +3,7 @@
 import pytest
 
 from ltp_pipeline.display import show_validation
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import Accuracy
 from ltp_pipeline.results import Measurement
 
@@ -11,7 +12,7 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     show_validation(
         Measurement(
             path="m",
-            metric="top-1",
+            metric=Metric(),
             accuracy=Accuracy(0.9, 0.9, None, 10, "test"),
             sparsity=0.8,
             compression=5.0,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import (
     Accuracy,
     BaselinePoint,
@@ -43,7 +44,7 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
                 original_latency_ms=1.0,
             )
         )
-    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3})
+    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3}, Metric())
 
 
 def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any) -> Baseline:
@@ -51,7 +52,7 @@ def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True,
         pruned=pruned,
         baseline=Compared(tuple(BaselinePoint(m, 0.5) for m in points), is_curve),
         original=SimpleNamespace(accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)),
-        task=SimpleNamespace(interval=lambda *_: (0.0, 0.0)),
+        task=SimpleNamespace(metric=Metric(), interval=lambda *_: (0.0, 0.0)),
         settings=Settings(export=ExportSettings(formats=("packed",))),
         budget=None,
     )
