@@ -158,9 +158,9 @@ def show_validation(found: Measurement) -> None:
     )
     other = found.against
     if other:
-        agreed = "equal arg-max" if metric.name == "explained" else "agreement"
+        name, agreed = printable(metric.name), "equal arg-max" if metric.name == "explained" else "agreement"
         lines += [
-            f"against      {other.path}: {printable(metric.name)} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
+            f"against      {other.path}: {name} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
             f"drop         {metric.shown_drop(other.drop)} (95 %: {metric.shown_interval(other.drop_interval)})",
             *([] if other.agreement is None else [f"{agreed:<12} {percent(other.agreement)}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",

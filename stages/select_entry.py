@@ -45,7 +45,7 @@ def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Prun
         best = metric.best(tried, lambda e: tried[e])
         missed = (
             f"no network of the trail reached {metric.shown(least)} within {counted(len(tried), 'attempt')}; "
-            "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
+            "the closest is reported: give a larger budget, more epochs or a lower learning rate"
         )
     return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(job, best)
 

@@ -304,7 +304,12 @@ def validate(
     task = evaluator.task
     agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
     if not task.is_relative:
-        agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].value
+        scores = all(output.kind == "scores" for output in task.outputs)
+        agreed = (
+            None
+            if not scores
+            else Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].value
+        )
     return replace(
         result,
         against=Against(

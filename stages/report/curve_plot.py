@@ -72,7 +72,8 @@ def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float) -> None:
     middle = baseline.budget is None  # else the curve of the baseline crosses the line there
     place = (math.sqrt(other * ltp) if middle else max(other, ltp), level)
     aligned, shift = ("center", 0) if middle else ("right", -4)
-    ax.annotate(f"gain {bound}{gain:.3g}", place, (shift, 4), textcoords="offset points", ha=aligned, va="bottom")
+    free, side = (4, "bottom") if report.metric.higher_is_better else (-4, "top")  # the baseline gets worse there
+    ax.annotate(f"gain {bound}{gain:.3g}", place, (shift, free), textcoords="offset points", ha=aligned, va=side)
 
 
 def _ticks(ax: "Axes") -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.more_files import _summed_up
 from ltp_pipeline.report_schema import Pruned
 from tests.support.sample_report import one_point, report_of, sample
@@ -20,7 +21,7 @@ def baseline() -> Pruned:
 def with_accuracy(part: Pruned, value: float | None) -> Pruned:
     (file,) = part.files
     known = None if value is None or file.accuracy is None else file.accuracy.model_copy(update={"value": value})
-    return _summed_up(part, (file.model_copy(update={"accuracy": known}),))
+    return _summed_up(part, (file.model_copy(update={"accuracy": known}),), Metric())
 
 
 @pytest.mark.parametrize(
