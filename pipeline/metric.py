@@ -130,8 +130,8 @@ class Figure:
     name: str
     value: float
     unit: str | None = None
-    higher_is_better: bool = True
     share: bool = True
+    higher_is_better: bool = True
 
     @property
     def metric(self) -> Metric:
