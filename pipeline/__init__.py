@@ -80,13 +80,13 @@ if TYPE_CHECKING:
         TaskSettings,
         TrainSettings,
     )
+    from ltp_pipeline.metric import Metric
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
-    from ltp_pipeline.task import Metric
 
 
 threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
@@ -95,7 +95,7 @@ _HOMES = {  # of what is neither in api.py nor a class of settings
     "Network": "stages.import_model.network",
     "Inspection": "results",
     "Measurement": "results",
-    "Metric": "task",
+    "Metric": "metric",
     "Outcome": "outcome",
     "Report": "report_schema",
     "TrailRow": "results",

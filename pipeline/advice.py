@@ -45,27 +45,28 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
             return "run it again with the curve of the baseline: --baseline curve"
         return "it was not measured: run the same command again with this version"
     limit = verdict.limit if isinstance(verdict.limit, int | float) else 0.0
-    if gates.confidence is not None and _holds(verdict.name, verdict.value, limit):
+    if gates.confidence is not None and _holds(report, verdict.name, verdict.value, limit):
         samples = _samples(report)
         return f"the value itself is within the limit: measure on more than {samples} test samples, or drop confidence"
     return ADVICE[verdict.name](report, limit, gates)
 
 
-def _holds(name: str, value: float, limit: float) -> bool:
+def _holds(report: Report, name: str, value: float, limit: float) -> bool:
     """Whether the value is on the right side, so that only its interval is not."""
-    held = {"max_drop": value <= limit, "min_accuracy": value >= limit, "beat_baseline": value > limit}
+    accurate = report.metric.holds(value, limit)
+    held = {"max_drop": value <= limit, "min_accuracy": accurate, "beat_baseline": value > limit}
     return held.get(name, False)
 
 
 def _max_drop(report: Report, limit: float, gates: GateSettings) -> str:
     original = report.original.value
-    return _more_accurate(report, None if original is None else original - limit, gates)
+    return _more_accurate(report, None if original is None else report.metric.least(original, limit), gates)
 
 
 def _min_accuracy(report: Report, limit: float, gates: GateSettings) -> str:
-    original = report.original.value
-    if original is not None and original < limit:
-        return f"the original itself has {original:.2%}: train it further, or lower the limit"
+    metric, original = report.metric, report.original.value
+    if original is not None and not metric.holds(original, limit):
+        return f"the original itself has {metric.shown(original)}: train it further, or ask for less"
     return _more_accurate(report, limit, gates)
 
 
@@ -73,20 +74,22 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
     """A file without rounding, else a milder entry of the trail, else more training."""
     if least is None:
         return _train_longer(report)
-    rounded = [f for f in report.pruned.files if f.values != "exact"]
-    exact = [f for f in report.pruned.files if f.values == "exact"]
-    if rounded and exact and min(f.value or 0.0 for f in exact) >= least:
-        worst = min(rounded, key=lambda f: f.value or 0.0)
-        return f"{worst.path} is below the bar because its values are rounded: set export.values = 'exact'"
+    metric = report.metric
+    known = [(f, f.value) for f in report.pruned.files if f.value is not None]
+    exact = [value for file, value in known if file.values == "exact"]
+    rounded = [(file, value) for file, value in known if file.values != "exact"]
+    if rounded and exact and all(metric.holds(value, least) for value in exact):
+        file, _ = metric.worst(rounded, lambda pair: pair[1])
+        return f"{file.path} is below the bar because its values are rounded: set export.values = 'exact'"
     now = report.pruned.compression or math.inf
     lowest = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     milder = [c for c in _candidates(report) if lowest <= c.compression < now]
-    good = [c for c in milder if c.accuracy >= least]
+    good = [c for c in milder if metric.holds(c.accuracy, least)]
     if good:
         best = max(good, key=lambda c: c.compression)
-        return f"{best.command}, {best.accuracy:.2%} on the validation split before fine-tuning"
+        return f"{best.command}, {metric.shown(best.accuracy)} on the validation split before fine-tuning"
     if milder:
-        return f"{_train_longer(report)}, or a milder network: {max(milder, key=lambda c: c.accuracy).command}"
+        return f"{_train_longer(report)}, or a milder network: {metric.best(milder, lambda c: c.accuracy).command}"
     return _train_longer(report)
 
 

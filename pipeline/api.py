@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline import comparison, report_io
-from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, load_settings, with_default_budget
+from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, check_budget, load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.gate_files import check_files
 from ltp_pipeline.gates import effective_limits, evaluate_gates
+from ltp_pipeline.limits import check_settings
 from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.results import TrailRow
@@ -63,7 +64,9 @@ def run(
         raise InputError("both settings and options are given", "put the options into the settings")
     if isinstance(task, Mapping):
         options, task = {**options, "task": task}, None
-    settings = load_settings(model, options=options) if settings is None else with_default_budget(settings)
+    if settings is None:
+        settings = load_settings(model, options=options)
+    check_budget(settings)
     from ltp_pipeline.runner import run as run_stages
 
     folder = Path(out) if out is not None else default_out(model)
@@ -147,7 +150,7 @@ def trail(run: AnyPath) -> tuple[TrailRow, ...]:
     workspace.inputs()
     whole = workspace.run_of()
     entries = recall(whole).trail
-    best = pareto(entries)
+    best = pareto(entries, whole.metric)
     files = [workspace.relative(whole.path(e.file)) for e in entries]
     return tuple(
         TrailRow(
@@ -256,6 +259,7 @@ def gate(
     gates = load_settings(None, config, options={"gates": limits}).gates
     content = report if isinstance(report, Report) else report_io.read(report)
     gates = effective_limits(gates, content.settings.get("gates", {}))
+    check_settings(content.metric, gates)
     if report_only:
         return evaluate_gates(content, gates)
     if isinstance(report, Report):

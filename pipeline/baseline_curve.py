@@ -8,6 +8,7 @@ from ltp_pipeline import ranks
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.gain import WIDE, Point, compared_at
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.outlook import rough
 from ltp_pipeline.records import BaselinePoint, Compared, Pruned, State, Weights
 from ltp_pipeline.stages import baseline
@@ -27,6 +28,7 @@ LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
 class Rival:
     """What the baseline is measured beside: LTP's network. Accuracies are of the validation split."""
 
+    metric: Metric
     nonzeros: int
     epochs: int
     accuracy: float
@@ -36,7 +38,7 @@ class Rival:
     @property
     def least(self) -> float:
         """The accuracy at which the two are compared."""
-        return compared_at(self.accuracy, self.original_accuracy, self.budget)
+        return compared_at(self.metric, self.accuracy, self.original_accuracy, self.budget)
 
 
 def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:
@@ -124,12 +126,14 @@ def _next(job: Job, seen: list[Point], start: Point, rival: Rival, most: float, 
     name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
     if len(seen) < MOST_POINTS and (kept := job.workspace.weights_meta(name)):
         return int(kept["nonzeros"])
-    found = next_compression(seen, start, rival.least, most, WIDE if rival.budget is None else NARROW)
+    metric, near = rival.metric, WIDE if rival.budget is None else NARROW
+    found = next_compression(metric, seen, start, rival.least, most, near)
     if found is None:
         return None
     if len(seen) == 1:
         job.workspace.progress.say(
-            f"The baseline has {seen[0].accuracy:.2%} on the validation split, LTP {rival.accuracy:.2%}: "
-            f"up to {MOST_POINTS - 1} more points are measured (--baseline quick leaves them out)"
+            f"The baseline has {metric.shown(seen[0].accuracy)} on the validation split, LTP "
+            f"{metric.shown(rival.accuracy)}: up to {MOST_POINTS - 1} more points are measured "
+            "(--baseline quick leaves them out)"
         )
     return round(elements / found)

@@ -52,7 +52,7 @@ def run(
     target_compression: Annotated[float | None, typer.Option(help="Budget: elements / nonzeros of kernels.")] = None,
     target_sparsity: Annotated[float | None, typer.Option(help="Budget: share of zeros in kernels.")] = None,
     accuracy_budget: Annotated[
-        float | None, typer.Option(help="Budget: largest drop on the validation split; the default, with 0.01.")
+        float | None, typer.Option(help="Budget: largest drop, in the metric's unit; default: 0.01, or 1 % of it.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of learning thresholds.")] = None,
     finetune_epochs: Annotated[int | None, typer.Option(help="Epochs of fine-tuning.")] = None,

@@ -218,7 +218,7 @@ def gate(
 def compare(
     old: opt.ReportArgument,
     new: opt.ReportArgument,
-    max_drop: Annotated[float | None, typer.Option(help="Gate: top-1 may fall by at most this.")] = None,
+    max_drop: Annotated[float | None, typer.Option(help="Gate: drop in the metric at most this.")] = None,
     max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
     max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
     different_models: Annotated[

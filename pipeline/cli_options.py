@@ -42,9 +42,9 @@ NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="The same as --b
 
 Limits = Mapping[str, Any]  # of gates, by name
 GATES: dict[str, Any] = {
-    "min_accuracy": Annotated[float | None, typer.Option(help="Gate: top-1 at least this, e.g. 0.9.")],
+    "min_accuracy": Annotated[float | None, typer.Option(help="Gate: the metric no worse than this, e.g. 0.9.")],
     "max_drop": Annotated[
-        float | None, typer.Option(help="Gate: drop in top-1 at most this, e.g. 0.01 for one point.")
+        float | None, typer.Option(help="Gate: drop at most this, in the metric's unit; 0.01 is a point of a share.")
     ],
     "min_sparsity": Annotated[float | None, typer.Option(help="Gate: share of zeros at least this.")],
     "min_compression": Annotated[float | None, typer.Option(help="Gate: compression of the kernels at least this.")],
@@ -54,7 +54,7 @@ GATES: dict[str, Any] = {
     "beat_baseline": Annotated[
         bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
     ],
-    "by": Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this.")],
+    "by": Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this, in its unit.")],
     "min_gain": Annotated[
         float | None, typer.Option(help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5.")
     ],

@@ -1,19 +1,23 @@
 """The same model at two times: what got better, what got worse, and whether that is too much."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import ROUNDING
+from ltp_pipeline.limits import check
+from ltp_pipeline.metric import ROUNDING, Metric
 from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.words import shown
+from ltp_pipeline.words import printable, shown
 
 
 @dataclass(frozen=True)
 class Change:
-    """One measurement in both reports; `better` is None when nothing changed or a side is missing."""
+    """One measurement in both reports; `better` is None when nothing changed or a side is missing.
+
+    A `share` is shown in percent, anything else as a number with its unit.
+    """
 
     name: str
     old: float | None
@@ -21,6 +25,8 @@ class Change:
     better: bool | None
     old_bound: str | None = None  # where a value is only known to one side
     new_bound: str | None = None
+    unit: str | None = None
+    share: bool = False
 
     @property
     def line(self) -> str:
@@ -30,13 +36,17 @@ class Change:
             word = "not measured in both"
         elif self.better is None and (self.old_bound or self.new_bound):
             word = "cannot be told from bounds"
-        show = shown if self.name in NO_SHARES else _share  # six digits: one of 50,000 samples makes 0.002 %
-        old, new = (f"{bound} {show(value)}" if bound else show(value) for value, bound in self._sides)
-        return f"{self.name}: {old} → {new}, {word}"
+        old, new = (f"{bound} {self._show(value)}" if bound else self._show(value) for value, bound in self._sides)
+        return printable(f"{self.name}: {old} → {new}, {word}")
 
     @property
     def _sides(self) -> tuple[tuple[float | None, str | None], tuple[float | None, str | None]]:
         return (self.old, self.old_bound), (self.new, self.new_bound)
+
+    def _show(self, value: float | None) -> str:
+        if value is not None and self.share:
+            return f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
+        return shown(value) if value is None or not self.unit else f"{shown(value)} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -50,26 +60,29 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is compared: how it is read from a report, whether more is better, whether it is the metric's."""
+    """What is compared: how it is read from a report, whether it is the metric's or a share, whether more is better.
+
+    Of the metric's values, None leaves that to the metric.
+    """
 
     read: Callable[[Report], float | None]
-    more_is_better: bool = True
+    more_is_better: bool | None = True
     of_metric: bool = False
+    share: bool = False
     bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
 
 
 MOST_TOLD = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
-NO_SHARES = ("compression", "model compression", "gain", "smallest file, bytes", "fastest file, ms")
 # In the order in which they are shown; METRIC stands for the name of the metric.
 QUANTITIES = {
-    "original METRIC": Quantity(lambda r: r.original.value, of_metric=True),
-    "METRIC": Quantity(lambda r: r.pruned.value, of_metric=True),
+    "original METRIC": Quantity(lambda r: r.original.value, None, of_metric=True),
+    "METRIC": Quantity(lambda r: r.pruned.value, None, of_metric=True),
     "drop": Quantity(lambda r: r.pruned.drop, more_is_better=False, of_metric=True),
     "compression": Quantity(lambda r: r.pruned.compression),
     "model compression": Quantity(lambda r: r.pruned.model_compression),
-    "sparsity": Quantity(lambda r: r.pruned.sparsity),
-    "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, of_metric=True),
+    "sparsity": Quantity(lambda r: r.pruned.sparsity, share=True),
+    "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, None, of_metric=True),
     "gain": Quantity(
         lambda r: r.baseline.gain if r.baseline else None, bound=lambda r: r.baseline.gain_bound if r.baseline else None
     ),
@@ -96,18 +109,21 @@ def compare(
         what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
         raise InputError(what, "give two reports of one model, or --different-models to compare all the same")
     limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
+    check(new.metric, {"max_drop": max_drop})
     for name, limit in limits.items():
-        if limit is not None and not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
+        if name == "max_drop" or limit is None:
+            continue
+        if not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
             raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
-    comparable = old.metric.name == new.metric.name  # right answers and nearness to an original are not
+    comparable = old.metric == new.metric  # right answers and nearness to an original are not, nor °C and °F
     changes = {
-        name: _change(name.replace("METRIC", new.metric.name), quantity, old, new)
+        name: _change(name.replace("METRIC", new.metric.label), quantity, old, new)
         for name, quantity in QUANTITIES.items()
         if comparable or not quantity.of_metric
     }
     losses = {
-        "max_drop": _loss(changes["METRIC"]) if comparable else None,
-        "max_compression_loss": _loss(changes["compression"], relative=True),
+        "max_drop": _drop(changes["METRIC"], new.metric) if comparable else None,
+        "max_compression_loss": _loss(changes["compression"]),
         "max_growth": _growth(changes["smallest file, bytes"]),
     }
     verdicts = [_verdict(name, limit, losses[name], old, new) for name, limit in limits.items() if limit is not None]
@@ -115,20 +131,31 @@ def compare(
 
 
 def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
+    metric = new.metric if quantity.of_metric else Metric(share=quantity.share)
     before, after = quantity.read(old), quantity.read(new)
     bounds = quantity.bound(old), quantity.bound(new)
-    if before is None or after is None or abs(after - before) <= ROUNDING:
-        return Change(name, before, after, None, *bounds)
+    same = Change(name, before, after, None, *bounds, metric.unit, metric.share)
+    if before is None or after is None or abs(after - before) <= _rounding(quantity, old, new):
+        return same
     unsure = ("at least", "at most") if after > before else ("at most", "at least")
     if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
-        return Change(name, before, after, None, *bounds)
-    return Change(name, before, after, (after > before) == quantity.more_is_better, *bounds)
+        return same
+    more_is_better = metric.higher_is_better if quantity.more_is_better is None else quantity.more_is_better
+    return replace(same, better=(after > before) == more_is_better)
 
 
-def _loss(change: Change, relative: bool = False) -> float | None:
-    if change.old is None or change.new is None:
-        return None
-    return (change.old - change.new) / (change.old if relative else 1)
+def _rounding(quantity: Quantity, old: Report, new: Report) -> float:
+    """Up to which a difference is none: of the metric's values, relative to the originals' where they are no shares."""
+    values = [report.original.value or 0.0 for report in (old, new)]
+    return new.metric.rounding(*values) if quantity.of_metric else ROUNDING
+
+
+def _drop(change: Change, metric: Metric) -> float | None:
+    return None if change.old is None or change.new is None else metric.drop(change.old, change.new)
+
+
+def _loss(change: Change) -> float | None:
+    return None if not change.old or change.new is None else (change.old - change.new) / change.old
 
 
 def _growth(change: Change) -> float | None:
@@ -138,8 +165,11 @@ def _growth(change: Change) -> float | None:
 def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> Verdict:
     if loss is None:
         return Verdict(name, limit, None, False, NOT_BOTH, "give two reports that both measured it, in the same metric")
-    passed = loss <= limit + ROUNDING
-    return Verdict(name, limit, loss, passed, "", "" if passed else _advice(old, new))
+    of_metric = name == "max_drop"
+    passed = loss <= limit + _rounding(QUANTITIES["METRIC" if of_metric else "compression"], old, new)
+    return Verdict(
+        name, limit, loss, passed, new.metric.described if of_metric else "", "" if passed else _advice(old, new)
+    )
 
 
 def _advice(old: Report, new: Report) -> str:
@@ -179,11 +209,7 @@ def _conditions(report: Report) -> dict[str, object]:
         "original model": report.model.sha256,
         "number of test samples": accuracy.samples if accuracy else None,
         "split": accuracy.split if accuracy else None,
-        "metric": report.metric.name,
+        "metric": report.metric.described,
         "device": environment.device,
         "number of threads": environment.threads,
     }
-
-
-def _share(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.6g} %"

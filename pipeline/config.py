@@ -23,10 +23,14 @@ TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
-def _no_percent(value: Any) -> Any:
+def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("a number is wanted, not true or false")
-    if isinstance(value, int | float) and abs(value) > 1:
+    return value
+
+
+def _no_percent(value: Any) -> Any:
+    if isinstance(_no_bool(value), int | float) and abs(value) > 1:
         raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
     return value
 
@@ -65,6 +69,7 @@ def _once(values: tuple[str, ...]) -> tuple[str, ...]:
 FormatName = Annotated[str, AfterValidator(_full_name)]
 Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
+InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 ClassNumber = Annotated[int, Field(ge=0, lt=10**6)]
@@ -117,11 +122,14 @@ class TaskSettings(Section):
 
 
 class BudgetSettings(Section):
-    """What is asked for: exactly one of a compression, a sparsity, or the largest drop in accuracy."""
+    """What is asked for: one of a compression, a sparsity, or the largest drop, in the metric's unit.
+
+    With none of them, and without λ, it is a drop that depends on the metric (Metric.default_budget).
+    """
 
     target_compression: Annotated[float, Field(gt=1)] | None = None
     target_sparsity: Annotated[Share, Field(gt=0, lt=1)] | None = None
-    accuracy_budget: Fraction | None = None
+    accuracy_budget: Annotated[InMetric, Field(ge=0)] | None = None
 
     @property
     def wanted_compression(self) -> float | None:
@@ -228,15 +236,18 @@ class LogSettings(Section):
 
 
 class GateSettings(Section):
-    """Limits below which a result does not ship; None asks for nothing."""
+    """Limits below which a result does not ship; None asks for nothing.
 
-    min_accuracy: Fraction | None = None
-    max_drop: Annotated[Share, Field(ge=-1, lt=1)] | None = None
+    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction.
+    """
+
+    min_accuracy: InMetric | None = None
+    max_drop: InMetric | None = None
     min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
     min_compression: Annotated[float, Field(ge=1)] | None = None
     min_model_compression: Annotated[float, Field(ge=1)] | None = None
     beat_baseline: bool = False
-    by: Annotated[Share, Field(ge=0, lt=1)] | None = None
+    by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
     max_bytes: Count | None = None
     max_latency_ratio: Positive | None = None
@@ -275,6 +286,11 @@ class Settings(Section):
         """How much of the baseline is asked for: a gate on the gain asks for the curve."""
         mode = self.baseline.mode
         return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
+
+    @property
+    def wants_default_budget(self) -> bool:
+        """Whether nothing was said of the outcome."""
+        return self.method.lambda_ is None and self.budget == BudgetSettings()
 
 
 def check_reachable(settings: Settings) -> None:
@@ -323,7 +339,8 @@ def load_settings(
         settings = Settings.model_validate(merged)
     except ValidationError as error:
         raise InputError(*_complaint(error)) from None
-    return with_default_budget(settings)
+    check_budget(settings)
+    return settings
 
 
 def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:
@@ -331,15 +348,10 @@ def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSetti
     return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
 
 
-def with_default_budget(settings: Settings) -> Settings:
-    """With the budget that holds where nothing is asked for; one beside λ is refused."""
-    if settings.method.lambda_ is not None:
-        if settings.budget != BudgetSettings():
-            raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
-        return settings
-    if settings.budget == BudgetSettings():
-        return settings.model_copy(update={"budget": BudgetSettings(accuracy_budget=0.01)})
-    return settings
+def check_budget(settings: Settings) -> None:
+    """Refuse a budget beside λ."""
+    if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
+        raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
 
 
 def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:

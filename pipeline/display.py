@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import on_validation
-from ltp_pipeline.stages.report.text import KERNELS, WHOLE, equal_argmax, short_name
+from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, short_name
 from ltp_pipeline.stages.report.versus import sentences
-from ltp_pipeline.words import counted
+from ltp_pipeline.words import counted, percent, printable
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
-    from ltp_pipeline.report_schema import Pruned
+    from ltp_pipeline.report_schema import Measured, Pruned
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
 
 UNMEASURED = "not measured"
@@ -36,15 +38,17 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
         table.add_column(title, justify="left" if not title else "right")
 
     def add(name: str, first: str, cell: Callable[[Pruned], str], absent: str = "") -> None:
-        table.add_row(name, first, cell(pruned), cell(baseline) if baseline else absent)
+        cells = (name, first, cell(pruned), cell(baseline) if baseline else absent)
+        table.add_row(*(Text(printable(text)) for text in cells))
 
-    add(report.metric.name, _percent(original.value), lambda x: _percent(x.value))
-    if equal_argmax(pruned) is not None:
-        add("equal arg-max", _percent(equal_argmax(original)), lambda x: _percent(equal_argmax(x)))
-    add("drop", "", lambda x: _points(x.drop), absent="not run")
+    metric = report.metric
+    add(metric.label, _or_unmeasured(original.value, metric.shown), lambda x: _or_unmeasured(x.value, metric.shown))
+    for told in beside(pruned):
+        add(told, _figure(original, told), partial(_figure, name=told))
+    add("drop", "", lambda x: _or_unmeasured(x.drop, metric.shown_drop), absent="not run")
     add(KERNELS, "1×", lambda x: _times(x.compression))
     add(WHOLE, "1×", lambda x: _times(x.model_compression))
-    add("sparsity", "", lambda x: _percent(x.sparsity))
+    add("sparsity", "", lambda x: _or_unmeasured(x.sparsity, percent))
     others = {file.label: _bytes(file.bytes) for file in baseline.files} if baseline else {}
     for file in pruned.files:
         table.add_row(file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, ""))
@@ -70,12 +74,13 @@ def _times(value: float | None) -> str:
     return UNMEASURED if value is None else f"{value:.2f}×"
 
 
-def _percent(value: float | None) -> str:
-    return UNMEASURED if value is None else f"{value:.2%}"
+def _figure(part: Measured, name: str) -> str:
+    """What is told beside the metric under this name."""
+    return beside(part).get(name, UNMEASURED)
 
 
-def _points(value: float | None) -> str:
-    return UNMEASURED if value is None else f"{100 * value:.2f} points"
+def _or_unmeasured(value: float | None, show: Callable[[float], str]) -> str:
+    return UNMEASURED if value is None else show(value)
 
 
 def _bytes(value: int | None) -> str:
@@ -84,11 +89,11 @@ def _bytes(value: int | None) -> str:
 
 def show_trail(rows: Sequence[TrailRow], folder: Path) -> None:
     """What `trail` lists, with paths as the user would write them."""
-    title = on_validation(rows[0].metric if rows else "top-1")
+    title = on_validation(rows[0].metric if rows else Metric())
     print(f"entry  compression  whole model  {title:>14}  file")
     for row in rows:
         picked, mark = ">" if row.picked else " ", "*" if row.pareto else " "
-        number, value = f"{picked}{row.entry:>3}", f"{row.accuracy:.2%}"
+        number, value = f"{picked}{row.entry:>3}", row.metric.shown(row.accuracy)
         whole = f"{row.model_compression:>10.2f}×" if row.model_compression else f"{'?':>11}"
         path = os.path.normpath(folder / row.file)
         print(f"{number} {mark} {row.compression:>10.2f}×  {whole}  {value:>14}  {path}")
@@ -138,13 +143,14 @@ def show_validation(found: Measurement) -> None:
     samples, batch = counted(accuracy.samples, "sample"), counted(found.batch, "sample")
     lines = [
         f"{found.path}: {found.bytes:,} bytes",
-        f"{metric:<12} {accuracy.value:.2%} on {samples} of the {accuracy.split} split",
+        f"{printable(metric.label):<12} {metric.shown(accuracy.value)} on {samples} of the {accuracy.split} split",
     ]
     if accuracy.top5 is not None:
-        lines.append(f"top-5        {accuracy.top5:.2%}")
+        lines.append(f"top-5        {percent(accuracy.top5)}")
+    lines += [f"{printable(figure.metric.label):<12} {figure.shown}" for figure in accuracy.beside]
     if found.sparsity is not None:
         ratios = _times(found.compression), _times(found.model_compression)
-        lines.append(f"sparsity     {found.sparsity:.2%}, compression {ratios[0]} (whole model {ratios[1]})")
+        lines.append(f"sparsity     {percent(found.sparsity)}, compression {ratios[0]} (whole model {ratios[1]})")
     low, high = found.latency_quartiles_ms
     lines.append(
         f"latency      {found.latency_ms:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
@@ -152,12 +158,11 @@ def show_validation(found: Measurement) -> None:
     )
     other = found.against
     if other:
-        low, high = other.drop_interval
-        agreed = "equal arg-max" if metric == "explained" else "agreement"
+        name, agreed = printable(metric.name), "equal arg-max" if metric.name == "explained" else "agreement"
         lines += [
-            f"against      {other.path}: {metric} {other.accuracy.value:.2%}, {other.bytes:,} bytes",
-            f"drop         {100 * other.drop:.2f} points (95 %: {100 * low:.2f} to {100 * high:.2f})",
-            *([] if other.agreement is None else [f"{agreed:<12} {other.agreement:.2%}"]),
+            f"against      {other.path}: {name} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
+            f"drop         {metric.shown_drop(other.drop)} (95 %: {metric.shown_interval(other.drop_interval)})",
+            *([] if other.agreement is None else [f"{agreed:<12} {percent(other.agreement)}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",
         ]
     for line in [*lines, *found.notes]:

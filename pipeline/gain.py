@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-ROUNDING = 1e-9  # accuracies that differ by less are the same
+from ltp_pipeline.metric import Metric
+
 WIDE = 1.5  # ratio of compressions up to which two points are near each other
 Bound = Literal["at least", "at most"]
 
 
 class Point(NamedTuple):
-    """A network of the baseline: its compression, and its accuracy on one split."""
+    """A network of the baseline: its compression, and its accuracy on one split, which is the metric's value."""
 
     compression: float
     accuracy: float
@@ -33,29 +34,42 @@ class Gain:
         return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
 
 
-def compared_at(accuracy: float, original: float | None, budget: float | None) -> float:
-    """The accuracy at which two networks are compared: the first one's, or the least within the same budget."""
-    return accuracy if budget is None or original is None else min(accuracy, original - budget)
+def compared_at(metric: Metric, accuracy: float, original: float | None, budget: float | None) -> float:
+    """The accuracy at which two networks are compared: the first one's, or the worst within the same budget."""
+    if budget is None or original is None:
+        return accuracy
+    return metric.worst((accuracy, metric.least(original, budget)), float)
 
 
 def compare(
-    compression: float, accuracy: float, original: float | None, budget: float | None, points: Sequence[Point]
+    metric: Metric,
+    compression: float,
+    accuracy: float,
+    original: float | None,
+    budget: float | None,
+    points: Sequence[Point],
 ) -> Gain:
-    """The gain of a network over the baseline's points: at its own accuracy, or within the same accuracy budget."""
-    return gain(compression, compared_at(accuracy, original, budget), points, interpolate=budget is None)
+    """The gain of a network over the baseline's points: at its own accuracy, or within the same budget."""
+    least = compared_at(metric, accuracy, original, budget)
+    return gain(metric, compression, least, points, interpolate=budget is None)
 
 
-def bracket(points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:
-    """The sparsest point that has at least this accuracy, and the next sparser one, which has less."""
-    listed = sorted(points)
-    reached = [i for i, point in enumerate(listed) if point.accuracy >= least - ROUNDING]
+def by_compression(metric: Metric, points: Sequence[Point]) -> list[Point]:
+    """Points from the mildest to the sparsest; of several of one compression, the best last."""
+    return sorted(points, key=lambda point: (point.compression, metric.goodness(point.accuracy)))
+
+
+def bracket(metric: Metric, points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:
+    """The sparsest point that is as good as this accuracy, and the next sparser one, which is not."""
+    listed = by_compression(metric, points)
+    reached = [i for i, point in enumerate(listed) if metric.holds(point.accuracy, least)]
     if not reached:
         return None, listed[0] if listed else None
     inside = reached[-1]
     return listed[inside], listed[inside + 1] if inside + 1 < len(listed) else None
 
 
-def gain(compression: float, least: float, points: Sequence[Point], interpolate: bool) -> Gain:
+def gain(metric: Metric, compression: float, least: float, points: Sequence[Point], interpolate: bool) -> Gain:
     """The gain of a network of this compression over the baseline's points, at an accuracy of `least`.
 
     With `interpolate`, the baseline's compression is linear in its logarithm between the two points around `least`;
@@ -63,9 +77,9 @@ def gain(compression: float, least: float, points: Sequence[Point], interpolate:
     """
     if not points:
         raise ValueError("there is no gain over a baseline without points")
-    inside, outside = bracket(points, least)
+    inside, outside = bracket(metric, points, least)
     if inside is None:
-        mildest = min(points).compression
+        mildest = min(point.compression for point in points)
         why = f"no measured point of the baseline is as good, down to {mildest:.3g}×"
         return Gain(compression / mildest, None, "at least", why)
     if outside is None:
@@ -73,13 +87,13 @@ def gain(compression: float, least: float, points: Sequence[Point], interpolate:
         return Gain(compression / inside.compression, None, "at most", why)
     if not interpolate:
         return Gain(compression / inside.compression, inside.compression)
-    equal = between(inside, outside, least)
+    equal = between(metric, inside, outside, least)
     return Gain(compression / equal, equal, ends=(inside, outside))
 
 
-def between(inside: Point, outside: Point, accuracy: float) -> float:
+def between(metric: Metric, inside: Point, outside: Point, accuracy: float) -> float:
     """The compression at an accuracy between those of two points, linear in log compression."""
-    apart = inside.accuracy - outside.accuracy
-    share = min(max((inside.accuracy - accuracy) / apart, 0.0), 1.0) if apart > 0 else 0.0
+    apart = metric.drop(inside.accuracy, outside.accuracy)
+    share = min(max(metric.drop(inside.accuracy, accuracy) / apart, 0.0), 1.0) if apart > 0 else 0.0
     found = math.exp((1 - share) * math.log(inside.compression) + share * math.log(outside.compression))
     return min(max(found, inside.compression), outside.compression)

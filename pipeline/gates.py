@@ -1,7 +1,8 @@
 """Gates: a report in, verdicts out. Nothing here measures anything.
 
 A gate is a field of `GateSettings` and a function in `GATES`. A value that is missing or null fails its gate. With
-`confidence`, the gates on accuracy judge the unfavourable end of the interval instead of the value.
+`confidence`, the gates on accuracy judge the unfavourable end of the interval instead of the value. These are in the
+metric's unit and follow its direction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +15,10 @@ from ltp_pipeline import advice
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import CONFIDENCE, Interval, wilson, with_confidence
+from ltp_pipeline.metric import ROUNDING
 from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.words import shown
-
-ROUNDING = 1e-9  # 0.95 - 0.94 is a little more than 0.01 in binary
 
 
 def gate_settings(options: Mapping[str, Any]) -> GateSettings:
@@ -66,20 +66,21 @@ def with_verdicts(report: Report, verdicts: Sequence[Verdict]) -> Report:
 def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
     pruned, confidence = report.pruned, gates.confidence
     value, samples = pruned.value, pruned.accuracy.samples if pruned.accuracy else None
-    if report.metric.name == "explained":  # no share of samples; of the original it is 1, so the drop tells
+    interval = None  # known of shares of samples alone
+    if report.metric.name == "explained":  # of the original it is 1, so the drop tells
         stated = _interval(pruned.drop_interval, confidence)
         interval = None if stated is None else (1 - stated[1], 1 - stated[0])
-    else:
-        interval = wilson(value, samples, confidence or CONFIDENCE) if value is not None and samples else None
-    why = pruned.reasons.get("accuracy", "")
-    return _judged("min_accuracy", gates.min_accuracy, value, interval=interval, confidence=confidence, why=why)
+    elif report.metric.counts_samples and value is not None and samples:
+        interval = wilson(value, samples, confidence or CONFIDENCE)
+    why, at_most = pruned.reasons.get("accuracy", ""), not report.metric.higher_is_better
+    return _of_metric(report, "min_accuracy", gates.min_accuracy, value, at_most, interval, confidence, why)
 
 
 def _max_drop(report: Report, gates: GateSettings) -> Verdict:
     interval = _interval(report.pruned.drop_interval, gates.confidence)
     why = report.pruned.reasons.get("drop", "")
     value, confidence = report.pruned.drop, gates.confidence
-    return _judged("max_drop", gates.max_drop, value, True, interval=interval, confidence=confidence, why=why)
+    return _of_metric(report, "max_drop", gates.max_drop, value, True, interval, confidence, why)
 
 
 def _min_sparsity(report: Report, gates: GateSettings) -> Verdict:
@@ -102,14 +103,17 @@ def _min_model_compression(report: Report, gates: GateSettings) -> Verdict:
 
 
 def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
-    pruned, other = report.pruned.value, report.baseline.value if report.baseline else None
-    value = None if pruned is None or other is None else pruned - other
+    metric, pruned, other = report.metric, report.pruned.value, report.baseline.value if report.baseline else None
+    value = None if pruned is None or other is None else metric.drop(pruned, other)
     interval = _interval(report.difference.interval if report.difference else None, gates.confidence)
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
-    limit = 2 * ROUNDING if gates.by is None else gates.by  # without `by`, equal is not better
-    verdict = _judged("beat_baseline", limit, value, interval=interval, confidence=gates.confidence, why=why)
-    compared = "" if value is None else f"{report.metric.name} {pruned:.4f} against {other:.4f}; "
-    return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, f"{compared}{verdict.detail}".rstrip("; "))
+    limit = 2 * _rounding(report) if gates.by is None else gates.by  # without `by`, equal is not better
+    verdict = _of_metric(report, "beat_baseline", limit, value, False, interval, gates.confidence, why)
+    detail = verdict.detail
+    if pruned is not None and other is not None:
+        compared = f"{metric.described}: {shown(pruned)} against {shown(other)}"
+        detail = f"{compared}{detail.removeprefix(metric.described)}"
+    return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, detail)
 
 
 def _min_gain(report: Report, gates: GateSettings) -> Verdict:
@@ -186,6 +190,7 @@ def _judged(
     confidence: float | None = None,
     why: str = "",
     detail: str = "",
+    rounding: float = ROUNDING,
 ) -> Verdict:
     """Compare a value, or with confidence the unfavourable end of its interval, with a limit."""
     if value is None or limit is None:
@@ -199,8 +204,31 @@ def _judged(
             judged = interval[1] if at_most else interval[0]
         elif interval[0] < limit < interval[1]:
             detail += ", and the limit lies inside it: too few samples to be sure"
-    passed = judged <= limit + ROUNDING if at_most else judged >= limit - ROUNDING
+    passed = judged <= limit + rounding if at_most else judged >= limit - rounding
     return Verdict(name, limit, value, passed, detail)
+
+
+def _of_metric(
+    report: Report,
+    name: str,
+    limit: float | None,
+    value: float | None,
+    at_most: bool,
+    interval: Interval | None,
+    confidence: float | None,
+    why: str,
+) -> Verdict:
+    """The same of a value in the metric's unit, and the detail begins with the metric."""
+    verdict = _judged(
+        name, limit, value, at_most, interval=interval, confidence=confidence, why=why, rounding=_rounding(report)
+    )
+    return replace(verdict, detail="; ".join(filter(None, (report.metric.described, verdict.detail))))
+
+
+def _rounding(report: Report) -> float:
+    """Up to which differences of the report's values are none."""
+    values = (part.value for part in (report.original, *report.networks))
+    return report.metric.rounding(0.0, *(value for value in values if value is not None))
 
 
 def _interval(stated: Interval | None, confidence: float | None) -> Interval | None:

@@ -17,6 +17,7 @@ from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.outcome import Outcome, conclude
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.pick_entry import finish_entry
@@ -85,8 +86,8 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
     recipes = recipe.of_report(content.data.model_dump())
-    samples = {i.name: example_input(recipes[i.name], i) for i in content.model.inputs}
-    write = _Writer(network, settings.export, workspace, samples)
+    feeds = {i.name: example_input(recipes[i.name], i) for i in content.model.inputs}
+    write = _Writer(network, settings.export, workspace, feeds, content.metric)
     pruned, notes = write.files_of(content.pruned, "pruned", "")
     compared = content.baseline and _baseline(content.baseline, write, settings)
     sizes = {key: content.sizes.get(key) for key in ("original", "bound")}
@@ -108,7 +109,7 @@ def _baseline(part: Baseline, write: _Writer, settings: Settings) -> Baseline:
     files = write.files_of(part, kept, point_folder(1))[0].files
     hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in files}
     curve = part.curve and tuple(point.model_copy(update=hashes.get(point.path, {})) for point in part.curve)
-    return part.model_copy(update={**dict(_summed_up(part, files)), "curve": curve})
+    return part.model_copy(update={**dict(_summed_up(part, files, write.metric)), "curve": curve})
 
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
@@ -117,7 +118,8 @@ def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Dif
         return None
     had = content.baseline and (content.pruned.value, content.baseline.value)
     changed = had != (pruned.value, baseline.value)
-    return Difference(value=pruned.value - baseline.value) if changed else content.difference
+    value = content.metric.drop(pruned.value, baseline.value)
+    return Difference(value=value) if changed else content.difference
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class _Writer:
     settings: ExportSettings
     workspace: Workspace
     feeds: Mapping[str, Array]
+    metric: Metric
 
     def files_of(self, part: Pruned, name: str, folder: str) -> tuple[Pruned, list[str]]:
         """A network of the report with all files that are asked for now; also what is to be noted of them."""
@@ -140,10 +143,10 @@ class _Writer:
         file = self.network.file
         written = export.run(file, weights, kernels, self.settings, self.workspace, self.feeds, folder)
         files = tuple(_entry(file, part, kernels) for file in written)
-        return _summed_up(part, files), [note for file in written for note in file.notes]
+        return _summed_up(part, files, self.metric), [note for file in written for note in file.notes]
 
 
-def _summed_up(part: Pruned, files: tuple[File, ...]) -> Pruned:
+def _summed_up(part: Pruned, files: tuple[File, ...], metric: Metric) -> Pruned:
     """A network with these files: its accuracy is that of the least accurate, and unknown where that of any is."""
     unknown = [file.path for file in files if file.value is None]
     if unknown:
@@ -152,10 +155,10 @@ def _summed_up(part: Pruned, files: tuple[File, ...]) -> Pruned:
         return part.model_copy(
             update={"files": files, **empty, "reasons": {**part.reasons, **dict.fromkeys(empty, reason)}}
         )
-    least = min(files, key=lambda file: file.value or 0.0)
+    least = metric.worst(files, lambda file: file.value or 0.0)
     if least.value == part.value or part.value is None or part.drop is None:
         return part.model_copy(update={"files": files})
-    drop = part.drop + part.value - (least.value or 0.0)
+    drop = part.drop + metric.drop(part.value, least.value or 0.0)
     changes = {"accuracy": least.accuracy, "drop": drop, "drop_interval": None}
     return part.model_copy(update={"files": files, **changes, "reasons": {**part.reasons, "drop_interval": NO_DATA}})
 

@@ -38,7 +38,7 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
         if done and _covers(done, settings, workspace.makes_curve, exactly) and _is_whole(workspace):
             export, baseline = _settings_of(done)  # `export` may have added files
             had = settings.model_copy(update={"export": export, "baseline": baseline})
-            workspace.remember_inputs(model, had, job.task.metric.name)
+            workspace.remember_inputs(model, had, job.task.metric)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
     if not ranks.from_leader(float(outcome is not None), job.device):

@@ -127,7 +127,7 @@ def finish_entry(
                 progress.say(f"Going on in {workspace.root}")
             else:
                 workspace.begin({**identity, "entry": number})
-            workspace.remember_inputs(model, settings, job.task.metric.name)
+            workspace.remember_inputs(model, settings, job.task.metric)
             workspace.keep_threads(threads.current())
             if mode != "none" and fits:
                 for name in points:

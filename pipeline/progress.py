@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.outlook import Outlook, exact
+from ltp_pipeline.words import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -25,8 +27,8 @@ TITLES = {
 class Bar(Protocol):
     """What a stage calls as it goes on."""
 
-    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
-        """One step is done."""
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
+        """One step is done; what is shown is a number, or text where it has a unit of its own."""
 
 
 class Reporter(Protocol):
@@ -67,7 +69,7 @@ class SilentReporter:
 
 
 class _NoBar:
-    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
         pass
 
 
@@ -99,7 +101,7 @@ class _LineBar:
         self.reporter, self.title, self.total, self.done = reporter, title, total, start
         self.begun, self.first = time.monotonic(), start
 
-    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
         self.done += 1
         if not end_of_epoch:
             return
@@ -129,10 +131,10 @@ class TerminalReporter(_Planning):
 class _LiveBar:
     def __init__(self, live: "Progress", task: "TaskID", outlook: Outlook, left: int) -> None:
         self.live, self.task, self.outlook = live, task, outlook
-        self.kept: dict[str, float] = {}
+        self.kept: dict[str, float | str] = {}
         self.left, self.done, self.begun = left, 0, time.monotonic()
 
-    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float) -> None:  # noqa: ARG002
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:  # noqa: ARG002
         self.kept |= shown
         self.left, self.done = self.left - 1, self.done + 1
         whole = self.outlook.whole((time.monotonic() - self.begun) / self.done, self.left)
@@ -141,18 +143,17 @@ class _LiveBar:
 
 _FORMATS = {"compression": "{:.1f}×", "model_compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
 _WORDS = {"model_compression": "whole model"}
-_METRICS = {"top-1": "accuracy"}  # only right answers are called so
 
 
-def describe(shown: dict[str, float]) -> str:
+def describe(shown: Mapping[str, float | str]) -> str:
     """Render `loss 0.123  compression 4.2×`."""
-    return "  ".join(f"{_WORDS.get(k, k)} {_format(k).format(v)}" for k, v in shown.items())
+    return "  ".join(f"{_WORDS.get(k, k)} {_format(k, v)}" for k, v in shown.items())
 
 
-def on_validation(metric: str) -> str:
+def on_validation(metric: Metric) -> str:
     """What the metric of the validation split is called beside others."""
-    return f"{_METRICS.get(metric, metric)} (val)"
+    return f"{'accuracy' if metric.counts_right_answers else printable(metric.name)} (val)"
 
 
-def _format(name: str) -> str:
-    return "{:.2%}" if name.endswith("(val)") else _FORMATS.get(name, "{:.4g}")
+def _format(name: str, value: float | str) -> str:
+    return value if isinstance(value, str) else _FORMATS.get(name, "{:.4g}").format(value)

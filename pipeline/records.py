@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ltp_pipeline.formats import EXACT, Format
+from ltp_pipeline.metric import Figure, Metric
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,23 +131,12 @@ class ExportedFile:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A number that is told beside the metric."""
-
-    name: str
-    value: float
-    unit: str | None = None
-    share: bool = True
-    higher_is_better: bool = True
-
-
-@dataclass(frozen=True)
 class Accuracy:
     """Measured in onnxruntime; `value` is the metric's.
 
     Without labels there is no top1; top5 is None also where there are five classes or fewer. Where the metric is the
     variance explained, `equal_argmax` is the share of samples whose largest output is the original's, for outputs that
-    could be class scores.
+    could be class scores. `beside` has what else the task tells of the network.
     """
 
     value: float
@@ -227,11 +217,12 @@ class Measured:
     validations: Sequence[Validation]
     correct: Array  # of the least accurate file
     epochs: Mapping[str, int]
+    metric: Metric
 
     @property
     def least_accurate(self) -> Validation:
         """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
-        return min(self.validations, key=lambda v: v.accuracy.value)
+        return self.metric.worst(self.validations, lambda v: v.accuracy.value)
 
     @property
     def most_nonzeros(self) -> Validation:

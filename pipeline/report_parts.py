@@ -1,10 +1,11 @@
-"""The parts of a report that stand for themselves: a verdict, the metric, the model, the data, the layers."""
+"""The parts of a report that stand for themselves: a verdict, an accuracy, the model, the data, the layers."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ltp_pipeline.metric import Figure
 from ltp_pipeline.words import printable, shown
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,24 +51,6 @@ class Verdict:
         return printable(f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}")
 
 
-class Metric(Part):
-    """What `accuracy.value` is: the share of right answers (top-1), or without labels how near the original is.
-
-    Then it is the share of answers that agree with the original's (agreement), or the share of the variance of its
-    outputs that is met (explained).
-    """
-
-    name: str = "top-1"
-    unit: str | None = None
-    higher_is_better: bool = True
-    share: Annotated[bool, Field(description="a value from 0 to 1, of which 0.01 is a point")] = True
-
-    @property
-    def counts_right_answers(self) -> bool:
-        """Whether there were labels; only then is the value called accuracy."""
-        return self.name == "top-1"
-
-
 class Accuracy(Part):
     """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 
@@ -79,6 +62,7 @@ class Accuracy(Part):
     equal_argmax: Annotated[
         Share | None, Field(description="beside explained: share of samples whose largest output is the original's")
     ] = None
+    beside: Annotated[tuple[Figure, ...], Field(description="what else the task tells of the network")] = ()
 
 
 class Tensor(Part):

@@ -6,6 +6,7 @@ from elsewhere may lack keys: they count as not measured. Unknown keys are kept,
 """
 
 import json
+import math
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,6 +14,7 @@ from pydantic import Field, model_validator
 from ltp_pipeline.files import DATA
 from ltp_pipeline.formats import Format
 from ltp_pipeline.gain import Gain, Point, compare
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import (
     Accuracy,
     Data,
@@ -21,7 +23,6 @@ from ltp_pipeline.report_parts import (
     Histogram,
     Interval,
     Layer,
-    Metric,
     Model,
     Number,
     Part,
@@ -120,7 +121,9 @@ class Pruned(Measured):
     """A pruned network: what its exported files do."""
 
     method: str = LEARNED
-    drop: float | None = None
+    drop: Annotated[
+        float | None, Field(description="how much worse than the original, in the metric's unit; negative is better")
+    ] = None
     drop_interval: Interval | None = None
     compression: Annotated[float | None, Field(ge=1)] = None
     model_compression: Annotated[
@@ -154,7 +157,8 @@ class Baseline(Pruned):
         Field(description="the point at the same compression first, each trained as long"),
     ] = None
     budget: Annotated[
-        Share | None, Field(description="the accuracy budget within which the gain compares; null: at equal accuracy")
+        Number | None,
+        Field(description="the largest drop, within which the gain compares the two; null: at equal accuracy"),
     ] = None
     compression_at_equal_accuracy: Annotated[
         float | None,
@@ -169,7 +173,7 @@ class Baseline(Pruned):
 
 
 class Difference(Part):
-    """The metric of the pruned network minus that of the baseline."""
+    """How much better the pruned network is than the baseline, in the metric's unit; negative is worse."""
 
     value: float | None = None
     interval: Interval | None = None
@@ -229,7 +233,8 @@ class Report(Part):
         compression, accuracy = self.pruned.compression, self.pruned.value
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
-        return compare(compression, accuracy, self.original.value, self.baseline.budget, self.points)
+        budget = self.baseline.budget
+        return compare(self.metric, compression, accuracy, self.original.value, budget, self.points)
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -239,22 +244,28 @@ class Report(Part):
 
     @model_validator(mode="after")
     def _shares_are_shares(self) -> Self:
-        """Refuse percent: a gate would pass on 88 where 0.88 is meant."""
-        if self.metric.share:
-            for part in (self.original, *self.networks, *self.files):
-                _require("accuracy.value", part.value, 0)
-            for network in self.networks:
-                _require("drop", network.drop, -1)
-            for entry in self.trail:
-                _require("trail.accuracy", entry.accuracy, 0)
-            for point in self.curve:
-                _require("curve.accuracy", point.accuracy, 0)
+        """Refuse percent: a gate would pass on 88 where 0.88 is meant. A share that counts nothing may be below 0."""
+        if not self.metric.share:
+            return self
+        lowest = 0.0 if self.metric.counts_samples else -math.inf
+        for part in (self.original, *self.networks, *self.files):
+            _require("accuracy.value", part.value, lowest)
+        for entry in self.trail:
+            _require("trail.accuracy", entry.accuracy, lowest)
+        for point in self.curve:
+            _require("curve.accuracy", point.accuracy, lowest)
+        known = [part.value for part in (self.original, *self.networks) if part.value is not None]
+        widest = 1 - min(0.0, *known, 0.0)
+        for network in self.networks:
+            _require("drop", network.drop, -widest, widest)
+        if self.baseline is not None:
+            _require("baseline.budget", self.baseline.budget, 0.0)
         return self
 
 
-def _require(key: str, value: float | None, lowest: float) -> None:
-    if value is not None and not lowest <= value <= 1:
-        raise ValueError(f"{key} is {value:g}, and the metric is a share from 0 to 1")
+def _require(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
+    if value is not None and not lowest <= value <= highest:
+        raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
 
 
 def json_schema() -> str:

@@ -1,7 +1,8 @@
 """What `inspect`, `validate` and `trail` return; other verbs return an `Outcome`, a `Comparison`, verdicts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import Accuracy, TensorInfo, TrailEntry
 
 
@@ -76,7 +77,7 @@ class Measurement:
     """A file, measured in onnxruntime on the test split; `metric` is what accuracy means."""
 
     path: str
-    metric: str
+    metric: Metric
     accuracy: Accuracy
     sparsity: float | None  # None: no kernels
     compression: float | None  # of kernels
@@ -97,6 +98,6 @@ class Measurement:
 class TrailRow(TrailEntry):
     """An entry of a run's trail; `file` is relative to the run that was asked for, which may have picked the entry."""
 
-    metric: str = "top-1"  # what accuracy means
+    metric: Metric = field(default_factory=Metric)  # what accuracy means
     pareto: bool = False  # no other entry beats it in both compression and accuracy
     picked: bool = False

@@ -60,14 +60,15 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
         return done
     ranks.start()
     value = preflight.original_accuracy(job, original)  # before anything is written or removed
+    rules.require_budget(job, value)
     if not going_on:
         workspace.begin(identity)
-    workspace.remember_inputs(model, settings, job.task.metric.name)
+    workspace.remember_inputs(model, settings, job.task.metric)
     workspace.keep_threads(threads.current())
     job = rules.apply(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
     compared = {"baseline": sum(epochs.values())} if settings.baseline.mode != "none" else {}
-    plan(job, {**epochs, **compared}, SEARCHED if settings.budget.accuracy_budget is not None else ())
+    plan(job, {**epochs, **compared}, SEARCHED if job.settings.budget.accuracy_budget is not None else ())
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
     else:
@@ -94,7 +95,8 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
     pruned, compared = prove(job, tuned, weights, reference), None
     pictures = picture_weights(job.network, weights, selected.entry.thresholds)
     budget = settings.budget.accuracy_budget if entry is None else None  # which a picked entry was not chosen by
-    rival = Rival(tuned.nonzeros, sum(tuned.epochs.values()), value, _validation_accuracy(job, measured), budget)
+    epochs, before = sum(tuned.epochs.values()), _validation_accuracy(job, measured)
+    rival = Rival(job.task.metric, tuned.nonzeros, epochs, value, before, budget)
     del tuned, weights  # the baseline needs the memory
     if settings.baseline.mode != "none":
         compared = baseline_curve.run(job, original, rival, reference)
@@ -119,6 +121,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         timings=workspace.timings,
         notes=[
             *notes.about_metric(job),
+            *notes.about_budget(job),
             *notes.doubts(job, measured.validation_accuracy),
             *selected.notes,
             *met_broken(job.data),
@@ -147,9 +150,9 @@ def _select(
 
 
 def _least(job: Job, original: Original | None) -> float | None:
-    """Lowest validation accuracy within the budget."""
+    """The worst validation accuracy within the budget."""
     budget = job.settings.budget.accuracy_budget
-    return None if budget is None else _validation_accuracy(job, original) - budget
+    return None if budget is None else job.task.metric.least(_validation_accuracy(job, original), budget)
 
 
 def _validation_accuracy(job: Job, original: Original | None) -> float:

@@ -1,7 +1,7 @@
 """What a network is asked to do: the words in which stages speak of samples, outputs, losses and scores.
 
-A task knows the loss of a batch, how each sample did, and the metric of them all. What computes the outputs, torch or
-onnxruntime, is a function from inputs to arrays; so both are judged alike.
+A task knows the loss of a batch, how each sample did, and the metric of them all (metric.py). What computes the
+outputs, torch or onnxruntime, is a function from inputs to arrays; so both are judged alike.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from ltp_pipeline.metric import Figure, Metric
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     Inputs = Mapping[str, Array]
     Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
+
+__all__ = ["TARGET", "Batch", "Figure", "Judged", "Kind", "Labels", "Metric", "Output", "Task"]
 
 TARGET = "target"  # what outputs should be, of data with labels
 
@@ -32,16 +36,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What a task's scores are averaged to."""
-
-    name: str
-    unit: str | None = None
-    higher_is_better: bool = True  # of every metric there is so far; gates and budgets count on it
-    share: bool = True  # of 1, so that 0.01 is a point
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,10 @@ class Task(Protocol):
         """The metric, and what is told beside it."""
 
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
-        """How sure the drop from one network to another is, by the evidence of both on the same samples."""
+        """How sure the drop from one network to another is, by the evidence of both on the same samples.
+
+        Positive is worse.
+        """
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """The original's own accuracy and evidence, where that needs no measuring."""

@@ -1,5 +1,7 @@
 """Numbers and names in sentences."""
 
+DIGITS = 4  # of a number that is no share
+
 
 def counted(number: int, thing: str) -> str:
     """`1 step`, `2 steps`."""
@@ -13,6 +15,28 @@ def shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def percent(share: float, digits: int = 2) -> str:
+    """0.9132 → 91.32 %."""
+    return f"{_fixed(100 * share, digits)} %"
+
+
+def points(share: float) -> str:
+    """0.0045 → 0.45; a minus sign is a gain."""
+    return _fixed(100 * share, 2)
+
+
+def number(value: float) -> str:
+    """2.3104 → 2.31, 12345.6 → 12346, 0.0000123 → 1.23e−05: four digits, or all before the point."""
+    whole = 10 ** (DIGITS - 1) <= abs(value) < 1e15
+    return (f"{value:.0f}" if whole else f"{value + 0.0:.{DIGITS}g}").replace("-", "−")
+
+
 def printable(text: str) -> str:
     """Names may hold anything; control characters have no place in XML, nor in a line of a log."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _fixed(value: float, digits: int) -> str:
+    """With a true minus sign, and none before zero."""
+    zero = f"{0:.{digits}f}"
+    return f"{value:.{digits}f}".replace(f"-{zero}", zero).replace("-", "−")

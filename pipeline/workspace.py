@@ -12,11 +12,13 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
@@ -24,6 +26,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.events import Events
 from ltp_pipeline.files import DATA, write_bytes, write_json
 from ltp_pipeline.formats import FILE_PATTERNS
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ SUMS = "SHA256SUMS"
 LOG = "log.jsonl"
 EVENTS = "tensorboard"
 BASELINE = "baseline"  # folder of the baseline's files
+METRIC = TypeAdapter(Metric)
 _STATE, _WEIGHTS = "state", "weights"
 _TRAIL = "trail"
 _META = "ltp"
@@ -109,9 +113,9 @@ class Workspace:
         self._manifest = {"identity": dict(identity), "done": {}}
         self._write_manifest()
 
-    def remember_inputs(self, model: Path, settings: Settings, metric: str | None = None) -> None:
+    def remember_inputs(self, model: Path, settings: Settings, metric: Metric | None = None) -> None:
         """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
-        self._manifest["metric"] = metric or self.metric
+        self._manifest["metric"] = asdict(metric or self.metric)
         if settings.data.path is not None:
             data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
             settings = settings.model_copy(update={"data": data})
@@ -163,9 +167,23 @@ class Workspace:
         return self.is_run and "task" in self._read_manifest().get("identity", {})
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> Metric:
         """What the accuracies of the run mean."""
-        return str(self._manifest.get("metric", "top-1"))
+        try:
+            return METRIC.validate_python(self._manifest.get("metric", {}))
+        except ValueError as error:
+            raise InputError(f"{self.root / MANIFEST} is damaged: {error}", "start the run again") from None
+
+    @property
+    def default_budget(self) -> float | None:
+        """The largest drop that the run is given where none was asked for; None where it has not been found."""
+        found = self._manifest.get("default_budget")
+        return float(found) if isinstance(found, int | float) and found >= 0 else None
+
+    def keep_default_budget(self, budget: float) -> None:
+        """Keep it for when the run goes on."""
+        self._manifest["default_budget"] = budget
+        self._write_manifest()
 
     @property
     def entry(self) -> int | None:

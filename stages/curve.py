@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ltp_pipeline.gain import WIDE, Point, between, bracket
+from ltp_pipeline.gain import WIDE, Point, between, bracket, by_compression
+from ltp_pipeline.metric import Metric
 
 MOST_POINTS = 4  # with the one at LTP's compression
 NARROW = 1.1  # ratio of compressions below which two points around a budget's accuracy are near enough; else WIDE
@@ -15,7 +16,7 @@ UPWARDS = 2.0  # a step upwards where the accuracies tell nothing
 
 
 def next_compression(
-    points: Sequence[Point], original: Point, wanted: float, most: float, near: float = WIDE
+    metric: Metric, points: Sequence[Point], original: Point, wanted: float, most: float, near: float = WIDE
 ) -> float | None:
     """The compression to measure next, so that an accuracy of `wanted` comes to lie between two near points.
 
@@ -26,45 +27,48 @@ def next_compression(
     """
     if len(points) >= MOST_POINTS:
         return None
-    inside, outside = bracket(points, wanted)
+    inside, outside = bracket(metric, points, wanted)
+    listed = by_compression(metric, points)
     if inside is None:
-        found = _milder(min(points), original, wanted)
+        found = _milder(metric, listed[0], original, wanted)
     elif outside is None:
-        found = _sparser(sorted(points), original, wanted, most)
+        found = _sparser(metric, listed, original, wanted, most)
     else:
-        found = _within(inside, outside, wanted) if outside.compression > near * inside.compression else None
+        is_wide = outside.compression > near * inside.compression
+        found = _within(metric, inside, outside, wanted) if is_wide else None
     told = [original.compression, *(point.compression for point in points)]
     return found if found is not None and all(_apart(found, c) for c in told) else None
 
 
-def _milder(mildest: Point, original: Point, wanted: float) -> float | None:
+def _milder(metric: Metric, mildest: Point, original: Point, wanted: float) -> float | None:
     """Between the original and the mildest point: by the secant, but no more than half of the way."""
     low, high = math.log(original.compression), math.log(mildest.compression)
     nearest, farthest = high - math.log(STEP), low + (high - low) / 2
     if nearest <= low:
         return None
     root = farthest
-    if original.accuracy > mildest.accuracy:
-        root = low + (high - low) * (original.accuracy - wanted) / (original.accuracy - mildest.accuracy)
+    fall = metric.drop(original.accuracy, mildest.accuracy)
+    if fall > 0:
+        root = low + (high - low) * metric.drop(original.accuracy, wanted) / fall
     return math.exp(min(max(root, farthest), max(nearest, farthest)))
 
 
-def _sparser(listed: Sequence[Point], original: Point, wanted: float, most: float) -> float:
+def _sparser(metric: Metric, listed: Sequence[Point], original: Point, wanted: float, most: float) -> float:
     """Beyond the sparsest point: by the secant through it and the one before it."""
     before, last = (listed[-2] if len(listed) > 1 else original), listed[-1]
     factor = UPWARDS
-    fall = before.accuracy - last.accuracy
+    fall = metric.drop(before.accuracy, last.accuracy)
     if fall > 0 and last.compression > before.compression:
         slope = fall / math.log(last.compression / before.compression)
-        factor = math.exp(min((last.accuracy - wanted) / slope, math.log(FARTHEST)))
+        factor = math.exp(min(metric.drop(last.accuracy, wanted) / slope, math.log(FARTHEST)))
     return min(last.compression * max(factor, STEP), most)
 
 
-def _within(inside: Point, outside: Point, wanted: float) -> float:
+def _within(metric: Metric, inside: Point, outside: Point, wanted: float) -> float:
     """In the middle third between two points."""
     low, high = math.log(inside.compression), math.log(outside.compression)
     third = (high - low) / 3
-    return math.exp(min(max(math.log(between(inside, outside, wanted)), low + third), high - third))
+    return math.exp(min(max(math.log(between(metric, inside, outside, wanted)), low + third), high - third))
 
 
 def _apart(one: float, other: float) -> bool:

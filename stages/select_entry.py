@@ -5,16 +5,17 @@ Choosing looks only at the validation split.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import Learned, Pruned, TrailEntry, finetune_key
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.words import counted
 
-ROUNDING = 1e-9  # what is exactly at the limit is within it
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
 
@@ -28,22 +29,23 @@ class Selected(NamedTuple):
 
 
 def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Pruned]:
-    """Select an entry and fine-tune it; `least` is the lowest accuracy that will do."""
+    """Select an entry and fine-tune it; `least` is the worst accuracy that will do."""
     if least is None:
         return Selected(learned.trail[-1], []), finish(job, learned.trail[-1])
-    least -= ROUNDING
+    metric = job.task.metric
     entries = sorted(learned.trail, key=lambda e: e.compression)
     tried = _search(job, entries, least)
-    held = [e for e, accuracy in tried.items() if accuracy >= least]
-    notes = [f"tried {e.compression:.1f}×: {a:.2%} on the validation split, fine-tuned" for e, a in tried.items()]
+    held = [e for e, accuracy in tried.items() if metric.holds(accuracy, least)]
+    told = {e: f"{metric.shown(accuracy)} on the validation split, fine-tuned" for e, accuracy in tried.items()}
+    notes = [f"tried {e.compression:.1f}×: {said}" for e, said in told.items()]
     missed = None
     if held:
         best = max(held, key=lambda e: e.compression)
     else:
-        best = max(tried, key=lambda e: tried[e])
+        best = metric.best(tried, lambda e: tried[e])
         missed = (
-            f"no network of the trail reached {least:.2%} within {counted(len(tried), 'attempt')}; "
-            "the closest is reported: give a larger accuracy budget, more epochs or a lower learning rate"
+            f"no network of the trail reached {metric.shown(least)} within {counted(len(tried), 'attempt')}; "
+            "the closest is reported: give a larger budget, more epochs or a lower learning rate"
         )
     return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(job, best)
 
@@ -63,29 +65,31 @@ def find(learned: Learned, number: int) -> TrailEntry:
     raise InputError(f"the trail has no entry {number}", f"entries: {numbers}; `ltp-pipeline trail` lists them")
 
 
-def pareto(trail: tuple[TrailEntry, ...]) -> set[int]:
+def pareto(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
     """Entries that no other beats: of two alike, neither beats the other."""
-    best = (0.0, -1.0)
+    best = (0.0, -math.inf)
     found = set()
-    for entry in sorted(trail, key=lambda e: (-e.compression, -e.accuracy)):
-        if entry.accuracy > best[1] or (entry.compression, entry.accuracy) == best:
-            best = (entry.compression, entry.accuracy)
-            found.add(entry.entry)
+    merits = {e.entry: (e.compression, metric.goodness(e.accuracy)) for e in trail}
+    for entry, merit in sorted(merits.items(), key=lambda item: item[1], reverse=True):
+        if merit[1] > best[1] or merit == best:
+            best = merit
+            found.add(entry)
     return found
 
 
 def _search(job: Job, entries: list[TrailEntry], least: float) -> dict[TrailEntry, float]:
     """Fine-tune from the sparsest entry that is good as it is: on while the result holds, back while it does not."""
-    good = [i for i, e in enumerate(entries) if e.accuracy >= least]
+    metric = job.task.metric
+    good = [i for i, e in enumerate(entries) if metric.holds(e.accuracy, least)]
     position = max(good, default=0)
     tried: dict[TrailEntry, float] = {}
     while 0 <= position < len(entries) and entries[position] not in tried and len(tried) < MOST_ATTEMPTS:
         entry = entries[position]
         tried[entry] = accuracy(job, finish(job, entry).state, job.data.val)
-        holds = tried[entry] >= least
+        holds = metric.holds(tried[entry], least)
         job.workspace.progress.say(
-            f"{entry.compression:.1f}× fine-tuned: {tried[entry]:.2%} on the validation split, "
-            f"{'within' if holds else 'outside'} the budget (at least {least:.2%})"
+            f"{entry.compression:.1f}× fine-tuned: {metric.shown(tried[entry])} on the validation split, "
+            f"{'within' if holds else 'outside'} the budget ({metric.no_worse} {metric.shown(least)})"
         )
         position += 1 if holds else -1
     return tried

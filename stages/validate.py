@@ -197,8 +197,9 @@ def run(
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
     elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.model))
     results = [_prove(file, network, expected, elements, reference, split) for file in files]
-    least_accurate = min(results, key=lambda result: result[0].accuracy.value)
-    return Measured([v for v, _ in results], least_accurate[1], epochs)
+    metric = reference.evaluator.task.metric
+    least_accurate = metric.worst(results, lambda result: result[0].accuracy.value)
+    return Measured([v for v, _ in results], least_accurate[1], epochs, metric)
 
 
 def _prove(
@@ -283,7 +284,7 @@ def validate(
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)
     result = Measurement(
         path=os.fspath(model),
-        metric=evaluator.task.metric.name,
+        metric=evaluator.task.metric,
         accuracy=accuracy,
         sparsity=counted.sparsity if counted else None,
         compression=counted.compression if counted else None,
@@ -303,14 +304,16 @@ def validate(
     other_accuracy, other_correct = evaluator.of_the_original(other.outputs, opened.test)
     task = evaluator.task
     agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
-    if not task.is_relative and all(output.kind == "scores" for output in task.outputs):
-        agreed = Evaluator(Imitation(task.outputs), other.outputs)(session.outputs, opened.test)[0].value
+    if not task.is_relative:
+        scores = all(output.kind == "scores" for output in task.outputs)
+        other_run = Evaluator(Imitation(task.outputs), other.outputs)
+        agreed = other_run(session.outputs, opened.test)[0].value if scores else None
     return replace(
         result,
         against=Against(
             path=os.fspath(against),
             accuracy=other_accuracy,
-            drop=other_accuracy.value - accuracy.value,
+            drop=task.metric.drop(other_accuracy.value, accuracy.value),
             drop_interval=task.interval(other_correct, correct),
             agreement=agreed,
             latency_ms=theirs[0].ms,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ltp_pipeline.records import Accuracy, Figure
-from ltp_pipeline.task import TARGET, Metric
+from ltp_pipeline.metric import Figure, Metric
+from ltp_pipeline.records import Accuracy
+from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.labelled import Labelled
 
 if TYPE_CHECKING:

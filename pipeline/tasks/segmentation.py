@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.records import Accuracy, Figure
-from ltp_pipeline.task import Metric
+from ltp_pipeline.metric import Figure, Metric
+from ltp_pipeline.records import Accuracy
 from ltp_pipeline.tasks.positions import ClassMap
 
 if TYPE_CHECKING:

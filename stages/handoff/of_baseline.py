@@ -8,7 +8,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
 from ltp_pipeline.report_schema import Baseline, Pruned, Report
 from ltp_pipeline.stages.report.build import unlikely_gain
-from ltp_pipeline.stages.report.text import network_words, points
+from ltp_pipeline.stages.report.text import network_words
 from ltp_pipeline.words import counted
 
 COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
@@ -54,7 +54,7 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
         "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
         "notes": tuple(_notes(report, pruned)),
         "budget_missed": None if picked else _budget_missed(report, pruned),
-        "unlikely_gain": unlikely_gain(pruned),
+        "unlikely_gain": unlikely_gain(pruned, report.metric),
         "reasons": {**report.reasons, "baseline": ITSELF, "difference": ITSELF},
     }
     alone = report.model_copy(update=changes)
@@ -83,7 +83,8 @@ def _notes(report: Report, pruned: Pruned) -> list[str]:
 
 def _budget_missed(report: Report, pruned: Pruned) -> str | None:
     """Whether the baseline itself is outside the accuracy budget, by the test split."""
-    budget = report.settings.get("budget", {}).get("accuracy_budget")
+    metric, budget = report.metric, report.settings.get("budget", {}).get("accuracy_budget")
     if budget is None or pruned.drop is None or pruned.drop <= budget:
         return None
-    return f"the baseline loses {points(pruned.drop)} on the test split, and the budget is {points(budget)}"
+    drop, most = metric.shown_drop(pruned.drop), metric.shown_drop(budget)
+    return f"the baseline loses {drop} on the test split, and the budget is {most}"

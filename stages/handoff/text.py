@@ -12,7 +12,7 @@ from ltp_pipeline.report_schema import LEARNED, File, Report
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.handoff.scripts import span
 from ltp_pipeline.stages.report import text, versus
-from ltp_pipeline.stages.report.markdown import code, escape
+from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}
@@ -21,6 +21,7 @@ MOST_CLASSES = 20  # that are named one by one
 
 def render(report: Report, tolerance: float = TOLERANCE, real: int = 0) -> str:
     """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones."""
+    report = with_escaped_metric(report)
     parts = [
         MARK,
         f"# {escape(report.model.name or 'model')}, pruned",
@@ -65,14 +66,14 @@ def example(report: Report) -> str:
     if sample := _fed(report).sample_shape:
         shape = [*(shape[:1] or [1]), *(n or 1 for n in sample)]
     several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
-    result = "outputs" if several else "scores"
+    result = "outputs" if several else "scores" if report.metric.counts_samples else "output"
     return "\n".join(
         [
             "import numpy as np",
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
             f"x = np.zeros({tuple(shape)}, np.{_dtype(wanted)})  # put prepared samples here",
-            f"{result} = session.run(None, {{{wanted.name!a}: x}}){'[0]' if result == 'scores' else ''}",
+            f"{result} = session.run(None, {{{wanted.name!a}: x}}){'' if several else '[0]'}",
         ]
     )
 
@@ -134,9 +135,9 @@ def _verdict(report: Report) -> str:
 
 
 def _verification(report: Report, tolerance: float, real: int) -> str:
-    unlabelled = not report.metric.counts_right_answers
-    against = " --against ORIGINAL.onnx" if unlabelled else ""
-    needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if unlabelled else ""
+    relative = report.metric.is_relative
+    against = " --against ORIGINAL.onnx" if relative else ""
+    needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if relative else ""
     version = report.environment.versions.get("ltp-pipeline") or "of an unknown version"
     samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
     if real:
@@ -158,12 +159,13 @@ source at that version: `pip install -c constraints.txt .`"""
 
 
 def _files(report: Report) -> str:
-    rows = [f"| file | bytes | of the original | {report.metric.name} | what it is |", "|---|--:|--:|--:|---|"]
+    metric = report.metric
+    rows = [f"| file | bytes | of the original | {metric.name} | what it is |", "|---|--:|--:|--:|---|"]
     whole, files = report.original.bytes, report.pruned.files
     for file in files:
         share = text.percent(file.bytes / whole, 1) if file.bytes is not None and whole else text.NOTHING
         names = " with ".join(map(escape, file.hashes))
-        cells = (names, text.plain(file.bytes), share, text.percent(file.value), _about(file))
+        cells = (names, text.plain(file.bytes), share, text.value(metric, file.value), _about(file))
         rows.append(f"| {' | '.join(cells)} |")
     said = f"The original has {text.plain(whole)} bytes."
     if len(files) > 1:
@@ -241,7 +243,8 @@ def _each(values: Sequence[float]) -> str:
 
 def _outputs(report: Report) -> str:
     if not report.metric.counts_right_answers:
-        return "Outputs mean what they mean in the original, beside which the file is measured below."
+        relative = ", beside which the file is measured below" if report.metric.is_relative else ""
+        return f"Outputs mean what they mean in the original{relative}."
     count = f" The data have {report.data.classes} classes." if report.data.classes else ""
     names: tuple[str, ...] = report.data.class_names or ()
     if names and len(names) <= MOST_CLASSES:
@@ -253,14 +256,14 @@ def _outputs(report: Report) -> str:
 
 def _accuracy(report: Report) -> str:
     before, after = (part.accuracy or Accuracy() for part in (report.original, report.pruned))
-    spread = text.interval(report.pruned.drop_interval)
+    metric, lost = report.metric, report.pruned.drop
+    spread = text.interval(metric, report.pruned.drop_interval)
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    rows.append(f"| {report.metric.name} | {text.percent(before.value)} | {text.percent(after.value)} |")
+    rows.append(f"| {metric.label} | {text.value(metric, before.value)} | {text.value(metric, after.value)} |")
     if before.top5 is not None:
         rows.append(f"| top-5 | {text.percent(before.top5)} | {text.percent(after.top5)} |")
-    if before.equal_argmax is not None:
-        rows.append(f"| equal arg-max | {text.percent(before.equal_argmax)} | {text.percent(after.equal_argmax)} |")
-    drop = text.points(report.pruned.drop) + (f" (95 % interval {spread})" if spread else "")
+    rows += [f"| {' | '.join(row)} |" for row in beside_rows(report.original, report.pruned)]
+    drop = text.drop(metric, lost) + (f" (95 % interval {spread})" if spread else "")
     measured = f"{text.plain(after.samples)} samples of the {escape(after.split)} split"
     return (
         "\n".join(rows)

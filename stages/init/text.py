@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.data import Data
     from ltp_pipeline.own_task import OwnTask
     from ltp_pipeline.results import Inspection
-    from ltp_pipeline.task import Metric, Task
+    from ltp_pipeline.task import Task
 
 PIXEL = 255
 KINDS = {
@@ -69,17 +69,13 @@ def how_well(trial: Trial) -> str:
     metric, kind = trial.task.metric, KINDS[type(trial.task).__name__]
     if trial.task.is_relative:
         return f'task: "{kind}", there are no labels; the original is what is learned from'
-    value = _value(metric, trial.value)
+    value = metric.shown(trial.value)
     guess = trial.task.guess(trial.data.val)
-    told = "" if guess is None else f"; without looking at the input, {_value(metric, guess)}"
+    told = "" if guess is None else f"; without looking at the input, {metric.shown(guess)}"
     doubt = ""
     if guess is not None and trial.value < guess + 0.1 * (1 - guess):
         doubt = " That is hardly better than a guess: check scale, mean, std and layout, and what the labels mean."
     return f'task: "{kind}"; the original has {metric.name} {value} on {trial.samples} validation samples{told}.{doubt}'
-
-
-def _value(metric: Metric, value: float) -> str:
-    return f"{value:.1%}" if metric.share else f"{value:.4g} {metric.unit or ''}".strip()
 
 
 def lines(
@@ -166,7 +162,7 @@ def _data_lines(
 def _why(trial: Trial) -> str:
     if trial.task.is_relative:
         return "check that the model was trained so"
-    return f"the original does best with it, {_value(trial.task.metric, trial.value)}"
+    return f"the original does best with it, {trial.task.metric.shown(trial.value)}"
 
 
 def _task_lines(trial: Trial | None, task: OwnTask | None) -> Iterator[str]:

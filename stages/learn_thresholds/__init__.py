@@ -34,7 +34,7 @@ def run(job: Job, state: State, original: float) -> Learned:
     kernels = job.network.kernels
     before = sum(k.elements for k in kernels) / sum(count_nonzeros(job.network, state).values())
     budget = job.settings.budget.accuracy_budget
-    least = None if budget is None else original - budget
+    least = None if budget is None else job.task.metric.least(original, budget)
 
     def begin(live: Mapping[str, Tensor]) -> Learning:
         return Learning(live, job, make_method(job.network, live, job.settings, job.strength), least)

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.records import TrailEntry
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 
-FAR_BELOW = 0.02  # fine-tuning commonly wins back less
+FAR_BELOW = 2  # default budgets; fine-tuning commonly wins back less
 
 
 class Learning:
@@ -22,7 +23,7 @@ class Learning:
 
     def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method, least: float | None = None) -> None:
         self.live, self.job, self.method = live, job, method
-        self.least = least  # the lowest accuracy within the budget, where that is what was asked for
+        self.least = least  # the worst accuracy within the budget, where that is what was asked for
         self.total = sum(w.numel() for w in method.live.values())
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -60,12 +61,8 @@ class Learning:
         state = {**self.live, **self.method.hard((epoch + 1) / epochs)}
         entry = trail.add(self.job, state, self.method, epoch)
         first = epoch + 1 <= epochs_between_entries(epochs)
-        if first and self.least is not None and entry.accuracy < self.least - FAR_BELOW:
-            self.job.workspace.progress.say(
-                f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
-                f"{entry.accuracy:.2%} on the validation split before fine-tuning, and {self.least:.2%} is asked for; "
-                "a lower learning rate, more epochs or a larger accuracy budget would help"
-            )
+        if first and self.least is not None:
+            self._warn(entry, self.least)
         return {
             "compression": entry.compression,
             "model_compression": entry.model_compression or 1.0,
@@ -84,6 +81,17 @@ class Learning:
         """λ, the thresholds' learning rate, kept fraction and thresholds."""
         taus = dict(zip(self.method.live, self.method.tau.tolist(), strict=True))
         return {**self.method.log(at), "kept": self._kept(), "thresholds": taus}
+
+    def _warn(self, entry: TrailEntry, least: float) -> None:
+        """Say where even the mildest network is far outside the budget."""
+        metric = self.job.task.metric
+        if metric.holds(entry.accuracy, metric.least(least, FAR_BELOW * metric.default_budget(least))):
+            return
+        self.job.workspace.progress.say(
+            f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
+            f"{metric.shown(entry.accuracy)} on the validation split before fine-tuning, and {metric.no_worse} "
+            f"{metric.shown(least)} is asked for; a lower learning rate, more epochs or a larger budget would help"
+        )
 
     def _kept(self) -> float:
         return self.method.kept() / self.total

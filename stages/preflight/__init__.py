@@ -16,6 +16,7 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.own import OwnSplit, open_own
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages import import_model, learn_thresholds
@@ -46,6 +47,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
     task = _find_task(network, state, data, settings, device, own)
+    check_settings(task.metric, settings.gates, settings.budget)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
     if settings.model.restore_bn:

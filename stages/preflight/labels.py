@@ -63,7 +63,8 @@ def said(job: Job, value: float, guess: float) -> str:
     if metric is TOP1:
         told = f"The original is right on {value:.2%} of the {samples} validation samples"
         return f"{told}; naming the most frequent class, on {guess:.2%}"
-    return f"The original has {metric.name} {value:.4g} on the {samples} validation samples; a guess, {guess:.4g}"
+    told = f"The original has {metric.name} {metric.shown(value)} on the {samples} validation samples"
+    return f"{told}; without looking at the input, {metric.shown(guess)}"
 
 
 def is_guess(job: Job, value: float, guess: float) -> bool:
@@ -91,7 +92,7 @@ def require(job: Job, state: State, accuracy: float, guess: float) -> None:
         remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
     else:
         name = job.task.metric.name
-        value = f"{name} {accuracy:.3g} on the {samples} validation samples"
+        value = f"{name} {job.task.metric.shown(accuracy)} on the {samples} validation samples"
         what = f"the original has {value}, no better than a guess: {misfit}"
         remedy = "check scale, mean, std and layout in [data], and what the targets mean"
     found = explain(job, state, guess) if ranks.is_leader() and _explainable(job) else None

@@ -15,7 +15,7 @@ FEW_STEPS = 100
 
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
-    about = (*about_metric(job), *about_loss(job), *about_epochs(job), *doubts(job, original))
+    about = (*about_metric(job), *about_budget(job), *about_loss(job), *about_epochs(job), *doubts(job, original))
     hints = labels.hints(job, state, original) if ranks.is_leader() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
@@ -28,7 +28,7 @@ def doubts(job: Job, original: float) -> list[str]:
     if guess is not None and original < guess + 0.1 * (1 - guess):
         said = f"the original is right on only {original:.1%} of the validation split"
         if job.task.metric is not TOP1:
-            said = f"the original has only {job.task.metric.name} {original:.3g} on the validation split"
+            said = f"the original has only {job.task.metric.name} {job.task.metric.shown(original)} on the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = job.epochs * job.steps_per_epoch
     if steps < FEW_STEPS:
@@ -58,14 +58,25 @@ def about_loss(job: Job) -> list[str]:
     return [f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"]
 
 
+def about_budget(job: Job) -> list[str]:
+    """The largest drop where none was asked for and it follows from the original."""
+    found, metric = (job.workspace.parent or job.workspace).default_budget, job.task.metric
+    if found is None or metric.share:
+        return []
+    said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"
+    return [f"{said} split; --accuracy-budget sets another"]
+
+
 def about_metric(job: Job) -> list[str]:
     """What is judged, and in which unit a budget is, where it is not the share of right answers."""
-    task = job.task
-    if not task.is_relative:
+    task, metric = job.task, job.task.metric
+    if metric.counts_right_answers:
         return []
+    if not task.is_relative:
+        return [f"the metric is {metric.described}; budgets, drops and limits are in its unit"]
     read = ", ".join(f"{output.name!r} as {output.kind}" for output in task.outputs)
     learned = f"without labels the original is learned from, {read}"
-    if task.metric.name == "agreement":
+    if metric.name == "agreement":
         return [
             f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
             "1 % of the samples, not a point of accuracy"

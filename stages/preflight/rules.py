@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ltp_pipeline import ranks
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import State
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
@@ -27,13 +28,26 @@ def apply(job: Job, original: State, accuracy: float) -> Job:
 
     All processes measure together, once: a run that goes on, goes on with what was found when it began.
     """
+    job = _with_budget(job, _budget(job, accuracy))
     job = _taught(job, original, _found(job, "distill", lambda: _distill(job, accuracy)))
     return replace(job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy)))
+
+
+def require_budget(job: Job, accuracy: float) -> None:
+    """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
+    metric = job.task.metric
+    if job.settings.wants_default_budget and metric.default_budget(accuracy) == 0:
+        ranks.stop_together()
+        what = f"the original's {metric.name} is {metric.shown(accuracy)} on the validation split"
+        raise InputError(
+            f"{what}, of which no share can be a budget", "say how much worse it may be: --accuracy-budget"
+        )
 
 
 def recall(job: Job, original: State, run: Workspace) -> Job:
     """What was found for a run, for a job that finishes an entry of its trail."""
     found = run.rules
+    job = _with_budget(job, run.default_budget)
     return replace(_taught(job, original, found.get("distill", 0.0)), strength=found.get("strength", job.strength))
 
 
@@ -44,6 +58,25 @@ def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
     found = measure()
     job.workspace.keep_rule(name, found)
     return found
+
+
+def _budget(job: Job, accuracy: float) -> float | None:
+    """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
+    workspace, metric = job.workspace, job.task.metric
+    if not job.settings.wants_default_budget:
+        return None
+    known = ranks.from_leader(-1.0 if workspace.default_budget is None else workspace.default_budget, job.device)
+    found = known if known >= 0 else metric.default_budget(accuracy)
+    workspace.keep_default_budget(found)
+    return found
+
+
+def _with_budget(job: Job, drop: float | None) -> Job:
+    """The job with this budget where none was given."""
+    if drop is None or not job.settings.wants_default_budget:
+        return job
+    budget = job.settings.budget.model_copy(update={"accuracy_budget": drop})
+    return replace(job, settings=job.settings.model_copy(update={"budget": budget}))
 
 
 def _distill(job: Job, accuracy: float) -> float:

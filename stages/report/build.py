@@ -20,6 +20,7 @@ from ltp_pipeline.tasks.classification import TOP1
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
     from ltp_pipeline.data import Data
+    from ltp_pipeline.metric import Metric
     from ltp_pipeline.records import (
         Accuracy,
         BaselinePoint,
@@ -78,9 +79,9 @@ def build(f: Findings) -> schema.Report:
     """The report without its gates."""
     model = f.network.file
     pruned = _pruned(f, f.pruned, f.fine_tuned)
-    unlikely = unlikely_gain(pruned)
+    unlikely = unlikely_gain(pruned, f.task.metric)
     return schema.Report(
-        metric=parts.Metric(**asdict(f.task.metric)),
+        metric=f.task.metric,
         model=_model(f),
         data=_data(f),
         original=schema.Original(
@@ -186,7 +187,7 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     return schema.Pruned(
         accuracy=_accuracy(accuracy),
         reasons=_reasons(accuracy),
-        drop=f.original.accuracy.value - accuracy.value,
+        drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
         drop_interval=f.task.interval(f.original.correct, m.correct),
         compression=counted.counted.compression,
         model_compression=counted.whole.compression,
@@ -237,7 +238,7 @@ def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
 def _gain(f: Findings, points: Sequence[Point]) -> Gain:
     """Over the baseline, by the numbers that the report has of the pruned network: those of its weakest file."""
     compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.least_accurate.accuracy.value
-    return compare(compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
+    return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
 
 
 def _file(v: Validation) -> schema.File:
@@ -262,7 +263,7 @@ def _file(v: Validation) -> schema.File:
 
 
 def _accuracy(found: Accuracy) -> parts.Accuracy:
-    return parts.Accuracy(**asdict(found))
+    return parts.Accuracy(**vars(found))
 
 
 def _reasons(found: Accuracy) -> dict[str, str]:
@@ -272,14 +273,15 @@ def _reasons(found: Accuracy) -> dict[str, str]:
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 
-def unlikely_gain(pruned: schema.Pruned) -> str | None:
+def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
     """A warning where pruning seems to have made the network better, and not by chance."""
     if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
         return None
     low, high = pruned.drop_interval
+    least, most = metric.shown_drop(-high), metric.shown_drop(-low)
     return (
-        f"the pruned network is better than the original by {-100 * high:.2f} to {-100 * low:.2f} points, which is no "
-        "chance: it was trained further, or the labels or the preparation of samples do not fit the original; "
+        f"the pruned network is better than the original by {least} to {most}, which is no chance: it "
+        "was trained further, or the labels or the preparation of samples do not fit the original; "
         "check both before you trust a gate on the drop"
     )
 
@@ -294,8 +296,8 @@ def _difference(f: Findings) -> schema.Difference | None:
     if f.baseline is None:
         return None
     pruned, baseline = f.pruned, f.baseline.points[0].measured
-    value = pruned.least_accurate.accuracy.value - baseline.least_accurate.accuracy.value
-    # an interval is of before - after: the baseline's misses that the learned network does not have
+    # what is worse in the baseline: a drop from the learned network to it
+    value = f.task.metric.drop(pruned.least_accurate.accuracy.value, baseline.least_accurate.accuracy.value)
     return schema.Difference(value=value, interval=f.task.interval(pruned.correct, baseline.correct))
 
 

@@ -12,7 +12,7 @@ from ltp_pipeline.stages.report import curve_plot, plots, text, versus
 from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
-DROPS = {"top-1": "Accuracy drop", "agreement": "Drop in agreement", "explained": "Drop in variance explained"}
+DROPS = {"top-1": "Accuracy drop", "explained": "Drop in variance explained"}
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -79,8 +79,9 @@ def render(report: Report, log: plots.Log) -> str:
 
 def _cards(report: Report) -> list[dict[str, str]]:
     """The four numbers that decide, each beside the baseline's."""
-    original, pruned, baseline = report.original, report.pruned, report.baseline or Pruned()
-    spread, smallest = text.interval(pruned.drop_interval), _smallest(pruned)
+    original, pruned, baseline, metric = report.original, report.pruned, report.baseline or Pruned(), report.metric
+    spread, smallest = text.interval(metric, pruned.drop_interval), _smallest(pruned)
+    change = "Drop" if metric.higher_is_better else "Rise"
     return [
         {
             "label": "Compression of kernels / of the whole model",
@@ -89,17 +90,17 @@ def _cards(report: Report) -> list[dict[str, str]]:
             "baseline": _compressions(baseline),
         },
         {
-            "label": DROPS.get(report.metric.name, f"Drop in {report.metric.name}"),
-            "value": text.points(pruned.drop),
+            "label": DROPS.get(metric.name, f"{change} in {metric.name}"),
+            "value": text.drop(metric, pruned.drop),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
-            "baseline": text.points(baseline.drop),
-            "spread": text.interval(baseline.drop_interval),
+            "baseline": text.drop(metric, baseline.drop),
+            "spread": text.interval(metric, baseline.drop_interval),
         },
         {
-            "label": text.capital(text.metric_words(report.metric)),
-            "value": text.percent(pruned.value),
-            "note": f"original {text.percent(original.value)}{_equal_argmax(pruned)}",
-            "baseline": text.percent(baseline.value),
+            "label": text.capital(text.metric_title(metric)),
+            "value": text.value(metric, pruned.value),
+            "note": f"original {text.value(metric, original.value)}{_beside(pruned)}",
+            "baseline": text.value(metric, baseline.value),
         },
         {
             "label": "Smallest file",
@@ -114,9 +115,8 @@ def _compressions(network: Pruned) -> str:
     return f"{text.times(network.compression)} / {text.times(network.model_compression)}"
 
 
-def _equal_argmax(network: Pruned) -> str:
-    share = text.equal_argmax(network)
-    return "" if share is None else f"; equal arg-max {text.percent(share)}"
+def _beside(network: Pruned) -> str:
+    return "".join(f"; {name} {shown}" for name, shown in text.beside(network).items())
 
 
 def _smallest(network: Pruned) -> int | None:

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import Pruned, Report
+from ltp_pipeline.report_schema import Measured, Pruned, Report
 from ltp_pipeline.stages.report import text, versus
 
 MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not-gated": "➖ not gated"}
@@ -14,6 +16,7 @@ EXTREMES = 3
 
 def render(report: Report) -> str:
     """Markdown of a report; the log has nothing that belongs into so little space."""
+    report = with_escaped_metric(report)
     parts = [
         f"## Pruning report: {escape(report.model.title)}",
         f"**{MARKS[report.verdict]}**: {versus.headline(report)}",
@@ -32,6 +35,14 @@ def escape(value: Any) -> str:
     flat = " ".join(str(value).split())
     flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]()#+!|~@-])", r"\\\1", flat)
+
+
+def with_escaped_metric(report: Report) -> Report:
+    """The report with the name and unit of its metric as Markdown; names that are known stay as they are."""
+    metric = report.metric
+    name = metric.name if metric.name in text.METRICS else escape(metric.name)
+    unit = None if metric.unit is None else escape(metric.unit)
+    return report.model_copy(update={"metric": replace(metric, name=name, unit=unit)})
 
 
 def code(value: Any) -> str:
@@ -57,12 +68,11 @@ def _gates(report: Report) -> str:
 
 def _comparison(report: Report) -> str:
     original, pruned, baseline = report.original, report.pruned, report.baseline
-    both = (pruned, baseline or Pruned())
-    shares = [text.equal_argmax(x) for x in (original, *both)]
+    both, metric = (pruned, baseline or Pruned()), report.metric
     rows = [
-        (report.metric.name, *(text.percent(x.value) for x in (original, *both))),
-        *([("equal arg-max", *map(text.percent, shares))] if any(share is not None for share in shares) else []),
-        ("drop", text.NOTHING, *(_drop(x) for x in both)),
+        (metric.label, *(text.value(metric, x.value) for x in (original, *both))),
+        *beside_rows(original, *both),
+        ("drop", text.NOTHING, *(_drop(metric, x) for x in both)),
         (text.KERNELS, "1×", *(text.times(x.compression) for x in both)),
         (text.WHOLE, "1×", *(text.times(x.model_compression) for x in both)),
         ("sparsity", text.NOTHING, *(text.percent(x.sparsity, 1) for x in both)),
@@ -82,9 +92,14 @@ def _comparison(report: Report) -> str:
     return table
 
 
-def _drop(network: Pruned) -> str:
-    spread = text.interval(network.drop_interval)
-    return text.points(network.drop) + (f" ({spread})" if spread else "")
+def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
+    """What is told beside the metric, as Markdown."""
+    return [row if row[0] == text.EQUAL_ARGMAX else tuple(map(escape, row)) for row in text.beside_rows(*parts)]
+
+
+def _drop(metric: Metric, network: Pruned) -> str:
+    spread = text.interval(metric, network.drop_interval)
+    return text.drop(metric, network.drop) + (f" ({spread})" if spread else "")
 
 
 def _bytes(network: Pruned, label: str) -> str:

@@ -23,8 +23,8 @@ POINTS = 300  # per curve; more cannot be told apart
 
 def trail(report: Report) -> str | None:
     """Accuracy against compression along the trail, with the original and both results."""
-    known = [(e.compression, e.accuracy, e.chosen) for e in report.trail]
-    entries = sorted((x, 100 * y, chosen) for x, y, chosen in known if x is not None and y is not None)
+    metric, known = report.metric, [(e.compression, e.accuracy, e.chosen) for e in report.trail]
+    entries = sorted((x, metric.at_axis(y), chosen) for x, y, chosen in known if x is not None and y is not None)
     if not entries:
         return None
 
@@ -38,24 +38,24 @@ def trail(report: Report) -> str | None:
         for compression, accuracy, chosen in entries:
             if chosen:
                 ax.plot(compression, accuracy, "o", ms=11, mfc="none", mec=INK, label="chosen entry")
-        original = report.original.value
-        if original is not None:
-            ax.axhline(100 * original, color=ORIGINAL, lw=0.9, ls="--")
-            ax.plot(1, 100 * original, "D", color=ORIGINAL, ms=7, label="original (test)")
+        if report.original.value is not None:
+            original = metric.at_axis(report.original.value)
+            ax.axhline(original, color=ORIGINAL, lw=0.9, ls="--")
+            ax.plot(1, original, "D", color=ORIGINAL, ms=7, label="original (test)")
         marks = (("*", LEARNED, 14), ("s", BASELINE, 8))
         for network, (marker, color, ms) in zip(report.networks, marks, strict=False):
             if network.compression is not None and network.value is not None:
-                at, value = network.compression, 100 * network.value
+                at, value = network.compression, metric.at_axis(network.value)
                 named = f"{text.short_name(network)} (test{text.whole(network)})"
                 ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
-        ax.set_ylabel(f"{text.metric_words(report.metric)}, %")
+        ax.set_ylabel(text.axis_label(metric))
         legend(figure, ax)
 
-    judged = text.capital(text.metric_words(report.metric))
+    judged = text.capital(text.metric_words(metric))
     return svg("trail", f"{judged} against compression along the trail", 3.7, draw)
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ltp_pipeline import words
 from ltp_pipeline.intervals import Interval
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import MOST_WEIGHTS
-from ltp_pipeline.report_parts import Metric
 from ltp_pipeline.report_schema import LEARNED, SPARED, Measured, Pruned, Report
 
 NOTHING = "–"
 KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
+EQUAL_ARGMAX = "equal arg-max"
 METRICS = {
     "top-1": "top-1 accuracy",
     "agreement": "agreement with the original",
@@ -19,27 +21,44 @@ METRICS = {
 
 def metric_words(metric: Metric) -> str:
     """The metric as a sentence calls it: only right answers are called accuracy."""
-    return METRICS.get(metric.name, metric.name)
+    return METRICS.get(metric.name, words.printable(metric.name))
 
 
-def capital(words: str) -> str:
-    """The words as a title begins."""
-    return words[:1].upper() + words[1:]
+def metric_title(metric: Metric) -> str:
+    """The same with its direction, where that is not the usual one."""
+    return metric_words(metric) + ("" if metric.higher_is_better else ", lower is better")
+
+
+def axis_label(metric: Metric) -> str:
+    """What stands at an axis: the metric, the unit of its numbers, and where better is."""
+    unit = "" if metric.axis_unit is None else f", {words.printable(metric.axis_unit)}"
+    return f"{metric_words(metric)}{unit}{'' if metric.higher_is_better else ' (lower is better)'}"
+
+
+def capital(phrase: str) -> str:
+    """The words as a title begins; mIoU stays what it is."""
+    first = phrase.split(maxsplit=1)[:1]
+    return phrase[:1].upper() + phrase[1:] if first and first[0].islower() else phrase
 
 
 def percent(value: float | None, digits: int = 2) -> str:
     """0.9132 → 91.32 %."""
-    return NOTHING if value is None else f"{100 * value:.{digits}f} %".replace("-", "−")
+    return NOTHING if value is None else words.percent(value, digits)
 
 
-def points(value: float | None) -> str:
-    """0.0045 → 0.45 points; a minus sign is a gain."""
-    return NOTHING if value is None else f"{_signed(100 * value)} points"
+def value(metric: Metric, found: float | None) -> str:
+    """91.32 %, 2.31 °C."""
+    return NOTHING if found is None else metric.shown(found)
 
 
-def interval(value: Interval | None) -> str:
-    """[-0.0004, 0.0094] → −0.04 to 0.94."""
-    return "" if value is None else f"{_signed(100 * value[0])} to {_signed(100 * value[1])}"
+def drop(metric: Metric, found: float | None) -> str:
+    """0.45 points, 0.04 °C; a minus sign is a gain."""
+    return NOTHING if found is None else metric.shown_drop(found)
+
+
+def interval(metric: Metric, found: Interval | None) -> str:
+    """−0.04 to 0.94, in points or the metric's unit."""
+    return "" if found is None else metric.shown_interval(found)
 
 
 def times(value: float | None) -> str:
@@ -87,9 +106,20 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def equal_argmax(part: Measured | None) -> float | None:
-    """The share of samples whose largest output is the original's, where that was measured."""
-    return part.accuracy.equal_argmax if part and part.accuracy else None
+def beside(part: Measured) -> dict[str, str]:
+    """What is told beside the metric, by its name."""
+    accuracy = part.accuracy
+    if accuracy is None:
+        return {}
+    equal = {} if accuracy.equal_argmax is None else {EQUAL_ARGMAX: percent(accuracy.equal_argmax)}
+    return equal | {words.printable(figure.metric.label): figure.shown for figure in accuracy.beside}
+
+
+def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
+    """The same of several networks, as rows of a table."""
+    told = [beside(part) for part in parts]
+    names = dict.fromkeys(name for one in told for name in one)
+    return [(name, *(one.get(name, NOTHING) for one in told)) for name in names]
 
 
 def whole(network: Pruned) -> str:
@@ -119,18 +149,15 @@ def network_words(network: Pruned) -> str:
 
 def result(report: Report) -> str:
     """The pruned network beside the original, in one sentence."""
-    pruned, drop = report.pruned, report.pruned.drop
-    if pruned.compression is None or drop is None:
+    pruned, metric, lost = report.pruned, report.metric, report.pruned.drop
+    if pruned.compression is None or lost is None:
         return "The pruned network was not measured completely."
-    change = "loses" if drop > 0 else "gains" if drop < 0 else "changes by"
-    budget = "accuracy budget" if report.metric.counts_right_answers else "budget"
+    worse, better = ("loses", "gains") if metric.higher_is_better else ("is worse by", "is better by")
+    change = worse if lost > 0 else better if lost < 0 else "changes by"
+    budget = "accuracy budget" if metric.counts_right_answers else "budget"
     sentence = f"Outside the {budget}: " if report.budget_missed else ""
     sentence += f"{times(pruned.compression)} fewer weights in kernels{whole(pruned)}; "
-    sentence += f"{metric_words(report.metric)} {change} {points(abs(drop))}"
-    if spread := interval(pruned.drop_interval):
+    sentence += f"{metric_words(metric)} {change} {metric.shown_drop(abs(lost))}"
+    if spread := interval(metric, pruned.drop_interval):
         sentence += f" (95 % interval of the drop {spread})"
     return f"{sentence}."
-
-
-def _signed(value: float) -> str:
-    return f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")

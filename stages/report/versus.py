@@ -60,7 +60,8 @@ def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
 
 
 def _at_equal_compression(report: Report, baseline: Baseline) -> str:
-    has = f"At LTP's compression {text.network_words(baseline)} has {text.percent(baseline.value)}"
+    metric = report.metric
+    has = f"At LTP's compression {text.network_words(baseline)} has {text.value(metric, baseline.value)}"
     if report.difference is None or report.difference.value is None:
         return f"{has}."
     value, stated = report.difference.value, report.difference.interval
@@ -68,8 +69,8 @@ def _at_equal_compression(report: Report, baseline: Baseline) -> str:
         return f"{has}, as LTP has."
     place = "ahead" if value > 0 else "behind"
     chance = ", which may be chance" if stated is not None and stated[0] <= 0 <= stated[1] else ""
-    spread = "" if stated is None else f" ({text.interval(stated)}{chance})"
-    return f"{has}: LTP is {text.points(abs(value))} {place}{spread}."
+    spread = "" if stated is None else f" ({metric.shown_interval(stated)}{chance})"
+    return f"{has}: LTP is {metric.shown_drop(abs(value))} {place}{spread}."
 
 
 def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:

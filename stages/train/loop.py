@@ -77,11 +77,18 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
             if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 checkpoint.save(job, phase, live, optimizer, done)
                 saved = time.monotonic()
-            if "val_accuracy" in shown:
-                shown[on_validation(job.task.metric.name)] = shown.pop("val_accuracy")
-            bar.advance(epoch=at.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **shown)
+            bar.advance(epoch=at.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **_named(job, shown))
     ranks.wait()  # until the leader has written the last checkpoint
     return {name: tensor.detach() for name, tensor in live.items()}
+
+
+def _named(job: Job, shown: Mapping[str, float]) -> dict[str, float | str]:
+    """What people are shown: the metric by its own name and in its unit."""
+    metric = job.task.metric
+    found = {name: value for name, value in shown.items() if name != "val_accuracy"}
+    if "val_accuracy" not in shown:
+        return {**found}
+    return {**found, on_validation(metric): metric.shown(shown["val_accuracy"])}
 
 
 def _live(job: Job, state: State) -> dict[str, Tensor]:

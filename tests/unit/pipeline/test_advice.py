@@ -66,7 +66,7 @@ def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
 
 
 def test_an_original_below_the_bar_is_told(report: dict[str, Any]) -> None:
-    assert advice(report, min_accuracy=0.95) == "the original itself has 91.77%: train it further, or lower the limit"
+    assert advice(report, min_accuracy=0.95) == "the original itself has 91.77 %: train it further, or ask for less"
 
 
 def test_only_the_interval_is_outside(report: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import torch
 from ltp_pipeline import baseline_curve
 from ltp_pipeline.baseline_curve import Rival
 from ltp_pipeline.config import Settings
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.workspace import Workspace
 
 
@@ -23,7 +24,7 @@ def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
 def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(tmp_path, monkeypatch, kept, spared):
     monkeypatch.setattr(baseline_curve.baseline, "classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "fewest_nonzeros", lambda *_: 100)
-    rival = Rival(kept, 18, 0.9, 0.9)
+    rival = Rival(Metric(), kept, 18, 0.9, 0.9)
     assert baseline_curve._spared(job(tmp_path, spare_classifier=True), {}, rival) == spared
 
 

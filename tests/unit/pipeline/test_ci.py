@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from ltp_pipeline.ci import append_step_summary, github_lines, junit
 from ltp_pipeline.gates import gate_settings
 from ltp_pipeline.report_parts import Verdict
-from tests.support.sample_report import judge
+from tests.support.sample_report import in_celsius, judge
 
 
 def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
@@ -39,3 +39,8 @@ def test_step_summary_is_appended(tmp_path: Path) -> None:
     assert target.read_text(encoding="utf-8") == "before\n## Report\n\n"
     assert not append_step_summary("## Report\n", {})
     assert not append_step_summary("## Report\n", {"GITHUB_STEP_SUMMARY": str(tmp_path)})
+
+
+def test_junit_has_name_unit_and_direction_of_the_metric() -> None:
+    text = junit(judge(in_celsius(), gate_settings({"max_drop": 0.001})))
+    assert 'message="max_drop: limit 0.001, value 0.0045 (MAE in °C, lower is better;' in text

@@ -10,7 +10,7 @@ from ltp_pipeline import comparison
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from tests.support.cli import invoke
-from tests.support.sample_report import bounded, report_of, sample
+from tests.support.sample_report import bounded, in_celsius, report_of, sample
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
@@ -143,3 +143,25 @@ def test_the_lines_have_the_name_of_the_metric() -> None:
     assert [c.name for c in result.changes][:3] == ["original explained", "explained", "drop"]
     assert result.changes[1].line == "explained: 91.32 % → 91.32 %, same"
     assert result.verdicts[0].passed
+
+
+def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction() -> None:
+    new = in_celsius()
+    new["pruned"]["accuracy"]["value"] += 0.02
+    result = compare(in_celsius(), new, max_drop=0.01)
+    changes = {c.name: c for c in result.changes}
+    assert changes["MAE, lower is better"].line == "MAE, lower is better: 2.5868 °C → 2.6068 °C, worse"
+    assert changes["drop"].line == "drop: 0.0045 °C → 0.0045 °C, same"
+    (verdict,) = result.verdicts
+    assert not verdict.passed
+    assert verdict.value == pytest.approx(0.02)
+    assert verdict.line == "max_drop: limit 0.01, value 0.02 (MAE in °C, lower is better)"
+    assert compare(new, in_celsius(), max_drop=0).verdicts[0].passed
+
+
+def test_the_same_metric_in_another_unit_is_not_compared() -> None:
+    new = in_celsius()
+    new["metric"]["unit"] = "°F"
+    result = compare(in_celsius(), new, max_drop=0.5)
+    assert not result.verdicts[0].passed
+    assert any("another metric: MAE in °C, lower is better before, MAE in °F" in note for note in result.notes)

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.more_files import _summed_up
 from ltp_pipeline.report_schema import Pruned
-from tests.support.sample_report import one_point, report_of, sample
+from tests.support.sample_report import in_celsius, one_point, report_of, sample
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def baseline() -> Pruned:
 def with_accuracy(part: Pruned, value: float | None) -> Pruned:
     (file,) = part.files
     known = None if value is None or file.accuracy is None else file.accuracy.model_copy(update={"value": value})
-    return _summed_up(part, (file.model_copy(update={"accuracy": known}),))
+    return _summed_up(part, (file.model_copy(update={"accuracy": known}),), Metric())
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,13 @@ def test_reasons_that_still_hold_stay(baseline: Pruned, value: float | None, tol
     found: dict[str, Any] = dict(with_accuracy(baseline, value).reasons)
     assert found.keys() == {"curve", "gain", "compression_at_equal_accuracy", *told}
     assert all(found[key] == why for key, why in baseline.reasons.items())
+
+
+def test_where_less_is_better_the_largest_value_of_the_files_counts() -> None:
+    report = report_of(in_celsius())
+    part, (first, second) = report.pruned, report.pruned.files
+    assert second.accuracy is not None
+    files = (first, second.model_copy(update={"accuracy": second.accuracy.model_copy(update={"value": 2.6})}))
+    found = _summed_up(part, files, report.metric)
+    assert found.value == 2.6
+    assert found.drop == pytest.approx(0.0045 + 2.6 - 2.5868)

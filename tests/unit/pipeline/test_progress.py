@@ -3,6 +3,7 @@
 import pytest
 
 from ltp_pipeline import progress
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import LineReporter, TerminalReporter
 
 PLAN = {"learn": 120, "finetune": 60, "baseline": 180}
@@ -72,3 +73,10 @@ def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pyte
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 30)
     assert "whole run about 6 min" in capsys.readouterr().err
+
+
+def test_the_metric_is_shown_by_its_name_and_in_its_unit():
+    error = Metric("MAE", "°C", higher_is_better=False, share=False)
+    shown = {"loss": 0.5, progress.on_validation(error): error.shown(2.3104)}
+    assert progress.describe(shown) == "loss 0.500  MAE (val) 2.31 °C"
+    assert progress.on_validation(Metric()) == "accuracy (val)"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,3 +84,43 @@ def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
     content = {"schema": "ltp-report/1", "metric": {"name": "mse", "unit": "m²", "share": False}}
     write_json(tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}})
     assert read(tmp_path / "report.json").pruned.value == 88
+
+
+def written(tmp_path: Path, **content: Any) -> Path:
+    write_json(tmp_path / "report.json", {"schema": "ltp-report/1", **content})
+    return tmp_path / "report.json"
+
+
+def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> None:
+    parts = {"original": {"accuracy": {"value": 0.9}}, "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4}}
+    assert read(written(tmp_path, metric={"name": "R²"}, **parts)).pruned.value == -1.5
+    with pytest.raises(InputError, match=r"accuracy\.value is -1\.5"):
+        read(written(tmp_path, **parts))
+    parts["pruned"]["drop"] = 2.6
+    with pytest.raises(InputError, match=r"drop is 2\.6"):
+        read(written(tmp_path, metric={"name": "R²"}, **parts))
+
+
+def test_a_share_is_at_most_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"accuracy\.value is 88"):
+        read(written(tmp_path, metric={"name": "R²"}, pruned={"accuracy": {"value": 88}}))
+
+
+def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"baseline\.budget is 5"):
+        read(written(tmp_path, baseline={"budget": 5}))
+    assert read(written(tmp_path, metric={"share": False}, baseline={"budget": 5})).baseline is not None
+
+
+@pytest.mark.parametrize("wrong", [{"share": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}])
+def test_a_metric_is_read_strictly(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"metric.{next(iter(wrong))}"):
+        read(written(tmp_path, metric=wrong))
+
+
+def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path: Path) -> None:
+    figure = {"name": "error", "value": 1.5, "unit": "mm", "higher_is_better": False, "share": False}
+    report = read(written(tmp_path, pruned={"accuracy": {"beside": [figure]}}))
+    assert plain(report)["pruned"]["accuracy"]["beside"] == [figure]
+    with pytest.raises(InputError, match=r"beside\.0\.value"):
+        read(written(tmp_path, pruned={"accuracy": {"beside": [figure | {"value": "1.5"}]}}))

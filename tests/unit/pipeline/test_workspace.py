@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.workspace import Workspace, check_writable
 
 
@@ -134,3 +136,21 @@ def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
 def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
     with pytest.raises(InputError, match="cannot be written"):
         check_writable(tmp_path / ("x" * 300))
+
+
+def test_the_metric_of_a_run_is_kept(tmp_path: Path):
+    metric = Metric("MAE", "°C", higher_is_better=False, share=False)
+    opened(tmp_path / "run").remember_inputs(tmp_path / "model.onnx", Settings(), metric)
+    again = Workspace(tmp_path / "run")
+    again.inputs()
+    assert again.metric == metric
+
+
+def test_a_metric_that_is_none_is_a_damaged_manifest(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    workspace.remember_inputs(tmp_path / "model.onnx", Settings(), Metric())
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"name": "top-1"', '"name": {}'))
+    workspace.inputs()
+    with pytest.raises(InputError, match="is damaged"):
+        _ = workspace.metric

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.gain import Point, bracket
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, NEAR, WIDE, next_compression
 
+METRIC = Metric()
 ORIGINAL = Point(1.0, 0.99)
 MOST = 1000.0
 
@@ -17,7 +19,7 @@ MOST = 1000.0
 def walk(accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE) -> list[Point]:
     """Every point that is measured of a baseline of which the accuracy at a compression is known."""
     points = [Point(first, accuracy(first))]
-    while (found := next_compression(points, ORIGINAL, wanted, MOST, near)) is not None:
+    while (found := next_compression(METRIC, points, ORIGINAL, wanted, MOST, near)) is not None:
         points.append(Point(found, accuracy(found)))
     return points
 
@@ -29,60 +31,60 @@ def cliff(at: float) -> Callable[[float], float]:
 
 @pytest.mark.parametrize("at", [4.0, 8.0, 12.0, 20.0, 40.0, 60.0])
 def test_a_cliff_is_found_from_either_side_of_it(at: float) -> None:
-    inside, outside = bracket(walk(cliff(at), 30.0, 0.985), 0.985)
+    inside, outside = bracket(METRIC, walk(cliff(at), 30.0, 0.985), 0.985)
     assert inside is not None
     assert outside is not None
     assert outside.compression / inside.compression < 2.3
 
 
 def test_a_baseline_as_good_as_ltp_counts_as_reached_and_is_pruned_further() -> None:
-    found = next_compression([Point(10.0, 0.95)], ORIGINAL, 0.95, MOST)
+    found = next_compression(METRIC, [Point(10.0, 0.95)], ORIGINAL, 0.95, MOST)
     assert found == pytest.approx(12.0)
 
 
 def test_where_accuracy_does_not_fall_the_step_upwards_is_fixed() -> None:
-    assert next_compression([Point(10.0, 0.995)], ORIGINAL, 0.95, MOST) == pytest.approx(20.0)
+    assert next_compression(METRIC, [Point(10.0, 0.995)], ORIGINAL, 0.95, MOST) == pytest.approx(20.0)
 
 
 def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_layer_would_be_empty() -> None:
-    assert next_compression([Point(10.0, 0.989)], ORIGINAL, 0.5, MOST) == pytest.approx(30.0)
-    assert next_compression([Point(10.0, 0.989)], ORIGINAL, 0.5, 14.0) == pytest.approx(14.0)
-    assert next_compression([Point(10.0, 0.989)], ORIGINAL, 0.5, 10.2) is None
+    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, MOST) == pytest.approx(30.0)
+    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, 14.0) == pytest.approx(14.0)
+    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, 10.2) is None
 
 
 def test_a_step_downwards_is_at_most_half_of_the_way_in_log_compression() -> None:
-    assert next_compression([Point(16.0, 0.5)], ORIGINAL, 0.985, MOST) == pytest.approx(4.0)
+    assert next_compression(METRIC, [Point(16.0, 0.5)], ORIGINAL, 0.985, MOST) == pytest.approx(4.0)
 
 
 def test_the_secant_downwards_is_taken_where_its_step_is_shorter() -> None:
-    found = next_compression([Point(16.0, 0.95)], ORIGINAL, 0.96, MOST)
+    found = next_compression(METRIC, [Point(16.0, 0.95)], ORIGINAL, 0.96, MOST)
     assert found == pytest.approx(16 ** (3 / 4))
 
 
 def test_a_target_above_the_original_goes_half_of_the_way() -> None:
-    assert next_compression([Point(16.0, 0.98)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
-    assert next_compression([Point(16.0, 0.992)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
+    assert next_compression(METRIC, [Point(16.0, 0.98)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
+    assert next_compression(METRIC, [Point(16.0, 0.992)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
 
 
 def test_near_the_original_there_is_nothing_left_to_measure() -> None:
-    assert next_compression([Point(1.08, 0.5)], ORIGINAL, 0.98, MOST) is None
+    assert next_compression(METRIC, [Point(1.08, 0.5)], ORIGINAL, 0.98, MOST) is None
 
 
 def test_a_network_that_is_sparse_to_begin_with_is_where_the_way_down_ends() -> None:
-    found = next_compression([Point(9.0, 0.5)], Point(4.0, 0.99), 0.98, MOST)
+    found = next_compression(METRIC, [Point(9.0, 0.5)], Point(4.0, 0.99), 0.98, MOST)
     assert found == pytest.approx(6.0)
 
 
 def test_two_points_around_the_accuracy_end_it_when_they_are_near() -> None:
     points = [Point(10.0, 0.97), Point(14.0, 0.93)]
-    assert next_compression(points, ORIGINAL, 0.95, MOST) is None
-    assert 10 < next_compression(points, ORIGINAL, 0.95, MOST, NARROW) < 14
+    assert next_compression(METRIC, points, ORIGINAL, 0.95, MOST) is None
+    assert 10 < next_compression(METRIC, points, ORIGINAL, 0.95, MOST, NARROW) < 14
 
 
 def test_between_two_points_the_middle_third_is_taken() -> None:
     points = [Point(2.0, 0.98), Point(16.0, 0.5)]
-    assert next_compression(points, ORIGINAL, 0.979, MOST) == pytest.approx(4.0)
-    assert next_compression(points, ORIGINAL, 0.51, MOST) == pytest.approx(8.0)
+    assert next_compression(METRIC, points, ORIGINAL, 0.979, MOST) == pytest.approx(4.0)
+    assert next_compression(METRIC, points, ORIGINAL, 0.51, MOST) == pytest.approx(8.0)
 
 
 @given(

@@ -7,7 +7,7 @@ import pytest
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages.handoff.of_baseline import as_pruned
-from tests.support.sample_report import report_of, sample
+from tests.support.sample_report import in_celsius, report_of, sample
 
 
 @pytest.fixture
@@ -87,3 +87,10 @@ def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str
 def test_without_a_baseline_there_is_nothing_to_hand_over() -> None:
     with pytest.raises(InputError, match="no baseline to hand over: not asked for"):
         handed(sample(baseline=False)[0])
+
+
+def test_a_missed_budget_is_told_in_the_unit_of_the_metric() -> None:
+    report = in_celsius()
+    report["settings"]["budget"] = {"accuracy_budget": 0.01}
+    told = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"
+    assert as_pruned(report_of(report)).budget_missed == told

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.stages.preflight.notes import about_epochs, about_loss, doubts
+from ltp_pipeline.metric import Metric
+from ltp_pipeline.stages.preflight.notes import about_budget, about_epochs, about_loss, about_metric, doubts
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification
@@ -89,3 +90,21 @@ def test_how_long_training_takes_is_told_where_nothing_was_said_of_it() -> None:
     (told,) = about_epochs(job(60_000))
     assert "because" not in told
     assert not about_epochs(job(512, epochs=125))
+
+
+ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+
+
+@pytest.mark.parametrize(("metric", "told"), [(Metric(), []), (ERROR, ["the metric is MAE in °C, lower is better"])])
+def test_a_metric_other_than_right_answers_is_told_with_its_unit(metric: Metric, told: list[str]) -> None:
+    task: Any = SimpleNamespace(metric=metric, is_relative=False)
+    assert [note.partition(";")[0] for note in about_metric(replace(job(), task=task))] == told
+
+
+@pytest.mark.parametrize(("metric", "kept", "told"), [(ERROR, 0.025, 1), (ERROR, None, 0), (Metric(), 0.01, 0)])
+def test_a_budget_that_follows_from_the_original_is_told(metric: Metric, kept: float | None, told: int) -> None:
+    task: Any = SimpleNamespace(metric=metric)
+    workspace: Any = SimpleNamespace(parent=None, default_budget=kept)
+    found = about_budget(replace(job(), task=task, workspace=workspace))
+    assert len(found) == told
+    assert all("the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found)

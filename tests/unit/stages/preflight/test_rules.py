@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from ltp_pipeline.config import Settings
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.preflight import rules
 from ltp_pipeline.stages.train import Job
@@ -98,3 +100,36 @@ def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
     found = rules.recall(job(tmp_path / "pick"), ORIGINAL, run)
     assert (found.settings.train.distill, found.strength) == (0.5, 1.0)
     assert found.teacher is ORIGINAL
+
+
+def by_error(started: Job) -> Job:
+    """The job with a metric that is no share."""
+    task: Any = SimpleNamespace(
+        metric=Metric("MAE", "°C", higher_is_better=False, share=False), is_taught=True, guess=lambda _: None
+    )
+    return replace(started, task=task)
+
+
+def test_the_default_budget_of_a_share_is_one_point(tmp_path):
+    found = rules.apply(job(tmp_path, None), ORIGINAL, NEARLY_ALWAYS_RIGHT)
+    assert found.settings.budget.accuracy_budget == 0.01
+
+
+def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and_is_kept(tmp_path):
+    started = by_error(job(tmp_path, None))
+    assert rules.apply(started, ORIGINAL, 2.5).settings.budget.accuracy_budget == 0.025
+    assert rules.apply(started, ORIGINAL, 3.0).settings.budget.accuracy_budget == 0.025  # when the run goes on
+    assert rules.recall(started, ORIGINAL, started.workspace).settings.budget.accuracy_budget == 0.025
+
+
+@pytest.mark.parametrize("settings", [{"budget": {"target_compression": 5}}, {"method": {"lambda": 1.0}}])
+def test_where_the_outcome_is_asked_for_there_is_no_default_budget(tmp_path, settings):
+    started = by_error(job(tmp_path, None, **settings))
+    assert rules.apply(started, ORIGINAL, 2.5).settings.budget.accuracy_budget is None
+    rules.require_budget(started, 0.0)
+
+
+def test_one_percent_of_nothing_is_no_budget(tmp_path):
+    with pytest.raises(InputError, match="MAE is 0 °C on the validation split"):
+        rules.require_budget(by_error(job(tmp_path, None)), 0.0)
+    rules.require_budget(job(tmp_path, None), 0.0)  # a point is one

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.metric import Figure, Metric
 from ltp_pipeline.records import (
     Accuracy,
     BaselinePoint,
@@ -18,14 +19,16 @@ from ltp_pipeline.records import (
     Sparsity,
     Validation,
 )
-from ltp_pipeline.report_schema import Baseline
+from ltp_pipeline.report_schema import Baseline, Pruned
 from ltp_pipeline.stages.report import build
 
 ELEMENTS = 1600
+ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
 
 
 def measured(compression: float, accuracy: float, folder: str = "", rounded: float | None = None) -> Measured:
     """A network in its packed file, and one with rounded values where their accuracy is given."""
+    metric = Metric() if accuracy <= 1 else ERROR
     counted = Sparsity(ELEMENTS, round(ELEMENTS / compression))
     files = []
     for values, value in (("exact", accuracy), *([("int8", rounded)] if rounded is not None else [])):
@@ -33,7 +36,7 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
         files.append(
             Validation(
                 file=ExportedFile(Path(name), name, "original", "packed", "0" * 64, 1, values=values),
-                accuracy=Accuracy(value, value, None, 100, "test"),
+                accuracy=Accuracy(value, value if metric.share else None, None, 100, "test"),
                 counted=counted,
                 whole=counted,
                 nonzeros={},
@@ -43,7 +46,7 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
                 original_latency_ms=1.0,
             )
         )
-    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3})
+    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3}, metric)
 
 
 def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any) -> Baseline:
@@ -51,7 +54,7 @@ def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True,
         pruned=pruned,
         baseline=Compared(tuple(BaselinePoint(m, 0.5) for m in points), is_curve),
         original=SimpleNamespace(accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)),
-        task=SimpleNamespace(interval=lambda *_: (0.0, 0.0)),
+        task=SimpleNamespace(metric=pruned.metric, interval=lambda *_: (0.0, 0.0)),
         settings=Settings(export=ExportSettings(formats=("packed",))),
         budget=None,
     )
@@ -114,3 +117,35 @@ def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
     assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.trainings) == (None, None, None, 1)
     assert {found.reasons[key] for key in ("curve", "gain", "compression_at_equal_accuracy")} == {build.ONE_POINT}
     assert "--baseline curve" in build.ONE_POINT
+
+
+def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_drop() -> None:
+    original = SimpleNamespace(accuracy=Accuracy(2.0, None, None, 100, "test"), correct=np.ones(1))
+    pruned, first = measured(16, 2.1, rounded=2.5), measured(16, 4.0, rounded=3.5)
+    others = [first, measured(4, 2.2), measured(8, 2.8)]
+    found = baseline_of(pruned, others, original=original)
+    assert (found.value, found.drop) == (4.0, 2.0)
+    assert found.gain == pytest.approx(16 / 32**0.5)  # 2.5 lies in the middle between 2.2 at 4× and 2.8 at 8×
+    compared: Any = SimpleNamespace(
+        pruned=pruned, baseline=Compared((BaselinePoint(first, 4.0),), False), task=SimpleNamespace(metric=ERROR)
+    )
+    compared.task.interval = lambda *_: (1.0, 2.0)
+    difference = build._difference(compared)
+    assert difference is not None
+    assert difference.value == 1.5  # the pruned network is better
+
+
+def test_a_gain_beyond_chance_is_told_in_the_unit_of_the_metric() -> None:
+    told = build.unlikely_gain(Pruned(drop_interval=(-0.5, -0.25)), ERROR)
+    assert str(told).startswith(
+        "the pruned network is better than the original by 0.25 °C to 0.5 °C, which is no chance"
+    )
+    told = build.unlikely_gain(Pruned(drop_interval=(-0.05, -0.025)), Metric())
+    assert "by 2.50 points to 5.00 points" in str(told)
+    assert build.unlikely_gain(Pruned(drop_interval=(-0.5, 0.0)), ERROR) is None
+
+
+def test_figures_beside_the_metric_come_into_the_report() -> None:
+    figures = (Figure("R²", 0.9), Figure("worst error", 3.5, "°C", share=False, higher_is_better=False))
+    found = build._accuracy(Accuracy(2.0, None, None, 100, "test", beside=figures))
+    assert found.beside == figures

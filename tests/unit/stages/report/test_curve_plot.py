@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.report import curve_plot
-from tests.support.sample_report import bounded, one_point, report_of, sample
+from tests.support.sample_report import bounded, in_celsius, in_metric, one_point, report_of, sample
 
 
 def drawn(report: dict[str, Any]) -> str:
@@ -41,3 +41,19 @@ def test_an_accuracy_budget_is_a_line_of_its_own() -> None:
 
 def test_without_trail_and_original_it_is_still_drawn() -> None:
     assert "trail" not in drawn(sample()[0] | {"trail": [], "original": {}})
+
+
+def test_a_metric_of_which_less_is_better_is_drawn_in_its_unit() -> None:
+    report = in_celsius()
+    picture = drawn(report)
+    assert "MAE, °C (lower is better)" in picture
+    assert re.findall(r">(2\.5\d+)<", picture)
+    assert "gain 1.89" in picture
+    report["baseline"] |= {"budget": 0.01, "compression_at_equal_accuracy": 5.1, "gain": 1.64}
+    assert "accuracy" not in drawn(report)
+    assert ">budget<" in drawn(report)
+
+
+def test_values_that_are_all_alike_are_drawn() -> None:
+    report = in_metric(in_celsius(), lambda _: 1e-7)
+    assert drawn(report)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.report import plots
-from tests.support.sample_report import sample
+from tests.support.sample_report import in_celsius, report_of, sample
 
 
 @pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
@@ -25,3 +25,10 @@ def test_the_fine_tuning_that_counts_is_the_last() -> None:
     earlier = [x | {"stage": "finetune-003", "loss": 9.0} for x in log if x["stage"] == "finetune-007"]
     assert plots.training([*earlier, *log]) == plots.training(log)
     assert "fine-tuning" in str(plots.training(log))
+
+
+def test_the_trail_of_a_metric_that_is_no_share_is_drawn_in_its_unit() -> None:
+    picture = str(plots.trail(report_of(in_celsius())))
+    assert "MAE, °C (lower is better)" in picture
+    assert 'aria-label="MAE against compression along the trail"' in picture
+    assert ">2.60" in picture

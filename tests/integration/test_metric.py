@@ -1,0 +1,67 @@
+"""Whole commands with a metric that is no share, or of which less is better."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.metric import Metric
+from ltp_pipeline.tasks import Classification
+from tests.support.cli import Result, invoke
+
+NO_BUDGET = '[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n'
+SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--trust-labels")
+
+
+def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:
+    """Call the share of right answers something else."""
+    monkeypatch.setattr(Classification, "metric", metric)
+
+
+def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> Result:
+    return invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options)
+
+
+def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(example: Path, capsys, monkeypatch):
+    judged_by(monkeypatch, Metric("yield", "kg", share=False))
+    (example / "ltp.toml").write_text(NO_BUDGET)
+    result = prune(capsys, example, "--baseline", "quick", "--max-drop", 5)
+    assert result.code == 0, result.err
+    assert "Note: the metric is yield in kg; budgets, drops and limits are in its unit" in result.err
+    assert "yield (val) 0.9" in result.err
+    report = json.loads((example / "run" / "report.json").read_text())
+    budget = report["settings"]["budget"]["accuracy_budget"]
+    assert 0.009 < budget < 0.01  # 1 % of what the original has
+    assert any(f"a drop of {budget:.4g} kg, 1 % of the original's yield" in note for note in report["notes"])
+    for page in ("report.md", "report.html", "handoff/HANDOFF.md"):
+        text = (example / "run" / page).read_text()
+        assert f"{report['pruned']['accuracy']['value']:.4g} kg" in text
+        assert "points" not in text
+    assert "yield (val)" in invoke(capsys, "trail", example / "run").out
+    gate = ("gate", example / "run" / "report.json", "--max-drop")
+    assert invoke(capsys, *gate, 5).code == 0
+    assert invoke(capsys, *gate, -5).code == 7
+    assert "is finished already" in prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err
+
+
+def test_where_less_is_better_the_sparsest_network_keeps_the_budget(example: Path, capsys, monkeypatch):
+    """Right answers are taken for errors: whatever pruning does to them is an improvement."""
+    judged_by(monkeypatch, Metric("errors", "per sample", higher_is_better=False, share=False))
+    (example / "ltp.toml").write_text(NO_BUDGET)
+    result = prune(capsys, example, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0, "--lr", 0.3, "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    assert report["pruned"]["accuracy"]["value"] < report["original"]["accuracy"]["value"]
+    assert report["pruned"]["drop"] < 0
+    assert report["budget_missed"] is None
+    (chosen,) = [entry["compression"] for entry in report["trail"] if entry["chosen"]]
+    assert chosen == max(entry["compression"] for entry in report["trail"])
+    assert "within the budget (at most " in result.err
+
+
+@pytest.mark.parametrize("option", ["--max-drop", "--accuracy-budget"])
+def test_percent_is_refused_of_a_share_before_anything_is_trained(example: Path, capsys, option: str):
+    result = prune(capsys, example, option, 5)
+    assert result.code == 3
+    assert "5 is no fraction; if 5 % is meant, write 0.05" in result.err
+    assert not (example / "run").exists()
