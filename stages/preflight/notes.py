@@ -27,8 +27,9 @@ def doubts(job: Job, original: float) -> list[str]:
     guess = job.task.guess(job.data.val)
     if guess is not None and original < guess + 0.1 * (1 - guess):
         said = f"the original is right on only {original:.1%} of the validation split"
-        if job.task.metric is not TOP1:
-            said = f"the original has only {job.task.metric.name} {job.task.metric.shown(original)} on the validation split"
+        metric = job.task.metric
+        if metric is not TOP1:
+            said = f"the original has only {metric.name} {metric.shown(original)} on the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = job.epochs * job.steps_per_epoch
     if steps < FEW_STEPS:
