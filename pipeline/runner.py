@@ -111,6 +111,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         timings=workspace.timings,
         notes=[
             *notes.about_metric(job),
+            *notes.about_optimizer(job),
             *notes.doubts(job, measured.validation_accuracy),
             *selected.notes,
             *met_broken(job.data),

@@ -34,6 +34,7 @@ class Classification:
     classes: int
     is_probability: bool = False  # the output comes out of a Softmax
     distill: float = 0.0
+    label_smoothing: float = 0.0  # share of a label that is spread over all classes
 
     is_relative = is_steep = False
     metric = TOP1
@@ -74,7 +75,7 @@ class Classification:
         from ltp_pipeline.tasks.losses import divergence, log_probabilities
 
         scores = log_probabilities(outputs[0], self.is_probability)
-        errors = F.cross_entropy(scores, targets[LABEL])
+        errors = F.cross_entropy(scores, targets[LABEL], label_smoothing=self.label_smoothing)
         if taught is None:
             return errors
         distance = divergence(scores, log_probabilities(taught[0], self.is_probability))

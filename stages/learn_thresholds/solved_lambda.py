@@ -75,7 +75,7 @@ class SolvedLambda:
     def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        self.log_tau += log_threshold_step(self.log_tau.grad, at.lr, self.tau.new_tensor(self.widths))
+        self.log_tau += log_threshold_step(self.log_tau.grad, at.threshold_lr, self.tau.new_tensor(self.widths))
         self.log_tau.grad = None
         share = (at.step + 1) / at.steps
         self.widths = self._widths(share)
@@ -83,7 +83,7 @@ class SolvedLambda:
         if (at.step + 1) % interval == 0:
             before = self.log_tau.mean()
             self._solve(self.schedule.count(share))
-            self.lam = float(self.log_tau.mean() - before) / (interval * at.lr)
+            self.lam = float(self.log_tau.mean() - before) / (interval * at.threshold_lr)
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:
@@ -111,8 +111,8 @@ class SolvedLambda:
         self.widths, self.lam = state["widths"].tolist(), float(state["lambda"])
 
     def log(self, at: StepPosition) -> dict[str, float]:
-        """λ as it was last solved; thresholds move at the weights' own rate."""
-        return {"lambda": self.lam, "threshold_lr": at.lr}
+        """λ as it was last solved, and the thresholds' rate."""
+        return {"lambda": self.lam, "threshold_lr": at.threshold_lr}
 
     def _solve(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
