@@ -82,7 +82,7 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
 
 def _require_possible_clamp(network: Network, settings: Settings) -> None:
     """Refuse (17) with AdamW: its steps do not follow the size of the gradient, which is what (17) limits."""
-    is_clamped = settings.method.weight_gradient == WeightGradient.CLAMPED
+    is_clamped = WeightGradient(settings.method.weight_gradient) is WeightGradient.CLAMPED
     if is_clamped and optimizer_of(settings.train, network.file.model) == "adamw":
         raise InputError(
             'method.weight_gradient = "20" limits the steps of SGD, and the optimizer is AdamW',

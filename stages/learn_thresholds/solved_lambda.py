@@ -58,14 +58,15 @@ class SolvedLambda:
         return self.tau * self.tau.new_tensor(self.widths)
 
     def weights(self) -> dict[str, Tensor]:
-        """v of (R1)."""
+        """v of (R1), kernels without a norm at their scale, (R6)."""
         taus = torch.split(self.log_tau.exp(), [len(names) for names in self.groups])
         widths = dict(zip(self.live, self.widths, strict=True))
         pruned: dict[str, Tensor] = {}
         for names, part in zip(self.groups, taus, strict=True):
-            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names])
+            scaled = [i for i, n in enumerate(names) if n in self.scaled]
+            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names], scaled)
             pruned.update(zip(names, vs, strict=True))
-        return self._scaled(pruned)
+        return pruned
 
     def kept(self) -> int:
         """How many weights lie above their thresholds."""
@@ -97,7 +98,7 @@ class SolvedLambda:
             n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
             for (n, w), gate in zip(self.live.items(), gates, strict=True)
         }
-        return self._scaled(pruned)
+        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds, the widths of the gates, and λ for the log."""
@@ -122,10 +123,6 @@ class SolvedLambda:
     def _widths(self, share: float) -> list[float]:
         """Width of each kernel's gate, (R5)."""
         return [self.schedule.width(share, norm=name not in self.scaled) for name in self.live]
-
-    def _scaled(self, pruned: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Bring each kernel without a norm back to the scale of what it keeps, (R6)."""
-        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
