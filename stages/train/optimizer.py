@@ -67,11 +67,12 @@ def make_optimizer(
             parameters.values(), settings.lr, momentum, weight_decay=settings.weight_decay, fused=True
         )
     matrices = _kernels_and_embeddings(network)
-    decayed = [p for n, p in parameters.items() if n in matrices and p.dim() > 1]
-    others = [p for n, p in parameters.items() if n not in matrices or p.dim() <= 1]
-    groups = [(decayed, settings.weight_decay), (others, 0.0)]
+    groups: dict[float, list[Tensor]] = {}
+    for name, p in parameters.items():
+        decay = settings.weight_decay if name in matrices and p.dim() > 1 else 0.0
+        groups.setdefault(decay, []).append(p)
     return torch.optim.AdamW(
-        [{"params": members, "weight_decay": decay} for members, decay in groups if members],
+        [{"params": members, "weight_decay": decay} for decay, members in groups.items()],
         settings.lr,
         (momentum, _SECOND_BETA),
         fused=True,

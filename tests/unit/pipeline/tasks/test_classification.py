@@ -45,3 +45,9 @@ def test_the_share_of_distillation_mixes_the_two_losses():
     mixed = Classification(SCORES, 5, distill=0.25).loss([LOGITS], {LABEL: LABELS}, [taught])
     expected = 0.75 * F.cross_entropy(LOGITS, LABELS) + 0.25 * divergence(LOGITS, taught)
     assert mixed.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_smoothed_labels_name_every_class_a_little():
+    found = Classification(SCORES, 5, label_smoothing=0.2).loss([LOGITS], {LABEL: LABELS}, None)
+    wanted = 0.8 * F.one_hot(LABELS, 5) + 0.2 / 5
+    assert found.item() == pytest.approx(-(wanted * LOGITS.log_softmax(1)).sum(1).mean().item(), rel=1e-5)

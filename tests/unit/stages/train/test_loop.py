@@ -49,6 +49,22 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(started: tuple[Job, 
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_every_weight_is_moved_at_the_rate_of_the_step(started: tuple[Job, State], optimizer: str):
+    class Noting(Masked):
+        def after_backward(self, at: StepPosition) -> None:
+            rates.append([at.lr])
+
+        def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+            rates[-1] += [group["lr"] for group in optimizer.param_groups]
+
+    rates: list[list[float]] = []
+    job, state = started
+    job = with_train(job, optimizer=optimizer)
+    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    assert all(len(set(found)) == 1 for found in rates)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(started: tuple[Job, State], optimizer: str):
     class Noting(Masked):
         def after_backward(self, at: StepPosition) -> None:

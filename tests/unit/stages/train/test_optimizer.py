@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,9 +17,11 @@ ADAMW = OptimizerSettings("adamw", lr=1e-4, weight_decay=0.01, warmup=0.06, clip
 
 
 def text_model() -> Any:
-    """Embeddings, a layer norm, and two layers: one kernel with a bias, one without."""
+    """Embeddings and a number for each word, a layer norm, and two layers: one kernel with a bias, one without."""
     g = Graph()
     x = g.add("Gather", g.random("embedding", 20, 8), "tokens")
+    number = g.add("Unsqueeze", g.add("Gather", g.random("numbers", 20), "tokens"), g.tensor("axis", [-1], np.int64))
+    x = g.add("Mul", x, number)
     x = g.add("LayerNormalization", x, g.positive("norm.scale", 8), g.random("norm.bias", 8))
     x = g.add("Add", g.add("MatMul", x, g.random("first", 8, 8)), g.random("positions", 1, 8))
     x = g.add("ReduceMean", g.add("Relu", x), axes=[1], keepdims=0)
