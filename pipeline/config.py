@@ -20,6 +20,7 @@ CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
+OptimizerName = Literal["sgd", "adamw"]
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -150,9 +151,13 @@ class TrainSettings(Section):
     epochs: Count | None = None  # None: by the schedule
     finetune_epochs: Annotated[int, Field(ge=0)] | None = None
     batch_size: Annotated[int, Field(ge=2)] = 128
-    lr: Positive = 0.03
+    optimizer: OptimizerName | None = None  # None: by the network
+    lr: Positive | None = None  # None: the optimizer's usual, as for the next three
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    warmup: Annotated[Share, Field(ge=0, lt=1)] | None = None
+    clip: Annotated[float, Field(ge=0)] | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    label_smoothing: Annotated[Share, Field(ge=0, lt=1)] = 0.0
     distill: Fraction | None = None  # None: by rule
     imitate: Imitate = "auto"
     trust_labels: bool = False

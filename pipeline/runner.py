@@ -122,6 +122,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         notes=[
             *notes.about_metric(job),
             *notes.about_budget(job),
+            *notes.about_optimizer(job),
             *notes.doubts(job, measured.validation_accuracy),
             *selected.notes,
             *met_broken(job.data),

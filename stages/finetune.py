@@ -20,7 +20,7 @@ from ltp_pipeline.stages.train.statistics import refreshed
 class Masked:
     """Plain training of a hard-pruned network.
 
-    A pruned weight is zero, its gradient is masked and its momentum starts at zero, so it stays exactly zero.
+    A pruned weight is zero, its gradient is masked and the optimizer begins anew, so it stays exactly zero.
     """
 
     def __init__(self, live: Mapping[str, Tensor], job: Job, masks: Mapping[str, Tensor], name: str, key: str) -> None:
@@ -37,15 +37,15 @@ class Masked:
             if w.grad is not None:
                 w.grad.mul_(mask)
 
-    def after_step(self, optimizer: torch.optim.SGD) -> None:
-        """Nothing: without gradient and momentum, nothing moves."""
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Nothing: without gradient, now or before, nothing moves."""
 
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split."""
         return {"val_accuracy": accuracy(self.job, dict(self.live), self.job.data.val)}
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing beyond weights and momentum: the masks come from where the phase began."""
+        """Nothing beyond the optimizer's: the masks come from where the phase began."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:

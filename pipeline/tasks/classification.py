@@ -36,7 +36,7 @@ class Classification(Labelled):
         """Cross-entropy."""
         import torch.nn.functional as F
 
-        return F.cross_entropy(self._scores(output), target)
+        return F.cross_entropy(self._scores(output), target, label_smoothing=self.label_smoothing)
 
     def distance(self, output: Tensor, taught: Tensor) -> Tensor:
         """Divergence of the softened probabilities."""

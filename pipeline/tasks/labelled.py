@@ -24,6 +24,7 @@ class Labelled:
 
     output: Output
     distill: float = 0.0  # share of the loss that is learned from the original
+    label_smoothing: float = 0.0  # share of a class label that is spread over all classes
 
     metric: ClassVar[Metric]
     is_relative: ClassVar[bool] = False
@@ -45,9 +46,9 @@ class Labelled:
         """Whether the original is learned from."""
         return self.distill > 0
 
-    def taught(self, share: float) -> Self:
-        """The same task, with this share of the loss learned from the original."""
-        return replace(self, distill=share)
+    def taught(self, share: float, label_smoothing: float = 0.0) -> Self:
+        """The same task, with this share of the loss learned from the original, and labels smoothed."""
+        return replace(self, distill=share, label_smoothing=label_smoothing)
 
     def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
         """Error on the labels, mixed with the distance from the original where it is learned from."""

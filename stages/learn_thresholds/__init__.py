@@ -12,6 +12,7 @@ from ltp_pipeline.records import Learned, State
 from ltp_pipeline.stages.import_model.kernels import normalised
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
@@ -21,6 +22,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job, train
+from ltp_pipeline.stages.train.optimizer import optimizer_of
 from ltp_pipeline.workspace import Workspace
 
 FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
@@ -65,6 +67,7 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     present = count_nonzeros(network, tensors)
     lowest = floors(network.prunable, present, method)
     if method.lambda_ is not None:
+        _require_possible_clamp(network, settings)
         return GivenLambda(live, lowest, method.lambda_, method, settings.train.momentum)
     others = sum(present[k.name] for k in network.kernels if not k.prunable)
     most = sum(k.elements for k in network.kernels) / (others + sum(lowest.values()))
@@ -75,6 +78,16 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
     schedule = Schedule.towards(total, here, count, strength) if wanted else Schedule(total, here, count)
     return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(network))
+
+
+def _require_possible_clamp(network: Network, settings: Settings) -> None:
+    """Refuse (17) with AdamW: its steps do not follow the size of the gradient, which is what (17) limits."""
+    is_clamped = WeightGradient(settings.method.weight_gradient) is WeightGradient.CLAMPED
+    if is_clamped and optimizer_of(settings.train, network.file.model) == "adamw":
+        raise InputError(
+            'method.weight_gradient = "20" limits the steps of SGD, and the optimizer is AdamW',
+            'set train.optimizer to "sgd", or method.weight_gradient to "4" or "10"',
+        )
 
 
 def _normalised(network: Network) -> set[str]:

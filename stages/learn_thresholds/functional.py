@@ -5,7 +5,7 @@ a layer, v their pruned version, τ the layer's threshold on w², T its temperat
 Equations (R1) to (R3) and (R6) are ours, a small step from the paper's; docs/method.md derives them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -101,16 +101,23 @@ def rectified_gates(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list
     return list(gates)
 
 
-def rectified_prune(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> tuple[Tensor, ...]:
-    """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2)."""
-    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, *ws)  # type: ignore[no-untyped-call]
+def rectified_prune(
+    ws: list[Tensor], taus: Tensor, cs: Sequence[float], scaled: Collection[int] = ()
+) -> tuple[Tensor, ...]:
+    """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2).
+
+    The layers at the positions `scaled` are brought back to the scale of what they keep, s · w · ρ by (R6): here, so
+    that gradients need no pass of their own for it.
+    """
+    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, scaled, *ws)  # type: ignore[no-untyped-call]
     return vs
 
 
 def scale_of_kept(w: Tensor, v: Tensor) -> Tensor:
     """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
     w, v = w.detach(), v.detach()
-    s: Tensor = (w * (v != 0)).norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+    kept = v.sign().mul_(w)  # but for signs, which a norm does not see; several times faster than a comparison
+    s: Tensor = kept.norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
     return s
 
 
@@ -124,11 +131,17 @@ def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
 
 class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, taus: Tensor, cs: Sequence[float], *ws: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, taus: Tensor, cs: Sequence[float], scaled: Collection[int], *ws: Tensor
+    ) -> tuple[Tensor, ...]:
         gates = rectified_gates(list(ws), taus, cs)
+        vs = torch._foreach_mul(ws, gates)
+        ctx.scales = {i: scale_of_kept(ws[i], vs[i]) for i in scaled}
+        for i, s in ctx.scales.items():
+            vs[i].mul_(s)
         ctx.save_for_backward(taus, *ws, *gates)
         ctx.cs = cs
-        return tuple(torch._foreach_mul(ws, gates))
+        return tuple(vs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -137,6 +150,8 @@ class _RectifiedPrune(torch.autograd.Function):
         # ρ is never negative: its sign is the mask, and several times faster than a comparison
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
+        for i, s in ctx.scales.items():
+            grad_ws[i].mul_(s)
         # ∂ρ/∂τ = -(1 - ρ²) / 2c · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
         slopes = gates  # in place: a new tensor of that size costs more than what is computed with it
         torch._foreach_mul_(slopes, gates)
@@ -145,7 +160,7 @@ class _RectifiedPrune(torch.autograd.Function):
         for _ in range(3):
             torch._foreach_mul_(slopes, ws)
         sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])
-        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, *grad_ws
+        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, None, *grad_ws
 
 
 class _SoftPrune(torch.autograd.Function):

@@ -92,7 +92,7 @@ class GivenLambda:
         return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(at)}
 
     def _rate(self, at: StepPosition) -> float:
-        return self.settings.threshold_lr_ratio * at.lr
+        return self.settings.threshold_lr_ratio * at.threshold_lr
 
     def _l0_lambda(self) -> float:
         return self.lam if self.settings.regulariser == "l0" else 0.0

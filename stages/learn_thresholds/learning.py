@@ -11,6 +11,7 @@ from ltp_pipeline.records import TrailEntry
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import Method
 from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.optimizer import moments
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 
 FAR_BELOW = 2  # default budgets; fine-tuning commonly wins back less
@@ -48,12 +49,14 @@ class Learning:
                 "raise method.lambda or method.threshold_lr_ratio"
             )
 
-    def after_step(self, optimizer: torch.optim.SGD) -> None:
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the momentum of pruned weights away: it would carry them back without a reason in the loss."""
         for w in self.method.live.values():
-            buffer = optimizer.state[w].get("momentum_buffer")
-            if w.grad is not None and buffer is not None:
-                buffer.mul_(w.grad.abs_().sign_())  # the gradient has served; its sign is faster than a comparison
+            if w.grad is None:
+                continue
+            moved = w.grad.abs_().sign_()  # the gradient has served; its sign is faster than a comparison
+            for moment in moments(optimizer, w):
+                moment.mul_(moved)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy, evaluate it and add it to the trail."""

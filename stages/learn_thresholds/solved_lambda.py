@@ -58,14 +58,15 @@ class SolvedLambda:
         return self.tau * self.tau.new_tensor(self.widths)
 
     def weights(self) -> dict[str, Tensor]:
-        """v of (R1)."""
+        """v of (R1), kernels without a norm at their scale, (R6)."""
         taus = torch.split(self.log_tau.exp(), [len(names) for names in self.groups])
         widths = dict(zip(self.live, self.widths, strict=True))
         pruned: dict[str, Tensor] = {}
         for names, part in zip(self.groups, taus, strict=True):
-            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names])
+            scaled = [i for i, n in enumerate(names) if n in self.scaled]
+            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names], scaled)
             pruned.update(zip(names, vs, strict=True))
-        return self._scaled(pruned)
+        return pruned
 
     def kept(self) -> int:
         """How many weights lie above their thresholds."""
@@ -75,7 +76,7 @@ class SolvedLambda:
     def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        self.log_tau += log_threshold_step(self.log_tau.grad, at.lr, self.tau.new_tensor(self.widths))
+        self.log_tau += log_threshold_step(self.log_tau.grad, at.threshold_lr, self.tau.new_tensor(self.widths))
         self.log_tau.grad = None
         share = (at.step + 1) / at.steps
         self.widths = self._widths(share)
@@ -83,7 +84,7 @@ class SolvedLambda:
         if (at.step + 1) % interval == 0:
             before = self.log_tau.mean()
             self._solve(self.schedule.count(share))
-            self.lam = float(self.log_tau.mean() - before) / (interval * at.lr)
+            self.lam = float(self.log_tau.mean() - before) / (interval * at.threshold_lr)
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:
@@ -97,7 +98,7 @@ class SolvedLambda:
             n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
             for (n, w), gate in zip(self.live.items(), gates, strict=True)
         }
-        return self._scaled(pruned)
+        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds, the widths of the gates, and λ for the log."""
@@ -111,8 +112,8 @@ class SolvedLambda:
         self.widths, self.lam = state["widths"].tolist(), float(state["lambda"])
 
     def log(self, at: StepPosition) -> dict[str, float]:
-        """λ as it was last solved; thresholds move at the weights' own rate."""
-        return {"lambda": self.lam, "threshold_lr": at.lr}
+        """λ as it was last solved, and the thresholds' rate."""
+        return {"lambda": self.lam, "threshold_lr": at.threshold_lr}
 
     def _solve(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
@@ -122,10 +123,6 @@ class SolvedLambda:
     def _widths(self, share: float) -> list[float]:
         """Width of each kernel's gate, (R5)."""
         return [self.schedule.width(share, norm=name not in self.scaled) for name in self.live]
-
-    def _scaled(self, pruned: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Bring each kernel without a norm back to the scale of what it keeps, (R6)."""
-        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -15,7 +15,8 @@ FEW_STEPS = 100
 
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
-    about = (*about_metric(job), *about_budget(job), *about_loss(job), *about_epochs(job), *doubts(job, original))
+    chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_epochs(job))
+    about = (*about_metric(job), *chosen, *doubts(job, original))
     hints = labels.hints(job, state, original) if ranks.is_leader() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
@@ -66,6 +67,18 @@ def about_budget(job: Job) -> list[str]:
         return []
     said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"
     return [f"{said} split; --accuracy-budget sets another"]
+
+
+def about_optimizer(job: Job) -> list[str]:
+    """What moves the weights, where it is not SGD."""
+    found = job.optimizer
+    if found.optimizer == "sgd":
+        return []
+    rises = f", which rises over the first {found.warmup:.0%} of the steps" if found.warmup else ""
+    return [
+        f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
+        "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
+    ]
 
 
 def about_metric(job: Job) -> list[str]:

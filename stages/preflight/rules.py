@@ -28,7 +28,7 @@ def apply(job: Job, original: State, accuracy: float) -> Job:
 
     All processes measure together, once: a run that goes on, goes on with what was found when it began.
     """
-    job = _with_budget(job, _budget(job, accuracy))
+    job = _with_budget(_with_optimizer(job), _budget(job, accuracy))
     job = _taught(job, original, _found(job, "distill", lambda: _distill(job, accuracy)))
     return replace(job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy)))
 
@@ -47,7 +47,7 @@ def require_budget(job: Job, accuracy: float) -> None:
 def recall(job: Job, original: State, run: Workspace) -> Job:
     """What was found for a run, for a job that finishes an entry of its trail."""
     found = run.rules
-    job = _with_budget(job, run.default_budget)
+    job = _with_budget(_with_optimizer(job), run.default_budget)
     return replace(_taught(job, original, found.get("distill", 0.0)), strength=found.get("strength", job.strength))
 
 
@@ -95,9 +95,19 @@ def _taught(job: Job, original: State, share: float) -> Job:
     task = job.task
     if not isinstance(task, Labelled):
         return job
-    train = job.settings.train.model_copy(update={"distill": share})
-    job = replace(job, settings=job.settings.model_copy(update={"train": train}))
-    return replace(job, task=task.taught(share), teacher=original) if share else job
+    job = _with_train(job, distill=share)
+    task = task.taught(share, job.settings.train.label_smoothing)
+    return replace(job, task=task, teacher=original if share else job.teacher)
+
+
+def _with_optimizer(job: Job) -> Job:
+    """Write down how weights are moved, for the report."""
+    return _with_train(job, **job.optimizer._asdict())
+
+
+def _with_train(job: Job, **found: object) -> Job:
+    train = job.settings.train.model_copy(update=found)
+    return replace(job, settings=job.settings.model_copy(update={"train": train}))
 
 
 def _strength(job: Job, original: State, accuracy: float) -> float:

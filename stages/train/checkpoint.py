@@ -1,4 +1,4 @@
-"""What a phase needs to go on exactly where it stopped: tensors, momentum, its own state, the number of steps."""
+"""What a phase needs to go on exactly where it stopped: tensors, the optimizer's and its own state, steps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.phase import Phase
 
 
-def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.SGD, done: int) -> None:
+def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, done: int) -> None:
     """Keep the phase after so many steps."""
-    momenta = {n: optimizer.state[live[n]].get("momentum_buffer") for n in job.network.forward.weights}
+    kept = {n: optimizer.state.get(live[n], {}) for n in job.network.forward.weights}
     job.workspace.save_state(
         phase.key,
         {
             **{f"tensor/{n}": t for n, t in live.items()},
-            **{f"momentum/{n}": m for n, m in momenta.items() if m is not None},
+            **{f"optimizer/{key}/{n}": t for n, values in kept.items() for key, t in values.items() if t is not None},
             **{f"phase/{n}": t for n, t in phase.state().items()},
         },
         {"steps": done},
@@ -26,7 +26,7 @@ def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.op
 
 
 @torch.no_grad()
-def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.SGD) -> int:
+def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> int:
     """Take back what was kept, into the live tensors; how many steps are done."""
     found = job.workspace.load_state(phase.key)
     if found is None:
@@ -34,8 +34,9 @@ def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.
     state, meta = found
     for name, value in _part(state, "tensor/").items():
         live[name].copy_(value)
-    for name, buffer in _part(state, "momentum/").items():
-        optimizer.state[live[name]]["momentum_buffer"] = buffer.to(job.device)
+    for path, value in _part(state, "optimizer/").items():
+        key, _, name = path.partition("/")
+        optimizer.state[live[name]][key] = value.to(job.device)
     phase.restore(_part(state, "phase/"))
     return int(meta["steps"])
 

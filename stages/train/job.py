@@ -18,6 +18,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.epochs import default_epochs
+from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
 from ltp_pipeline.task import Task
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
@@ -70,6 +71,11 @@ class Job:
         if given.epochs is not None:
             return math.ceil(given.epochs / 2)
         return default_epochs(self.steps_per_epoch, self.strength)[1]
+
+    @cached_property
+    def optimizer(self) -> OptimizerSettings:
+        """How weights are moved, by the settings, the network and the loss."""
+        return optimizer_settings(self.settings.train, self.network.file.model, self.task.is_steep)
 
     @cached_property
     def evaluator(self) -> Evaluator:

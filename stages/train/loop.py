@@ -22,32 +22,33 @@ from ltp_pipeline.stages.train import checkpoint, memory
 from ltp_pipeline.stages.train.batching import TensorBatch, epoch_batches, seed_of
 from ltp_pipeline.stages.train.distributed import LiveForward, wrap
 from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.pace import Pace
 from ltp_pipeline.stages.train.phase import Begin, Phase, StepPosition, epochs_between_entries
 
 SAVE_EVERY_SECONDS = 120.0
-LONGEST = 1.0  # norm to which a steep loss's gradient is shortened
 
 
-def cosine(step: int, steps: int, lr: float) -> float:
-    """Learning rate that falls from `lr` to zero over `steps`."""
-    return lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+def rate(step: int, steps: int, lr: float, warmup: float = 0.0) -> float:
+    """Learning rate that rises to `lr` over a share of the steps, in a line, and falls to zero as a cosine."""
+    rising = round(warmup * steps)
+    if step < rising:
+        return lr * (step + 1) / (rising + 1)
+    return lr * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
 
 
 def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, after: int = 0) -> State:
     """Train a copy of `state` for `epochs`, going on from the checkpoint of this phase if there is one.
 
     The dict that is given is emptied while its tensors are copied, so that no second copy of the network is held; the
-    tensors themselves stay as they are. The learning rate is one cosine over `before` + `epochs` + `after`, the phases
+    tensors themselves stay as they are. The learning rate is one curve over `before` + `epochs` + `after`, the phases
     that belong together.
     """
     memory.keep_freed_memory()
-    settings, progress = job.settings.train, job.workspace.progress
+    settings, progress = job.optimizer, job.workspace.progress
     live = _live(job, state)
     parameters = {name: live[name] for name in job.network.forward.weights}
-    optimizer = torch.optim.SGD(
-        parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
-    )
+    optimizer = make_optimizer(job.network, parameters, settings, job.settings.train.momentum)
     phase = begin(live)
     start = checkpoint.resume(job, phase, live, optimizer)
     forward = wrap(job.network.forward, live, parameters)
@@ -57,7 +58,10 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
     saved, pace = time.monotonic(), Pace()
     with memory.enough_for(job.batch_size), progress.task(phase.name, total, start) as bar:
         for at, batch in _steps(job, phase.key, start, total):
-            at.lr = cosine(before * per_epoch + at.step, whole, settings.lr)
+            at.lr, at.threshold_lr = (
+                rate(before * per_epoch + at.step, whole, lr, settings.warmup)
+                for lr in (settings.lr, settings.threshold_lr)
+            )
             begun = time.monotonic()
             _step(job, forward, phase, optimizer, at, batch, zeros)
             if not math.isfinite(at.loss):
@@ -119,20 +123,22 @@ def _step(
     job: Job,
     forward: LiveForward,
     phase: Phase,
-    optimizer: torch.optim.SGD,
+    optimizer: torch.optim.Optimizer,
     at: StepPosition,
     batch: TensorBatch,
     zeros: list[tuple[Tensor, Tensor]],
 ) -> None:
-    optimizer.param_groups[0]["lr"] = at.lr
+    for group in optimizer.param_groups:
+        group["lr"] = at.lr
     optimizer.zero_grad(set_to_none=True)
     loss = _loss(job, forward, phase.weights(), batch)
     at.loss = float(ranks.average(loss.detach().clone()))
     if not math.isfinite(at.loss):
         return
     loss.backward()  # type: ignore[no-untyped-call]
-    if job.task.is_steep:
-        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], LONGEST)
+    if job.optimizer.clip:
+        trained = [p for group in optimizer.param_groups for p in group["params"]]
+        torch.nn.utils.clip_grad_norm_(trained, job.optimizer.clip)
     phase.after_backward(at)
     for w, mask in zeros:
         if w.grad is not None:
@@ -166,7 +172,7 @@ def _not_finite(job: Job, name: str, at: StepPosition, live: Mapping[str, Tensor
     what = "training diverged" if math.isfinite(at.loss) else "the loss is not finite"
     return TrainingFailed(
         f"{what} in {name}, epoch {at.epoch + 1}, step {at.step}; {layer}",
-        f"lower the learning rate (now {job.settings.train.lr:g}) or check the scale of the data; what is done is kept",
+        f"lower the learning rate (now {job.optimizer.lr:g}) or check the scale of the data; what is done is kept",
     )
 
 

@@ -19,6 +19,7 @@ class StepPosition:
     step: int  # of the whole phase
     steps: int
     lr: float = math.nan
+    threshold_lr: float = math.nan
     loss: float = math.nan
 
 
@@ -43,7 +44,7 @@ class Phase(Protocol):
     def after_backward(self, at: StepPosition) -> None:
         """Look at, or change, the gradients before the optimizer steps."""
 
-    def after_step(self, optimizer: torch.optim.SGD) -> None:
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Look at, or change, what the optimizer did."""
 
     def end_epoch(self, epoch: int) -> dict[str, float]:

@@ -44,7 +44,9 @@ def uninterrupted(shared: Path) -> dict[str, bytes]:
     return files(shared / "run")
 
 
-def stop_and_go_on(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int) -> dict[str, bytes]:
+def stop_and_go_on(
+    example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, settings: Settings | None = None
+) -> dict[str, bytes]:
     """The files of a run that is interrupted after so many steps and taken up again."""
     taken = 0
     original = loop._step
@@ -57,7 +59,7 @@ def stop_and_go_on(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: i
         return original(self, *arguments)
 
     monkeypatch.setattr(loop, "_step", step)
-    arguments = (example / "model.onnx", settings_for(example), example / "run", SilentReporter())
+    arguments = (example / "model.onnx", settings or settings_for(example), example / "run", SilentReporter())
     with pytest.raises(KeyboardInterrupt):
         run(*arguments)
     assert not (example / "run" / "report.json").exists()
@@ -78,6 +80,15 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
 ):
     monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
     assert stop_and_go_on(example, monkeypatch, 12) == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_after", [25, 45, 80])
+def test_a_run_with_adamw_ends_with_the_same_bytes_too(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int):
+    train = {**OPTIONS["train"], "optimizer": "adamw", "lr": 1e-3}
+    settings = load_settings(example / "model.onnx", options={**OPTIONS, "train": train})
+    run(example / "model.onnx", settings, example / "whole", SilentReporter())
+    assert stop_and_go_on(example, monkeypatch, stop_after, settings) == files(example / "whole")
 
 
 @pytest.mark.slow

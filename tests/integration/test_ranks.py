@@ -99,6 +99,22 @@ def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str,
     assert report["baseline"]["gain"] is not None
 
 
+def test_adamw_takes_the_steps_of_one_process(example: Path):
+    options = ("--epochs", 1, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--no-baseline")
+    options += ("--set", "train.optimizer=adamw", "--lr", 1e-3, "--export", "dense")
+    one = start("run", "model.onnx", "--out", "one", *options, cwd=example)
+    _, err = one.communicate(timeout=300)
+    assert one.returncode == 0, err
+    two = torchrun(example, "run", "model.onnx", "--out", "two", *options)
+    assert two.returncode == 0, two.stderr
+    logs = [
+        [json.loads(line) for line in (example / name / "log.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    ]
+    assert [line["lr"] for line in logs[0]] == [line["lr"] for line in logs[1]]
+    assert [line["loss"] for line in logs[1]] == pytest.approx([line["loss"] for line in logs[0]], rel=5e-2)
+
+
 def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
     assert found.returncode != 0

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import State, TrailEntry
 from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
@@ -35,3 +35,15 @@ def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(started: 
     method = learn_thresholds.make_method(job.network, state, settings)
     assert isinstance(method, GivenLambda)
     assert method.momentum == 0.7
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "gradient", "refused"), [("adamw", "20", True), ("adamw", "4", False), (None, "20", False)]
+)
+def test_the_clamp_of_eq_17_is_refused_with_adamw(
+    started: tuple[Job, State], optimizer: str | None, gradient: str, refused: bool
+):
+    job, state = started
+    given = {"method": {"lambda": 1e-6, "weight_gradient": gradient}, "train": {"optimizer": optimizer}}
+    with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
+        learn_thresholds.make_method(job.network, state, Settings.model_validate(given))

@@ -51,3 +51,9 @@ def test_the_share_of_distillation_mixes_the_two_losses():
 
 def test_a_guess_names_the_most_frequent_class():
     assert Classification(SCORES, classes=8).guess(split_of(np.zeros((4, 1)), np.array([0, 3, 3, 7]))) == 0.5
+
+
+def test_smoothed_labels_name_every_class_a_little():
+    found = Classification(SCORES, classes=5, label_smoothing=0.2).loss([LOGITS], {TARGET: LABELS}, None)
+    wanted = 0.8 * F.one_hot(LABELS, 5) + 0.2 / 5
+    assert found.item() == pytest.approx(-(wanted * LOGITS.log_softmax(1)).sum(1).mean().item(), rel=1e-5)

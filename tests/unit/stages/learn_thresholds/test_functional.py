@@ -141,6 +141,19 @@ def test_layers_pruned_together_are_what_they_are_alone():
         assert torch.allclose(taus.grad[i], tau.grad[0])
 
 
+def test_r6_within_r2_is_a_constant_factor_in_values_and_gradients():
+    ws = [weights(seed).requires_grad_() for seed in (0, 2)]
+    taus, grad_v = torch.stack([TAU, 2 * TAU]).requires_grad_(), weights(1)
+    plain = F.rectified_prune(ws, taus, [1.0, 0.5])
+    s = F.scale_of_kept(ws[1], plain[1])
+    expected = torch.autograd.grad((plain[0] * grad_v).sum() + (s * plain[1] * grad_v).sum(), [*ws, taus])
+    found = F.rectified_prune(ws, taus, [1.0, 0.5], scaled=[1])
+    assert torch.equal(found[0], plain[0])
+    assert torch.equal(found[1], s * plain[1])
+    gradients = torch.autograd.grad(sum((v * grad_v).sum() for v in found), [*ws, taus])
+    assert all(map(torch.equal, gradients, expected))
+
+
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
     step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1, cs=torch.ones(3))
     assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])

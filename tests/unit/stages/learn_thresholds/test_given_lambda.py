@@ -19,7 +19,7 @@ def learn(lam: float, **settings: object) -> GivenLambda:
     for step in range(STEPS):
         w.grad = None
         (method.weights()["layer"] - goal).square().sum().backward()
-        method.after_backward(StepPosition(0, step, STEPS, lr=0.01))
+        method.after_backward(StepPosition(0, step, STEPS, threshold_lr=0.01))
         with torch.no_grad():
             w -= 0.01 * w.grad
     return method
@@ -64,14 +64,14 @@ def test_every_layer_keeps_its_floor():
 
 def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
     method = learn(0.5)
-    logged = method.log(StepPosition(0, 0, STEPS, lr=0.01))
+    logged = method.log(StepPosition(0, 0, STEPS, threshold_lr=0.01))
     assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
     assert logged["lambda"] == 0.5
     assert logged["l0_loss"] == pytest.approx(0.5 * 2000 * kept(method), rel=0.1)  # soft and hard count nearly agree
 
 
 def test_another_regulariser_adds_no_count_to_the_loss():
-    assert learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, lr=0.01))["l0_loss"] == 0
+    assert learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, threshold_lr=0.01))["l0_loss"] == 0
 
 
 @pytest.mark.parametrize("size", [0.0, 0.3])
@@ -81,7 +81,7 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     for step in range(3):
         w.grad = None
         (method.weights()["layer"] - 1).square().sum().backward()
-        method.after_backward(StepPosition(0, step, 3, lr=0.01))
+        method.after_backward(StepPosition(0, step, 3, threshold_lr=0.01))
     assert method.T.item() > 0
     assert method.tau.isfinite().all()
     assert w.grad.isfinite().all()
@@ -109,7 +109,7 @@ def test_a_threshold_does_not_fall_below_zero():
     """A loss that wants smaller thresholds, and no regulariser against it."""
     method, _ = one_layer(regulariser="none", threshold_lr_ratio=1.0)
     method.tau.grad.fill_(1.0)
-    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    method.after_backward(StepPosition(0, 0, 10, threshold_lr=0.1))
     assert method.tau.tolist() == [0.0]
 
 
@@ -117,13 +117,13 @@ def test_a_threshold_moves_by_eq_8():
     method, w = one_layer(lam=0.3, threshold_lr_ratio=0.5, t0=0.5)
     slope = soft_l0_slope(w.detach(), method.tau[0].detach(), method.T[0]).item()
     method.tau.grad.fill_(-2.0)
-    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    method.after_backward(StepPosition(0, 0, 10, threshold_lr=0.1))
     assert method.tau.item() == pytest.approx(-0.5 * 0.1 * (-2.0 + 0.3 * slope), rel=1e-5)
 
 
 def test_the_gradient_of_l2_is_twice_the_weight():
     method, w = one_layer(lam=0.3, regulariser="l2")
-    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    method.after_backward(StepPosition(0, 0, 10, threshold_lr=0.1))
     assert torch.allclose(w.grad, 2 * 0.3 * w.detach())
 
 
@@ -131,7 +131,7 @@ def test_the_gradient_of_l2_is_twice_the_weight():
 def test_the_clamped_gradient_has_the_regularisers_part_within_the_limit_of_eq_17(momentum: float):
     method, w = one_layer(lam=0.3, momentum=momentum, weight_gradient="20", t0=0.5)
     tau, T = method.tau[0].detach().clone(), method.T[0]
-    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1, threshold_lr=0.1))
     expected = clamped_weight_gradient(torch.zeros_like(w), w.detach(), tau, T, 0.3, 0.1, momentum)
     assert expected.abs().max() > 0
     assert torch.allclose(w.grad, expected)

@@ -27,7 +27,7 @@ def test_a_kept_weight_stays_kept_however_small_it_becomes():
     with torch.no_grad():
         for w in method.live.values():
             w.mul_(1e-3)
-    method.after_backward(StepPosition(0, 0, 10, lr=0.1))
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1, threshold_lr=0.1))
     assert all(torch.equal(v != 0, before[n]) for n, v in method.hard(1.0).items())
 
 

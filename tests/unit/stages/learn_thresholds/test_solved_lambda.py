@@ -28,7 +28,7 @@ def learn(method: SolvedLambda, importance: tuple[float, ...], steps: int = 300)
         pruned = method.weights()
         lost = [(v - w.detach()).square().sum() for v, w in zip(pruned.values(), method.live.values(), strict=True)]
         sum(i * x for i, x in zip(importance, lost, strict=True)).backward()
-        method.after_backward(StepPosition(0, step, steps, lr=0.01))
+        method.after_backward(StepPosition(0, step, steps, threshold_lr=0.01))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
@@ -66,7 +66,7 @@ def test_state_brings_back_the_same_thresholds():
 def test_the_log_has_the_solved_lambda_and_the_learning_rate():
     method = make()
     learn(method, (1.0, 1.0))
-    logged = method.log(StepPosition(0, 0, 300, lr=0.01))
+    logged = method.log(StepPosition(0, 0, 300, threshold_lr=0.01))
     assert logged == {"lambda": method.lam, "threshold_lr": 0.01}
     assert logged["lambda"] != 0
 

@@ -9,7 +9,14 @@ import pytest
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.metric import Metric
-from ltp_pipeline.stages.preflight.notes import about_budget, about_epochs, about_loss, about_metric, doubts
+from ltp_pipeline.stages.preflight.notes import (
+    about_budget,
+    about_epochs,
+    about_loss,
+    about_metric,
+    about_optimizer,
+    doubts,
+)
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification
@@ -43,6 +50,14 @@ def test_an_original_that_is_hardly_better_than_chance(accuracy: float, labels: 
 def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(share, relative, told) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
     assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == ["50% "] * told
+
+
+def test_adamw_is_told_with_its_rate() -> None:
+    network: Any = SimpleNamespace(file=SimpleNamespace(model=None))
+    task: Any = SimpleNamespace(is_steep=False)
+    (told,) = about_optimizer(replace(job(optimizer="adamw", lr=3e-4), network=network, task=task))
+    assert "learning rate of 0.0003, which rises over the first 6% of the steps" in told
+    assert not about_optimizer(replace(job(optimizer="sgd"), network=network, task=task))
 
 
 def test_few_steps() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph import Model
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.preflight import rules
@@ -17,6 +18,7 @@ from ltp_pipeline.stages.train import Job
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification, Imitation
 from ltp_pipeline.workspace import Workspace
+from tests.support.models import mlp
 from tests.support.samples import split_of
 
 ORIGINAL = {"w": torch.ones(10, 10)}
@@ -26,7 +28,9 @@ NEARLY_ALWAYS_RIGHT = 0.96
 def job(tmp_path, compression: float | None = 5, labels: bool = True, **settings: Any) -> Job:
     workspace = Workspace(tmp_path / "run")
     workspace.begin({})
-    network: Any = SimpleNamespace(kernels=(Kernel("w", "Gemm", (10, 10)),))
+    network: Any = SimpleNamespace(
+        kernels=(Kernel("w", "Gemm", (10, 10)),), file=SimpleNamespace(model=Model.of(mlp()))
+    )
     val = split_of(np.zeros((200, 1)), np.arange(200) % 4 if labels else None, "val")
     data: Any = SimpleNamespace(train=range(512), val=val)
     budget = {"target_compression": compression} if compression else {}
@@ -80,6 +84,24 @@ def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
 def test_the_papers_procedure_does_not_learn_from_the_original(tmp_path):
     found = rules.apply(job(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9)
     assert found.teacher is None
+
+
+@pytest.mark.parametrize(("given", "lr"), [({}, 0.03), ({"lr": 0.5}, 0.5), ({"optimizer": "adamw"}, 1e-4)])
+def test_the_settings_say_how_weights_are_moved(tmp_path, cut, given, lr):
+    cut(0.9)
+    asked = job(tmp_path, train=given)
+    found = rules.apply(asked, ORIGINAL, 0.9).settings.train
+    assert (found.optimizer, found.lr) == (given.get("optimizer", "sgd"), lr)
+    assert None not in (found.weight_decay, found.warmup, found.clip)
+    assert asked.settings.train.warmup is None
+
+
+@pytest.mark.parametrize("accuracy", [0.9, NEARLY_ALWAYS_RIGHT], ids=["taught", "by labels alone"])
+def test_labels_are_smoothed_as_asked_for(tmp_path, cut, accuracy):
+    cut(0.25)
+    found = rules.apply(job(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy).task
+    assert isinstance(found, Classification)
+    assert found.label_smoothing == 0.1
 
 
 def test_without_labels_the_task_stays_as_it_is(tmp_path):

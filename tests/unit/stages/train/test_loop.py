@@ -6,16 +6,77 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.finetune import Masked
 from ltp_pipeline.stages.train import Job, batching, loop, train
+from ltp_pipeline.stages.train.phase import StepPosition
 from tests.support.jobs import plain, with_train
 
 
 def test_learning_rate_falls_from_its_start_to_zero():
-    assert [loop.cosine(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
+    assert [loop.rate(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
+
+
+def test_learning_rate_rises_in_a_line_first_where_that_is_asked_for():
+    assert [loop.rate(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx([0.1, 0.2, 0.3, 0.15, 0.0])
+
+
+@given(st.integers(1, 500), st.floats(0, 1, exclude_max=True), st.floats(1e-6, 1))
+def test_a_learning_rate_is_above_zero_in_every_step_and_never_above_its_peak(steps, warmup, lr):
+    rates = [loop.rate(i, steps, lr, warmup) for i in range(steps)]
+    assert min(rates) > 0
+    assert max(rates) <= lr
+    peak = rates.index(max(rates))
+    assert rates == sorted(rates[:peak]) + sorted(rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize(("clip", "within"), [(0.0, False), (0.001, True)])
+def test_the_gradient_of_a_step_is_no_longer_than_asked_for(started: tuple[Job, State], clip: float, within: bool):
+    class Noting(Masked):
+        def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
+            parts = [t.grad.norm() for t in self.live.values() if t.grad is not None]
+            lengths.append(float(torch.stack(parts).norm()))
+
+    lengths: list[float] = []
+    job, state = started
+    job = with_train(job, clip=clip)
+    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    assert (max(lengths) <= 0.001 * (1 + 1e-5)) == within
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_every_weight_is_moved_at_the_rate_of_the_step(started: tuple[Job, State], optimizer: str):
+    class Noting(Masked):
+        def after_backward(self, at: StepPosition) -> None:
+            rates.append([at.lr])
+
+        def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+            rates[-1] += [group["lr"] for group in optimizer.param_groups]
+
+    rates: list[list[float]] = []
+    job, state = started
+    job = with_train(job, optimizer=optimizer)
+    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    assert all(len(set(found)) == 1 for found in rates)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(started: tuple[Job, State], optimizer: str):
+    class Noting(Masked):
+        def after_backward(self, at: StepPosition) -> None:
+            rates.append((at.lr, at.threshold_lr))
+
+    rates: list[tuple[float, float]] = []
+    job, state = started
+    job = with_train(job, optimizer=optimizer, lr=0.002, warmup=0.0)
+    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    expected = {"sgd": 0.002, "adamw": 0.03}[optimizer]
+    assert rates[0] == pytest.approx((0.002, expected))
+    assert all(mine / expected == pytest.approx(lr / 0.002) for lr, mine in rates)
 
 
 def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(started: tuple[Job, State]):
@@ -43,8 +104,10 @@ def test_training_leaves_the_state_it_was_given_alone(started: tuple[Job, State]
     assert not torch.equal(trained["stem.weight"], state["stem.weight"])
 
 
-def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State]):
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State], optimizer: str):
     job, state = started
+    job = with_train(job, optimizer=optimizer)
     kernels = [k if k.name != "stem.weight" else replace(k, reason="excluded") for k in job.network.kernels]
     job = replace(job, network=replace(job.network, kernels=tuple(kernels)))
     before = state["stem.weight"].clone()
@@ -56,7 +119,7 @@ def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State]):
 
 def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(started: tuple[Job, State]):
     class Diverging(Masked):
-        def after_step(self, optimizer: torch.optim.SGD) -> None:  # noqa: ARG002 - the shape of a Phase
+        def after_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002 - the shape of a Phase
             with torch.no_grad():
                 self.live["stem.weight"].fill_(torch.nan)
 

@@ -1,0 +1,85 @@
+"""Whole runs with another optimizer than SGD."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support.cli import invoke
+from tests.support.models import Graph, run_onnxruntime
+
+SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 3, "--max-drop", 0.9, "--baseline", "quick")
+
+
+@pytest.fixture
+def normed(tmp_path: Path) -> Path:
+    """A network with a layer norm, and samples that have the classes which it names."""
+    g = Graph()
+    x = g.gemm("x", "first", 8, 32)
+    x = g.add("LayerNormalization", x, g.positive("norm.scale", 32), g.random("norm.bias", 32, scale=0.1))
+    g.gemm(g.add("Relu", x), "second", 32, 4)
+    model = g.model({"x": ("N", 8)}, [g.nodes[-1].output[0]])
+    samples = np.random.default_rng(0).standard_normal((1200, 8)).astype(np.float32)
+    (scores,) = run_onnxruntime(model, {"x": samples})
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "data.npz", x=samples, y=scores.argmax(1))
+    return tmp_path
+
+
+def command(folder: Path, *options: object) -> tuple[object, ...]:
+    return ("run", folder / "model.onnx", "--data", folder / "data.npz", "--out", folder / "run", *SHORT, *options)
+
+
+def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
+    normed: Path, capsys: pytest.CaptureFixture[str]
+):
+    result = invoke(capsys, *command(normed))
+    assert result.code == 0, result.err
+    assert result.err.count("Note: AdamW trains the weights, with a learning rate of 0.0001") == 1
+    report = json.loads((normed / "run" / "report.json").read_text())
+    train = report["settings"]["train"]
+    taken = {key: train[key] for key in ("optimizer", "lr", "weight_decay", "warmup", "clip")}
+    assert taken == {"optimizer": "adamw", "lr": 1e-4, "weight_decay": 0.01, "warmup": 0.06, "clip": 1.0}
+    assert any(note.startswith("AdamW trains the weights") for note in report["notes"])
+    assert report["pruned"]["compression"] == pytest.approx(3, rel=0.01)
+    assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
+    again = invoke(capsys, *command(normed))
+    assert "finished already" in again.err
+
+
+def test_a_run_is_identified_by_the_settings_that_were_given(normed: Path, capsys: pytest.CaptureFixture[str]):
+    assert invoke(capsys, *command(normed)).code == 0
+    identity = json.loads((normed / "run" / "manifest.json").read_text())["identity"]["settings"]["train"]
+    assert (identity["optimizer"], identity["lr"]) == (None, None)
+    other = invoke(capsys, *command(normed, "--set", "train.optimizer=adamw"))
+    assert other.code == 3
+    assert "train.optimizer was None, is now 'adamw'" in other.err
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "told"),
+    [
+        ("train.optimizer=adam", 3, "train.optimizer"),
+        ("train.warmup=6", 3, "if 6 % is meant, write 0.06"),
+        ("train.clip=-1", 3, "train.clip"),
+        ("train.label_smoothing=1.0", 3, "train.label_smoothing"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    normed: Path, capsys: pytest.CaptureFixture[str], option: str, code: int, told: str
+):
+    result = invoke(capsys, *command(normed, "--set", option))
+    assert result.code == code
+    assert told in result.err
+
+
+def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(normed: Path, capsys: pytest.CaptureFixture[str]):
+    options = ("--set", "method.lambda=1e-6", "--set", 'method.weight_gradient="20"')
+    arguments = [a for a in command(normed, *options) if a not in ("--target-compression", 3)]
+    result = invoke(capsys, *arguments)
+    assert result.code == 3
+    assert "limits the steps of SGD, and the optimizer is AdamW" in result.err
+    assert 'set train.optimizer to "sgd"' in result.err
+    assert not (normed / "run").exists()

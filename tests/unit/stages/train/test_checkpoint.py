@@ -1,0 +1,75 @@
+"""A phase that stopped goes on as if it had not."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ltp_pipeline.records import State
+from ltp_pipeline.stages import learn_thresholds
+from ltp_pipeline.stages.train import Job, loop, train
+from tests.support.jobs import compressed, plain, with_train
+
+KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
+
+
+def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the next training save after each step and be interrupted."""
+    original, taken = loop._step, []
+
+    def step(*arguments: object) -> None:
+        taken.append(1)
+        if len(taken) == steps:
+            monkeypatch.setattr(loop, "_step", original)
+            raise KeyboardInterrupt
+        original(*arguments)
+
+    monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_step", step)
+
+
+@pytest.mark.parametrize("optimizer", KEPT)
+def test_an_interrupted_phase_ends_with_the_same_bytes(
+    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, optimizer: str
+):
+    job, state = started
+    job = with_train(job, optimizer=optimizer, weight_decay=0.1)
+    checkpoint = job.workspace.root / "state" / "finetune.safetensors"
+    whole = train(job, dict(state), plain(job), 1)
+    written = checkpoint.read_bytes()
+    checkpoint.unlink()
+    stop_after(4, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        train(job, dict(state), plain(job), 1)
+    again = train(job, dict(state), plain(job), 1)
+    assert all(torch.equal(whole[n], again[n]) for n in whole)
+    assert checkpoint.read_bytes() == written
+
+
+@pytest.mark.parametrize("optimizer", KEPT)
+def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(started: tuple[Job, State], optimizer: str):
+    job, state = started
+    job = with_train(job, optimizer=optimizer)
+    train(job, state, plain(job), 1)
+    found = job.workspace.load_state("finetune")
+    assert found is not None
+    kept = {name for name in found[0] if name.startswith("optimizer/")}
+    assert kept == {f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weights}
+
+
+def test_interrupted_learning_with_adamw_ends_with_the_same_trail(
+    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch
+):
+    job, state = started
+    job = compressed(with_train(job, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)
+
+    def learned() -> bytes:
+        (entry,) = learn_thresholds.run(job, state, 0.9).trail
+        return Path(job.workspace.trail_path(entry.entry)).read_bytes()
+
+    whole = learned()
+    (job.workspace.root / "state" / "learn.safetensors").unlink()
+    stop_after(4, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        learned()
+    assert learned() == whole

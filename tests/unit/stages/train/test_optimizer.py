@@ -1,0 +1,74 @@
+"""Which optimizer, with which settings, and what it does to which weights."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ltp_pipeline.config import TrainSettings
+from ltp_pipeline.graph import Model
+from ltp_pipeline.stages.train.optimizer import OptimizerSettings, make_optimizer, optimizer_settings
+from tests.support.imported import imported
+from tests.support.models import Graph, mlp
+
+SGD = OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup=0.0, clip=0.0)
+ADAMW = OptimizerSettings("adamw", lr=1e-4, weight_decay=0.01, warmup=0.06, clip=1.0)
+
+
+def text_model() -> Any:
+    """Embeddings and a number for each word, a layer norm, and two layers: one kernel with a bias, one without."""
+    g = Graph()
+    x = g.add("Gather", g.random("embedding", 20, 8), "tokens")
+    number = g.add("Unsqueeze", g.add("Gather", g.random("numbers", 20), "tokens"), g.tensor("axis", [-1], np.int64))
+    x = g.add("Mul", x, number)
+    x = g.add("LayerNormalization", x, g.positive("norm.scale", 8), g.random("norm.bias", 8))
+    x = g.add("Add", g.add("MatMul", x, g.random("first", 8, 8)), g.random("positions", 1, 8))
+    x = g.add("ReduceMean", g.add("Relu", x), axes=[1], keepdims=0)
+    g.add("Gemm", x, g.random("second", 8, 3), g.random("second.bias", 3), outputs=("scores",))
+    return g.model({"tokens": ("N", 4)}, ["scores"], types={"tokens": 7})
+
+
+@pytest.mark.parametrize(
+    ("given", "steep", "expected"),
+    [
+        ({}, False, SGD),
+        ({}, True, SGD._replace(clip=1.0)),
+        ({"lr": 0.5, "clip": 0.0}, True, SGD._replace(lr=0.5)),
+        ({"optimizer": "adamw"}, False, ADAMW),
+        ({"optimizer": "adamw", "warmup": 0.0, "weight_decay": 0.0}, False, ADAMW._replace(warmup=0, weight_decay=0)),
+    ],
+)
+def test_what_is_given_is_obeyed_and_the_rest_is_usual(given: Any, steep: bool, expected: OptimizerSettings):
+    assert optimizer_settings(TrainSettings(**given), Model.of(mlp()), steep) == expected
+
+
+def test_a_network_with_a_layer_norm_takes_adamw_unless_told_otherwise():
+    model = Model.of(text_model())
+    assert optimizer_settings(TrainSettings(), model, False) == ADAMW
+    assert optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
+
+
+def test_settings_that_are_complete_stay_as_they_are():
+    given = TrainSettings(**ADAMW._asdict())
+    assert optimizer_settings(given, Model.of(mlp()), True) == ADAMW
+
+
+def test_adamw_decays_kernels_and_embeddings_and_nothing_else():
+    network, state = imported(text_model())
+    parameters = {name: state[name] for name in network.forward.weights}
+    optimizer = make_optimizer(network, parameters, ADAMW._replace(lr=0.1, weight_decay=0.5), 0.9)
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    for p in parameters.values():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    shares = {name: (p / before[name]).mean().item() for name, p in parameters.items()}
+    decayed = {name for name, share in shares.items() if share == pytest.approx(0.95)}
+    assert decayed == {"embedding", "first", "second"}
+    assert all(share == 1 for name, share in shares.items() if name not in decayed)
+
+
+def test_momentum_is_the_first_beta_of_adamw():
+    w = torch.nn.Parameter(torch.ones(3))
+    network, _ = imported(mlp())
+    assert make_optimizer(network, {"w": w}, ADAMW, 0.7).defaults["betas"] == (0.7, 0.999)
