@@ -20,7 +20,7 @@ from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_function
 from ltp_pipeline.graph.rewrites.normalise import normalise
 from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages.import_model import untrainable
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
 
@@ -91,7 +91,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
-    if unpruned := elsewhere(walked, found):
+    if unpruned := elsewhere(found, others(walked, found)):
         notes.append(unpruned)
     return Network(file, forward, found, notes=tuple(notes)), state
 
@@ -113,7 +113,7 @@ def require_prunable(network: Network) -> None:
     """Refuse a model of which nothing can be pruned."""
     if not network.kernels:
         raise UnsupportedModel(
-            "the model has no kernels: no Conv, ConvTranspose, Gemm or MatMul has a float weight of its own",
+            "the model has no kernels: no Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU or RNN has a weight of its own",
             "give a model with weights; `ltp-pipeline inspect` shows what was found",
         )
     if not network.prunable:

@@ -4,10 +4,15 @@ import numpy as np
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised, others
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.victims import VICTIMS
+
+
+def told_of(model: Model) -> str | None:
+    kernels = find_kernels(model, KernelSettings())
+    return elsewhere(kernels, others(model, kernels))
 
 
 def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
@@ -39,15 +44,15 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
     model = Model.of(g.model({}, ["y"]))
-    told = elsewhere(model, find_kernels(model, KernelSettings()))
+    told = told_of(model)
     assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
     model = Model.of(conv_bn_classifier())
-    assert elsewhere(model, find_kernels(model, KernelSettings())) is None
+    assert told_of(model) is None
 
 
 def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
     model = Model.of(mlp())
-    told = elsewhere(model, find_kernels(model, KernelSettings()))
+    told = told_of(model)
     assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
 
