@@ -23,6 +23,7 @@ from ltp_pipeline.stages.import_model import untrainable
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
@@ -124,10 +125,15 @@ def _checked(
     network: Network, state: State, given: Model, samples: Mapping[str, Array] | None
 ) -> tuple[Network, State]:
     """Compare with what onnxruntime makes of the model that was given."""
-    from ltp_pipeline.stages.import_model.parity import check_parity
+    from ltp_pipeline.stages.import_model.parity import check_parity, fixed_batch
 
     parity, problem = check_parity(given, network, state, samples)
     network = replace(network, parity=parity)
+    if (size := fixed_batch(network, state, samples)) is not None:
+        network = _noted(
+            replace(network, forward=replace(network.forward, batch=size)),
+            f"the graph only runs on {counted(size, 'sample')} at a time, so larger batches are run in parts",
+        )
     return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
 
 
