@@ -24,7 +24,16 @@ from ltp_pipeline.graph.nodes import (
     standard_domain,
     subgraphs,
 )
-from ltp_pipeline.graph.schemas import Signature, opset_of, opsets, schema_of, signature, standard_opset
+from ltp_pipeline.graph.schemas import (
+    ONNXRUNTIME_DOMAIN,
+    Signature,
+    allow_onnxruntime,
+    opset_of,
+    opsets,
+    schema_of,
+    signature,
+    standard_opset,
+)
 from ltp_pipeline.graph.storage import read, read_with_data, write, write_all
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -54,6 +63,7 @@ __all__ = [
     "LARGEST",
     "LARGEST_CONSTANT",
     "NUMBER_TYPES",
+    "ONNXRUNTIME_DOMAIN",
     "STANDARD_DOMAINS",
     "TYPE_ATTRIBUTES",
     "Array",
@@ -64,6 +74,7 @@ __all__ = [
     "Use",
     "View",
     "Weights",
+    "allow_onnxruntime",
     "attribute",
     "byte_size",
     "constant_tensor",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph import is_standard, reads, stored
+from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, is_standard, reads, stored
 
 # Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight.
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -20,7 +20,6 @@ WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
     "LSTM": (1, 2),
 }
 # The same for operators that onnxruntime's optimisers write.
-FUSED_DOMAIN = "com.microsoft"
 FUSED_SLOTS: Mapping[str, tuple[int, ...]] = {
     "FusedConv": (1,),
     "FusedGemm": (0, 1),
@@ -70,6 +69,6 @@ def _is_weight(node: NodeProto, slot: int, constant: Collection[int]) -> bool:
     """Whether a stored tensor in this input is a weight; on the left of a stored weight it is a table."""
     if node.op_type in _PRODUCTS and slot == 0 and 1 in constant:
         return False
-    if node.domain == FUSED_DOMAIN:
+    if node.domain == ONNXRUNTIME_DOMAIN:
         return slot in FUSED_SLOTS.get(node.op_type, ())
     return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
