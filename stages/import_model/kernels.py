@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_standard, label, stored, subgraphs
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
+from ltp_pipeline.stages.import_model.frequencies import frequencies
 from ltp_pipeline.stages.import_model.readers import Reader, readers
 
 # What these give does not depend on the scale of what they read.
@@ -28,7 +28,7 @@ _NORMS = (
     "RMSNormalization",
 )
 # What these give has the scale of their weight; gates and softmax have not.
-_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "FusedConv", "FusedGemm", "FusedMatMul")
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul")
 # These pass a value on with its scale.
 _PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -41,10 +41,10 @@ _JOINING = ("Concat", "Expand")
 def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
     """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
     tensors = {name: t for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
-    kernels = []
+    kernels, formulas = [], frequencies(model.graph)
     for name, uses in readers(model.graph, tensors).items():
         operators = [use.node.op_type for use in uses if use.is_weight]
-        if operators and not _is_formula(model.array(name), uses):
+        if operators and name not in formulas and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
@@ -153,12 +153,8 @@ def _place(use: Reader) -> tuple[str, str]:
 
 
 def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
-    """A lone number on the left of a product, or a tensor with infinities (a mask), is nothing that was learned."""
-    if array.size == 1 and all(use.slot == 0 for use in uses):
-        return True
-    # A sum is not finite when an element is not; only then is the long way worth taking.
-    with np.errstate(all="ignore"):
-        return not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all()
+    """A lone number on the left of a product, or a mask, is nothing that was learned."""
+    return (array.size == 1 and all(use.slot == 0 for use in uses)) or is_mask(array)
 
 
 def _other_use(uses: Sequence[Reader]) -> str | None:

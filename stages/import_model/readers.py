@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, is_standard, reads, stored
+from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, attribute, is_standard, reads, stored
 
-# Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight.
+# Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight; of an Einsum, an
+# operand is one where the equation is such a product.
 WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
     "Conv": (1,),
     "ConvTranspose": (1,),
@@ -69,6 +70,17 @@ def _is_weight(node: NodeProto, slot: int, constant: Collection[int]) -> bool:
     """Whether a stored tensor in this input is a weight; on the left of a stored weight it is a table."""
     if node.op_type in _PRODUCTS and slot == 0 and 1 in constant:
         return False
+    if is_standard(node, "Einsum"):
+        return len(constant) == 1 and _contracts(node)
     if node.domain == ONNXRUNTIME_DOMAIN:
         return slot in FUSED_SLOTS.get(node.op_type, ())
     return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
+
+
+def _contracts(einsum: NodeProto) -> bool:
+    """Whether two operands are multiplied and summed over an index that both have, as a MatMul does."""
+    equation = attribute(einsum, "equation", b"").decode("ascii", "replace").replace(" ", "")
+    operands, arrow, result = equation.partition("->")
+    left, comma, right = operands.partition(",")
+    letters = {c for c in left if c.isalpha()} & {c for c in right if c.isalpha()}
+    return bool(arrow and comma) and "," not in right and bool(letters - {*result})
