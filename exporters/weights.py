@@ -1,7 +1,7 @@
 """The float weights of a model: which tensors they are, and how many of their elements are not zero.
 
-Every floating-point tensor that the file stores counts, in whatever form and graph, biases and norms too. Only a tensor
-that holds infinities or NaN does not: it is a mask, nothing that was learned.
+Every floating-point tensor that the file stores counts, in whatever form and graph, biases and norms too. Only a mask
+does not: nothing of it was learned.
 """
 
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ltp_pipeline.exporters.decoding import decode_all
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, every_graph, stored, to_array
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, every_graph, is_mask, stored, to_array
 from ltp_pipeline.records import Sparsity
 
 
 def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
     """Name and count of each, in the order of the file."""
-    return [(name, Sparsity(a.size, int(np.count_nonzero(a)))) for name, a in _arrays(model) if _is_finite(a)]
+    return [(name, Sparsity(a.size, int(np.count_nonzero(a)))) for name, a in _arrays(model) if not is_mask(a)]
 
 
 def _arrays(model: Model) -> Iterator[tuple[str, Array]]:
@@ -24,9 +24,3 @@ def _arrays(model: Model) -> Iterator[tuple[str, Array]]:
         if tensor.data_type in FLOAT_TYPES and name not in decoded.added:
             yield name, model.weights[name] if name in model.weights else to_array(tensor, name)
     yield from decoded.weights.items()
-
-
-def _is_finite(array: Array) -> bool:
-    # A sum is not finite when an element is not; only then is the long way worth taking.
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(array.sum()) or np.isfinite(array.astype(np.float64)).all())

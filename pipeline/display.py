@@ -127,6 +127,12 @@ def show_model(found: Inspection) -> None:
                 f"{found.sparsity:.1%} zero already"
             )
         )
+    if found.others:
+        table = Table("no kernels", "tensors", "elements", "what", "largest", box=None, pad_edge=False)
+        for other in found.others:
+            cells = [other.operator or "-", f"{other.tensors}", f"{other.elements:,}", other.what, other.largest]
+            table.add_row(*(Text(c) for c in cells))
+        console.print(table)
     for line in found.unsupported:
         print(f"not supported: {line}")
     for line in found.plan:

@@ -28,7 +28,7 @@ MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float we
 
 @dataclass(frozen=True)
 class Kernel:
-    """The weight tensor of a Conv, ConvTranspose, Gemm or MatMul; `reason` says why it is not pruned."""
+    """The weight of a Conv, ConvTranspose, Gemm or MatMul, W or R of an LSTM, GRU or RNN; `reason`: why not pruned."""
 
     name: str
     op: str

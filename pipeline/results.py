@@ -21,6 +21,17 @@ class InspectedKernel:
 
 
 @dataclass(frozen=True)
+class OtherWeights:
+    """Float weights that are no kernels, together where the same operator reads them as the same thing."""
+
+    operator: str
+    what: str
+    tensors: int
+    elements: int
+    largest: str  # name of the largest
+
+
+@dataclass(frozen=True)
 class InspectedOperator:
     """An operator that a model uses, and how often."""
 
@@ -48,6 +59,7 @@ class Inspection:
     batch_norms: int
     folded_batch_norms: int
     kernels: tuple[InspectedKernel, ...]
+    others: tuple[OtherWeights, ...]
     kernel_elements: int
     float_elements: int  # of the whole model
     prunable_elements: int

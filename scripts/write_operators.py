@@ -50,6 +50,7 @@ def table() -> str:
         else:
             others.append(f"`{op.name}` ({op.domain})")
     names = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
+    others += [f"`{name}` (onnxruntime's, in the standard domain)" for name in versions.keys() - {*names}]
     rows, missing = [], []
     for name in names:
         since, how = [str(v) for v in versions.get(name, [])], "own code"
@@ -72,7 +73,7 @@ def table() -> str:
     )
     page += "\n".join(rows) + "\n"
     if others:
-        page += f"\nFrom other domains: {', '.join(others)}.\n"
+        page += f"\nBeside the standard: {', '.join(others)}.\n"
     return page + f"\nNot supported: {', '.join(missing)}.\n"
 
 

@@ -17,7 +17,7 @@ from ltp_pipeline.graph import View, every_node, is_standard, opsets, standard_d
 from ltp_pipeline.records import Kernel
 from ltp_pipeline.results import InspectedKernel, InspectedOperator, Inspection
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
 from ltp_pipeline.stages.import_model.supported import problems
 from ltp_pipeline.words import counted
@@ -38,7 +38,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     except UnsupportedModel as error:
         walked, notes, reasons = file.model, [], list(error.reasons) or [error.what]
     found = find_kernels(walked, kernels or KernelSettings())
-    listed = _kernels(walked, found)
+    listed, rest = _kernels(walked, found), others(walked, found)
     proto = file.model.proto
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
     zeros = elements - sum(k.nonzeros for k in listed)
@@ -57,11 +57,12 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
         batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
         folded_batch_norms=_folded(walked.graph),
         kernels=listed,
+        others=tuple(rest),
         kernel_elements=elements,
-        float_elements=sum(counted.elements for _, counted in exporters.float_weights(walked)),
+        float_elements=elements + sum(group.elements for group in rest),
         prunable_elements=prunable,
         sparsity=zeros / elements if elements else None,
-        unpruned=elsewhere(walked, found),
+        unpruned=elsewhere(found, rest),
         notes=tuple(notes),
     )
     return replace(described, plan=tuple(_plan(described)))

@@ -24,12 +24,22 @@ from ltp_pipeline.graph.nodes import (
     standard_domain,
     subgraphs,
 )
-from ltp_pipeline.graph.schemas import Signature, opset_of, opsets, schema_of, signature, standard_opset
+from ltp_pipeline.graph.schemas import (
+    ONNXRUNTIME_DOMAIN,
+    Signature,
+    allow_onnxruntime,
+    opset_of,
+    opsets,
+    schema_of,
+    signature,
+    standard_opset,
+)
 from ltp_pipeline.graph.storage import read, read_with_data, write, write_all
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
     LARGEST,
     LARGEST_CONSTANT,
+    MASKED,
     NUMBER_TYPES,
     TYPE_ATTRIBUTES,
     Array,
@@ -41,6 +51,7 @@ from ltp_pipeline.graph.tensors import (
     elements,
     every_tensor,
     is_constant,
+    is_mask,
     make,
     named_tensors,
     stored,
@@ -53,7 +64,9 @@ __all__ = [
     "FLOAT_TYPES",
     "LARGEST",
     "LARGEST_CONSTANT",
+    "MASKED",
     "NUMBER_TYPES",
+    "ONNXRUNTIME_DOMAIN",
     "STANDARD_DOMAINS",
     "TYPE_ATTRIBUTES",
     "Array",
@@ -64,6 +77,7 @@ __all__ = [
     "Use",
     "View",
     "Weights",
+    "allow_onnxruntime",
     "attribute",
     "byte_size",
     "constant_tensor",
@@ -79,6 +93,7 @@ __all__ = [
     "every_tensor",
     "identities",
     "is_constant",
+    "is_mask",
     "is_standard",
     "label",
     "make",

@@ -1,12 +1,14 @@
 """Opsets of a model, and what the standard says about an operator in one of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from onnx import FunctionProto, ModelProto, defs
 
-from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, standard_domain
+from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, every_node, is_standard, standard_domain
+
+ONNXRUNTIME_DOMAIN = "com.microsoft"
 
 
 def opsets(model: ModelProto | FunctionProto) -> dict[str, int]:
@@ -55,7 +57,7 @@ def signature(name: str, opset: int, domain: str = "") -> Signature | None:
     """The signature of an operator in this opset, or None where there is no such operator."""
     schema: Any = schema_of(name, opset, domain)  # whose stubs lack what is asked of it here
     if schema is None:
-        return None
+        return _added().get(name) if standard_domain(domain) == "" else None
     known = schema.attributes
     single = defs.OpSchema.FormalParameterOption.Single
     return Signature(
@@ -67,3 +69,30 @@ def signature(name: str, opset: int, domain: str = "") -> Signature | None:
         outputs=(schema.min_output, schema.max_output),
         needed=tuple((i, formal.name) for i, formal in enumerate(schema.inputs) if formal.option == single),
     )
+
+
+@cache
+def _added() -> dict[str, Signature]:
+    """Operators that onnxruntime has in the standard domain, and its optimisers write, in opsets that do not."""
+    norm = signature("LayerNormalization", 17)
+    if norm is None:
+        return {}
+    simplified = replace(norm, since=1, has_body=False, inputs=(2, 2), outputs=(1, 2))
+    return {"LayerNormalization": replace(norm, since=1, has_body=False), "SimplifiedLayerNormalization": simplified}
+
+
+def allow_onnxruntime(model: ModelProto) -> bool:
+    """Let onnx's checker pass what onnxruntime's optimisers write; for a copy that is only checked.
+
+    Nodes that onnxruntime adds to the standard domain move into its own, which is imported where a file forgot to.
+    Whether anything had to be changed.
+    """
+    opset = standard_opset(model)
+    added = [name for name in _added() if schema_of(name, opset) is None]
+    found = [node for node in every_node(model.graph) if is_standard(node, *added)]
+    for node in found:
+        node.domain = ONNXRUNTIME_DOMAIN
+    used = any(node.domain == ONNXRUNTIME_DOMAIN for node in every_node(model.graph))
+    if missing := used and ONNXRUNTIME_DOMAIN not in opsets(model):
+        model.opset_import.add(domain=ONNXRUNTIME_DOMAIN, version=1)
+    return bool(found) or missing

@@ -28,6 +28,7 @@ TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "
 AGAIN = "get the file again from where it came from"
 LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
 LARGEST_CONSTANT = 1 << 28  # elements; a larger tensor made out of a few numbers is an attack or a mistake
+MASKED = -100.0  # a score to which at most this is added counts for nothing after a softmax
 # Fields of a tensor that hold values, or say where they are.
 DATA = frozenset(
     ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
@@ -75,6 +76,18 @@ def to_array(tensor: TensorProto, name: str = "") -> Array:
     except (ValueError, TypeError, KeyError, MemoryError) as error:
         raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
     return array
+
+
+def is_mask(array: Array) -> bool:
+    """Whether an array hides scores: it has infinities or NaN, or nothing but zeros and one number far below them."""
+    if array.size == 0:
+        return False
+    # A sum is not finite when an element is not; only then is the long way worth taking.
+    with np.errstate(all="ignore"):
+        if not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all():
+            return True
+    lowest = array.min()
+    return bool(array.size > 1 and lowest <= MASKED and ((array == 0) | (array == lowest)).all())
 
 
 def is_constant(node: NodeProto) -> bool:

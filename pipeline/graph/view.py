@@ -61,8 +61,8 @@ def reads(
 ) -> Iterator[tuple[NodeProto, int, str]]:
     """Each (node, input slot, name of the value) of a graph and its subgraphs.
 
-    The operators in `through` pass their first input on: what reads their output reads that input. With `outputs`, what
-    a graph puts out counts as read too, by a node of the kind "output". `known` is for the nested graphs.
+    The operators in `through` pass their first input on: what reads one of their outputs reads that input. With
+    `outputs`, what a graph puts out counts as read too, by a node of the kind "output". `known` is for nested graphs.
     """
     known = {} if known is None else known
     for node in graph.node:
@@ -70,7 +70,7 @@ def reads(
         for slot, value in enumerate(node.input):
             name = known.get(value, value)
             if passes and slot == 0:
-                known[node.output[0]] = name
+                known.update((output, name) for output in node.output if output)
             else:
                 yield node, slot, name
         for nested in subgraphs(node):

@@ -20,9 +20,10 @@ from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_function
 from ltp_pipeline.graph.rewrites.normalise import normalise
 from ltp_pipeline.records import ModelFile, State
 from ltp_pipeline.stages.import_model import untrainable
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
@@ -91,7 +92,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
         notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
-    if unpruned := elsewhere(walked, found):
+    if unpruned := elsewhere(found, others(walked, found)):
         notes.append(unpruned)
     return Network(file, forward, found, notes=tuple(notes)), state
 
@@ -113,7 +114,7 @@ def require_prunable(network: Network) -> None:
     """Refuse a model of which nothing can be pruned."""
     if not network.kernels:
         raise UnsupportedModel(
-            "the model has no kernels: no Conv, ConvTranspose, Gemm or MatMul has a float weight of its own",
+            "the model has no kernels: no Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU or RNN has a weight of its own",
             "give a model with weights; `ltp-pipeline inspect` shows what was found",
         )
     if not network.prunable:
@@ -124,10 +125,15 @@ def _checked(
     network: Network, state: State, given: Model, samples: Mapping[str, Array] | None
 ) -> tuple[Network, State]:
     """Compare with what onnxruntime makes of the model that was given."""
-    from ltp_pipeline.stages.import_model.parity import check_parity
+    from ltp_pipeline.stages.import_model.parity import check_parity, fixed_batch
 
     parity, problem = check_parity(given, network, state, samples)
     network = replace(network, parity=parity)
+    if (size := fixed_batch(network, state, samples)) is not None:
+        network = _noted(
+            replace(network, forward=replace(network.forward, batch=size)),
+            f"the graph only runs on {counted(size, 'sample')} at a time, so larger batches are run in parts",
+        )
     return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
 
 

@@ -1,22 +1,21 @@
-"""Which tensors are kernels: the weights of Conv, ConvTranspose, Gemm and MatMul, and what keeps one from pruning."""
+"""Which tensors are kernels: the weights of Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU, RNN and of fused forms.
+
+Also what keeps a kernel from pruning, and what the other weights are.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
-import numpy as np
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, Use, is_standard, label, reads, stored, subgraphs
+from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
-
-WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-_FUSED_DOMAIN = "com.microsoft"  # onnxruntime writes optimised models with an activation fused into these
-_FUSED_SLOTS = {f"Fused{name}": slots for name, slots in WEIGHT_SLOTS.items()}
-# A weight that only passes through these is still the same weight: they move elements, they do not mix them.
-_VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
+from ltp_pipeline.results import OtherWeights
+from ltp_pipeline.stages.import_model.frequencies import frequencies
+from ltp_pipeline.stages.import_model.readers import Reader, readers
 
 # What these give does not depend on the scale of what they read.
 _NORMS = (
@@ -28,31 +27,52 @@ _NORMS = (
     "MeanVarianceNormalization",
     "RMSNormalization",
 )
+# What these give has the scale of their weight; gates and softmax have not.
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul")
+# These pass a value on with its scale.
+_PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
+
+# What a weight that is no kernel is, by operator and input.
+_LOOKUPS = ("Gather", "GatherElements", "GatherND")
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_JOINING = ("Concat", "Expand")
 
 
 def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
     """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
     tensors = {name: t for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
-    kernels = []
-    for name, uses in _readers(model.graph, tensors).items():
-        operators = [node.op_type for node, slot in uses if _is_weight(node, slot)]
-        if operators and not _is_formula(model.array(name), uses):
+    kernels, formulas = [], frequencies(model.graph)
+    for name, uses in readers(model.graph, tensors).items():
+        operators = [use.node.op_type for use in uses if use.is_weight]
+        if operators and name not in formulas and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
             kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
     return kernels
 
 
-def elsewhere(model: Model, kernels: Collection[Kernel]) -> str | None:
-    """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
+def others(model: Model, kernels: Collection[Kernel]) -> list[OtherWeights]:
+    """What the float weights outside kernels are, those with the most elements first."""
     known = {k.name for k in kernels}
-    others = {name: c.elements for name, c in float_weights(model) if name not in known}
-    in_kernels, total = sum(k.elements for k in kernels), sum(others.values())
+    sizes = {name: c.elements for name, c in float_weights(model) if name not in known}
+    found = readers(model.graph, sizes)
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in sizes:
+        groups[_place(found[name][0]) if name in found else ("", "read by nothing")].append(name)
+    listed = [
+        OtherWeights(*place, len(names), sum(sizes[n] for n in names), max(names, key=lambda n: sizes[n]))
+        for place, names in groups.items()
+    ]
+    return sorted(listed, key=lambda group: -group.elements)
+
+
+def elsewhere(kernels: Collection[Kernel], others: Collection[OtherWeights]) -> str | None:
+    """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
+    in_kernels, total = sum(k.elements for k in kernels), sum(group.elements for group in others)
     if in_kernels >= MOST_WEIGHTS * (in_kernels + total):
         return None
-    readers = _readers(model.graph, others)
     counts: Counter[str] = Counter()
-    for name, size in others.items():
-        counts[readers[name][0].node.op_type if name in readers else "others"] += size
+    for group in others:
+        counts[group.operator or "others"] += group.elements
     said = ", ".join(f"{count:,} of {op}" for op, count in counts.most_common(3))
     return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; not pruned are above all {said}"
 
@@ -71,9 +91,9 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
 def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kernel]) -> set[str]:
     """The kernels that make these outputs: no other kernel lies between."""
     made: dict[str, set[str]] = defaultdict(set)
-    for name, uses in _readers(graph, {k.name for k in kernels}).items():
-        for node, _ in uses:
-            for value in node.output:
+    for name, uses in readers(graph, {k.name for k in kernels}).items():
+        for use in uses:
+            for value in filter(None, use.node.output):
                 made[value].add(name)
     sources = {value: node for node in graph.node for value in node.output}
     found, waiting, seen = set[str](), list(outputs), set[str]()
@@ -98,48 +118,48 @@ def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
             only_norms[value] = only_norms.get(value, True) and passes
         for nested in subgraphs(node):
             only_norms.update((value, False) for inner in nested.node for value in inner.input)
-    users = _readers(graph, {k.name for k in kernels})
     return {
         name
-        for name, uses in users.items()
-        if all(node.output and only_norms.get(node.output[0], False) for node, _ in uses)
+        for name, uses in readers(graph, {k.name for k in kernels}).items()
+        if all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
     }
 
 
 def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool:
     """Whether a node passes a value on, or adds a constant to it."""
-    if is_standard(node, *_VIEWS):
+    if is_standard(node, *_PASSING):
         return bool(node.input[0] == value)
     return is_standard(node, "Add") and all(name == value or name in constants for name in node.input)
 
 
-def _readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Use]]:
-    """For each tensor the nodes that read it, looking through views and into subgraphs; ordered by first use."""
-    readers: dict[str, list[Use]] = defaultdict(list)
-    for node, slot, name in reads(graph, through=_VIEWS, outputs=True):
-        if name in names:
-            readers[name].append(Use(node, slot))
-    return readers
+def _place(use: Reader) -> tuple[str, str]:
+    """The operator that reads a weight which is no kernel, and what it is there."""
+    name, slot = use.node.op_type, use.slot
+    if name in _LOOKUPS or (name == "EmbedLayerNormalization" and slot < 5):
+        return name, "a table, whose rows are looked up"
+    if name.endswith("Normalization"):
+        return name, "scales, shifts and statistics of norms"
+    if name in ("Mul", "Div"):
+        return name, "factors"
+    if name in ("Add", "Sub", "Sum"):
+        return name, "added, such as biases and tables of positions"
+    if name in _JOINING:
+        return name, "joined to the data, such as class tokens"
+    if name in _RECURRENT and slot > 3:
+        return name, "initial states and peepholes"
+    if name in _LINEAR and slot == 0:
+        return name, "a table, which another weight multiplies"
+    return name, "biases" if name in (*_LINEAR, *_RECURRENT, "Attention", "BiasGelu", "FastGelu") else "no kernel"
 
 
-def _is_weight(node: NodeProto, slot: int) -> bool:
-    if node.domain == _FUSED_DOMAIN:
-        return slot in _FUSED_SLOTS.get(node.op_type, ())
-    return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
+def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
+    """A lone number on the left of a product, or a mask, is nothing that was learned."""
+    return (array.size == 1 and all(use.slot == 0 for use in uses)) or is_mask(array)
 
 
-def _is_formula(array: Array, uses: list[Use]) -> bool:
-    """A lone number on the left of a product, or a tensor with infinities (a mask), is nothing that was learned."""
-    if array.size == 1 and all(slot == 0 for _, slot in uses):
-        return True
-    # A sum is not finite when an element is not; only then is the long way worth taking.
-    with np.errstate(all="ignore"):
-        return not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all()
-
-
-def _other_use(uses: list[Use]) -> str | None:
-    others = dict.fromkeys(label(node) for node, slot in uses if not _is_weight(node, slot))
-    return f"also read by {', '.join(others)}" if others else None
+def _other_use(uses: Sequence[Reader]) -> str | None:
+    found = dict.fromkeys(label(use.node) for use in uses if not use.is_weight)
+    return f"also read by {', '.join(found)}" if found else None
 
 
 def _left_out(name: str, settings: KernelSettings) -> str | None:

@@ -5,26 +5,24 @@ A network holds no weights. They come as a `State`, the tensors by their ONNX na
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
-from onnx import GraphProto, NodeProto, shape_inference
+from onnx import GraphProto
 from torch import Tensor
 
 from ltp_pipeline.graph import Model, attribute, copy_of, is_standard, label, reads, standard_opset
 from ltp_pipeline.records import Kernel, ModelFile, State
 from ltp_pipeline.stages.import_model import ops
+from ltp_pipeline.stages.import_model.batches import any_batch, in_parts
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
-
-_SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 
 __all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
 
@@ -43,6 +41,7 @@ class Forward:
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
     statistics: Mapping[str, float]  # running statistics of norms, and how far a batch moves each
+    batch: int | None = None  # how many samples it is run on at a time, where it does not run on any number
 
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
@@ -50,6 +49,14 @@ class Forward:
         """Run the graph; in training, norms compute with the batch's own statistics and move those of the state."""
         if missing := [name for name in self.input_names if name not in inputs]:
             raise NodeError(f"no value is given for input {missing[0]!r}")
+        if self.batch is None:
+            return self._run(inputs, state, training)
+        try:
+            return in_parts(partial(self._run, state=state, training=training), inputs, self.batch)
+        except ValueError as error:
+            raise NodeError(str(error)) from None
+
+    def _run(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool) -> tuple[Any, ...]:
         values = self.program.blank()
         for name, slot in self.slots.items():
             values[slot] = state[name]
@@ -142,44 +149,6 @@ def observer(model: Model, names: Sequence[str]) -> Forward:
     for name in names:
         proto.graph.output.add().name = name
     return compile_graph(replace(model, proto=proto))[0]
-
-
-def any_batch(model: Model, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
-
-    For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
-    """
-    sizes = [i.type.tensor_type.shape.dim for i in model.graph.input if i.name not in tensors]
-    batch = sizes[0][0].dim_value if sizes and sizes[0] else 0
-    uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
-    for node, slot, name in reads(model.graph):
-        uses[name].append((node, slot))
-    first: dict[str, int] | None = None
-    for name, shape in tensors.items():
-        only = uses[name] and all((node.op_type, slot) == ("Reshape", 1) for node, slot in uses[name])
-        if batch <= 0 or not only or shape.dim() != 1 or shape.numel() < 2 or int(shape[0]) != batch:
-            continue
-        if bool((shape > 0).all()):
-            tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
-        elif bool((shape != 0).all()):
-            first = _first_dims(model) if first is None else first
-            if all(first.get(node.input[0]) == batch and not _zero_is_zero(node) for node, _ in uses[name]):
-                tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
-    return tensors
-
-
-def _zero_is_zero(reshape: NodeProto) -> bool:
-    return any(a.name == "allowzero" and a.i for a in reshape.attribute)
-
-
-def _first_dims(model: Model) -> dict[str, int]:
-    """First dimensions of the graph's values, as far as they can be inferred."""
-    try:
-        graph = shape_inference.infer_shapes(model.filled(below=_SMALL)).graph
-    except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
-        return {}
-    values = [*graph.input, *graph.value_info, *graph.output]
-    return {v.name: v.type.tensor_type.shape.dim[0].dim_value for v in values if v.type.tensor_type.shape.dim}
 
 
 def read_tensors(model: Model) -> dict[str, Tensor]:

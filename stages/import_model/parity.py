@@ -24,11 +24,11 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph import Array, Model, View, copy_of, is_standard, write
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State, TensorInfo
-from ltp_pipeline.stages.import_model import ort_subprocess, parity_inputs
+from ltp_pipeline.stages.import_model import batches, ort_subprocess, parity_inputs
 from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, array_to_torch
 
 TOLERANCE = 1e-4
 TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
@@ -64,6 +64,30 @@ def check_parity(
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
             raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
+
+
+def fixed_batch(network: Network, state: State, samples: Mapping[str, Array] | None = None) -> int | None:
+    """The batch size that a file fixes, where its graph does not give the same for samples of larger batches."""
+    size = batches.declared_batch(network.file.model.graph)
+    inputs = network.file.inputs
+    if size is None or not all(map(parity_inputs.numeric, inputs)):
+        return None
+    for feeds in filter(None, parity_inputs.likely(inputs, samples)):
+        tensors = {name: array_to_torch(array) for name, array in feeds.arrays.items()}
+        with torch.no_grad():
+            try:
+                network.forward(tensors, state)
+            except NodeError:
+                continue
+            alike = batches.runs_on_any(partial(network.forward, state=state), tensors, size, _alike)
+            return None if alike else size
+    return None
+
+
+def _alike(ours: object, theirs: torch.Tensor) -> bool:
+    tolerance = TOLERANCE_HALF if theirs.dtype in HALF_TYPES else TOLERANCE
+    found = gap(ours, (theirs.float() if theirs.dtype in HALF_TYPES else theirs).cpu().numpy())
+    return closeness.judge(found, tolerance, lambda: 0.0) is not Verdict.DIFFERENT
 
 
 class _Run(NamedTuple):

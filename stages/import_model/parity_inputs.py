@@ -78,14 +78,19 @@ def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
 
 
 def _shapes(inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-    """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed."""
+    """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed.
+
+    A symbol has one size wherever it stands.
+    """
     tried = set()
-    batches = (BATCH, 1)
+    known = {i.name: tuple(_declared(i, of_samples.get(i.name))) for i in inputs}
+    given = {d: size for i in inputs for d, size in _given(known[i.name], of_samples.get(i.name)) if isinstance(d, str)}
     guesses = _GUESSES if any(_open(i) for i in inputs) else _GUESSES[:1]
     for guess in guesses:
         for channels in _CHANNELS:
-            for batch in batches:
-                shapes = [_shape(i, guess, channels, batch, of_samples.get(i.name)) for i in inputs]
+            for batch in (BATCH, 1):
+                sizes = dict(given)
+                shapes = [_shape(known[i.name], guess, channels, batch, of_samples.get(i.name), sizes) for i in inputs]
                 if tuple(shapes) not in tried:
                     tried.add(tuple(shapes))
                     yield shapes
@@ -95,18 +100,33 @@ def _open(info: TensorInfo) -> bool:
     return info.shape is None or any(not isinstance(d, int) or d < 1 for d in info.shape[1:])
 
 
+def _declared(info: TensorInfo, sample_shape: tuple[int, ...] | None) -> Sequence[int | str | None]:
+    return info.shape if info.shape is not None else (None, *(sample_shape or (None, None, None)))
+
+
+def _given(
+    declared: Sequence[int | str | None], sample_shape: tuple[int, ...] | None
+) -> Iterator[tuple[int | str | None, int]]:
+    """The dimensions that samples tell."""
+    if sample_shape is not None and len(sample_shape) == len(declared) - 1:
+        yield from zip(declared[1:], sample_shape, strict=True)
+
+
 def _shape(
-    info: TensorInfo, guess: int, channels: int, batch: int, sample_shape: tuple[int, ...] | None
+    declared: Sequence[int | str | None],
+    guess: int,
+    channels: int,
+    batch: int,
+    sample_shape: tuple[int, ...] | None,
+    sizes: dict[str, int],
 ) -> tuple[int, ...]:
-    declared = info.shape if info.shape is not None else (None, *(sample_shape or (None, None, None)))
+    """One input's shape; `sizes` has what symbols stand for, and is added to."""
     shape = []
     for i, d in enumerate(declared):
-        if isinstance(d, int) and d > 0:
-            shape.append(d)
-        elif i == 0:
-            shape.append(batch)
-        else:
-            shape.append(channels if i == 1 and len(declared) == 4 else guess)
-    if sample_shape is not None and len(sample_shape) == len(shape) - 1:
-        shape[1:] = sample_shape
+        size = d if isinstance(d, int) and d > 0 else None
+        if size is None:
+            size = batch if i == 0 else channels if i == 1 and len(declared) == 4 else guess
+            size = sizes.setdefault(d, size) if isinstance(d, str) else size
+        shape.append(size)
+    shape[1:] = [size for _, size in _given(declared, sample_shape)] or shape[1:]
     return tuple(shape)

@@ -48,6 +48,8 @@ def run(network: Network, state: State, train: Split, batch_size: int, device: t
     convs = _candidates(walked.graph, network.forward.roles)
     if not convs:
         return network, state
+    if network.forward.batch is not None:
+        return _noted(network, "BatchNormalization not restored: the graph only runs on batches of one size"), state
     first = next(calibration_batches(train, batch_size, device))
     convs = _with_maps(walked, convs, state, first)
     if not convs:

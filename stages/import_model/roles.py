@@ -7,8 +7,9 @@ from enum import Enum
 from onnx import GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.graph import reads, signature, subgraphs
+from ltp_pipeline.graph import MASKED, reads, signature, subgraphs
 from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.import_model.frequencies import frequencies
 
 
 class Role(Enum):
@@ -22,9 +23,9 @@ class Role(Enum):
 def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -> dict[str, Role]:
     """Role of every tensor, from the input slots that read it."""
     uses: dict[str, set[Role]] = defaultdict(set)
-    data = data_values(graph, opset)
+    data, formulas = data_values(graph, opset), frequencies(graph)
     for node, slot, name in reads(graph):
-        if name in tensors and any(output in data for output in node.output):
+        if name in tensors and name not in formulas and any(output in data for output in node.output):
             uses[name].add(_role_in(node, slot, tensors[name], opset))
     return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
 
@@ -65,6 +66,14 @@ def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
 def _settle(tensor: Tensor, uses: set[Role]) -> Role:
     if not uses - {Role.CONSTANT} or not tensor.is_floating_point():
         return Role.CONSTANT
-    if tensor.numel() == 0 or not all(bool(limit.isfinite()) for limit in tensor.aminmax()):
-        return Role.CONSTANT  # e.g. an attention mask of minus infinities
+    if tensor.numel() == 0 or _is_mask(tensor):
+        return Role.CONSTANT
     return Role.WEIGHT if Role.WEIGHT in uses else Role.STATISTIC
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    """`graph.is_mask` for a tensor."""
+    low, high = tensor.aminmax()
+    if not bool(low.isfinite() & high.isfinite()):
+        return True
+    return bool(low <= MASKED) and bool(high <= 0) and bool(((tensor == 0) | (tensor == low)).all())

@@ -10,6 +10,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph import (
     FLOAT_TYPES,
     Model,
+    allow_onnxruntime,
     byte_size,
     elements,
     every_graph,
@@ -118,6 +119,7 @@ def _outline(model: Model) -> ModelProto:
     outline = model.filled(below=_INLINE)
     outline.ClearField("training_info")
     outline.graph.name = outline.graph.name or "graph"
+    allow_onnxruntime(outline)
     inputs = {value.name for value in outline.graph.input}
     large = {name: t for name, t in stored(outline.graph).items() if byte_size(t) >= _INLINE}
     large |= {name: model.tensors[name] for name, array in model.weights.items() if array.nbytes >= _INLINE}

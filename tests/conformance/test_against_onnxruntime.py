@@ -28,18 +28,19 @@ class Case(NamedTuple):
     constants: tuple[Any, ...] = ()
     outputs: int = 1
     domain: str = ""
+    unnamed: tuple[int, ...] = ()  # outputs that nobody reads
 
     def model(self) -> ModelProto:
         names = [f"x{i}" for i in range(len(self.inputs))]
         extra = [None if c is None else numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(self.constants)]
-        outputs = [f"y{i}" for i in range(self.outputs)]
+        outputs = ["" if i in self.unnamed else f"y{i}" for i in range(self.outputs)]
         wanted = [*names, *("" if c is None else c.name for c in extra)]
         node = helper.make_node(self.op, wanted, outputs, name="node", domain=self.domain, **self.attributes)
         inputs = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for n, x in zip(names, self.inputs, strict=True)
         ]
-        free = [ValueInfoProto(name=n) for n in outputs]  # onnxruntime infers their types
+        free = [ValueInfoProto(name=n) for n in outputs if n]  # onnxruntime infers their types
         graph = helper.make_graph([node], "case", inputs, free, [c for c in extra if c is not None])
         versions = [helper.make_opsetid("", self.opset)]
         if self.domain:
@@ -197,6 +198,33 @@ CASES = [
     ),
 ]
 
+# Inputs of operators that onnxruntime's optimiser for transformers writes; one row of each mask is masked altogether.
+QKV = [_data(2, 3, 8), _data(8, 24), _data(24)]
+RAW_MASK, FULL_MASK = np.int32([[1, 1, 0], [0, 0, 0]]), np.int32([np.tri(3), np.zeros((3, 3))])
+ATTENTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
+    ({}, (RAW_MASK,)),
+    ({}, (FULL_MASK,)),
+    ({}, (np.int32([2, 3]),)),
+    ({"scale": 0.3, "mask_filter_value": -5.0}, (RAW_MASK,)),
+    ({"qkv_hidden_sizes": [4, 4, 16]}, ()),
+    ({"unidirectional": 1}, ()),
+    ({"unidirectional": 1}, (RAW_MASK,)),
+    ({}, (RAW_MASK, None, _data(2, 2, 3, 3))),
+    ({}, (None, None, _data(1, 1, 3, 3))),
+]
+MULTI_HEAD: list[tuple[list[Any], dict[str, Any], tuple[Any, ...]]] = [
+    ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 12)], {}, ()),
+    ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 8)], {"scale": 0.3}, (_data(24),)),
+    ([_data(2, 3, 8), _data(2, 3, 8), _data(2, 3, 8)], {"unidirectional": 1}, (None, RAW_MASK)),
+    ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 8)], {}, (None, np.int32([2, 5]), _data(1, 2, 3, 5))),
+    ([_data(2, 3, 8), _data(2, 2, 5, 4), _data(2, 2, 5, 4)], {}, ()),
+]
+ROTARY = (np.cos(_data(6, 4)), np.sin(_data(6, 4)))
+PAST = (_data(2, 2, 4, 4), _data(2, 2, 4, 4))
+THREE = [_data(2, 3, 8)] * 3
+TOKENS = [np.int32([[0, 1, 2], [6, 4, 1]]), np.int32([[0, 0, 1], [1, 1, 0]])]
+TABLES = (_data(7, 4), _data(5, 4), _data(2, 4), _data(4), _data(4))
+
 MICROSOFT = [
     ("FusedConv", [IMAGE, _data(4, 3, 3, 3), _data(4)], {"activation": "Relu", "pads": [1, 1, 1, 1]}, ()),
     ("FusedConv", [IMAGE, _data(4, 3, 3, 3)], {"activation": "LeakyRelu", "activation_params": [0.3]}, ()),
@@ -208,9 +236,29 @@ MICROSOFT = [
     ("QuickGelu", [IMAGE], {"alpha": 1.5}, ()),
     ("SkipLayerNormalization", [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4), _data(4)], {"epsilon": 1e-3}, ()),
     ("Attention", [_data(2, 3, 8), _data(8, 24), _data(24)], {"num_heads": 2}, ()),
-    ("Attention", [_data(2, 3, 8), _data(8, 24), _data(24)], {"num_heads": 2}, (np.int32([[1, 1, 0], [1, 1, 1]]),)),
+    ("FusedMatMul", [_data(3, 2, 4), _data(5, 2, 4)], {"transBatchA": 1, "transBatchB": 1, "transB": 1}, ()),
+    ("FusedMatMul", [_data(4, 2, 3), _data(2, 4, 5)], {"transBatchA": 1, "transA": 1}, ()),
+    *(("Attention", QKV, {"num_heads": 2, **given}, more) for given, more in ATTENTIONS),
+    *(("MultiHeadAttention", parts, {"num_heads": 2, **given}, more) for parts, given, more in MULTI_HEAD),
+    ("SkipLayerNormalization", [_data(2, 3, 4), _data(3, 4), _data(4)], {}, ()),
+    ("SkipSimplifiedLayerNormalization", [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4)], {"epsilon": 1e-3}, ()),
+    ("RotaryEmbedding", [_data(2, 3, 16), I64([2])], {"num_heads": 2}, ROTARY),
+    ("RotaryEmbedding", [_data(2, 3, 16), I64([[0, 1, 2], [3, 4, 0]])], {"interleaved": 1}, ROTARY),
+    ("RotaryEmbedding", [_data(2, 2, 3, 8), I64([[0, 1, 2], [3, 4, 0]])], {}, ROTARY),
 ]
 CASES += [Case(op, 17, inputs, given, more, domain="com.microsoft") for op, inputs, given, more in MICROSOFT]
+CASES += [
+    # onnxruntime has these in the standard domain, whatever the opset
+    Case("LayerNormalization", 14, [_data(2, 3, 4), _data(4), _data(4)], {"epsilon": 1e-3}),
+    Case("SimplifiedLayerNormalization", 14, [_data(2, 3, 4), _data(4)], {"epsilon": 1e-3}),
+    Case("SkipLayerNormalization", 14, [_data(2, 3, 4)] * 2, {}, (_data(4), _data(4)), 4, "com.microsoft", (1, 2)),
+    Case("SkipSimplifiedLayerNormalization", 14, [_data(2, 3, 4)] * 2, {}, (_data(4),), 4, "com.microsoft", (1, 2)),
+    Case("Attention", 14, QKV, {"num_heads": 2, "unidirectional": 1}, (None, _data(2, 2, 2, 5, 4)), 2, "com.microsoft"),
+    Case("MultiHeadAttention", 14, THREE, {"num_heads": 2}, (None, None, None, *PAST), 3, "com.microsoft"),
+    Case("EmbedLayerNormalization", 14, TOKENS, {}, TABLES, 2, "com.microsoft"),
+    Case("EmbedLayerNormalization", 14, TOKENS, {}, (*TABLES, np.int32([[1, 1, 0], [1, 1, 1]])), 3, "com.microsoft"),
+    Case("EmbedLayerNormalization", 14, TOKENS[:1], {}, (None, *TABLES[:2], None, *TABLES[3:]), 2, "com.microsoft"),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.domain}{c.op}-{c.opset}")

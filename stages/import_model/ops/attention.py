@@ -113,7 +113,7 @@ def attention(
     return (y, *present, exposed)[:n_outputs] if n_outputs > 1 else y
 
 
-@op("RotaryEmbedding", since=23, constants=(3,))
+@op("RotaryEmbedding", since=23, constants=(3,), untrained=(1, 2))  # tables of a formula
 def rotary_embedding(
     x: Tensor,
     cos_cache: Tensor,

@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's own domain, as its optimiser leaves them in files."""
+"""Operators of onnxruntime's own domain, as its optimisers leave them in files; attention has its own module."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.stages.import_model.ops.activations import hard_sigmoid, leaky_relu
 from ltp_pipeline.stages.import_model.ops.convolution import conv
 from ltp_pipeline.stages.import_model.ops.linear import gemm
+from ltp_pipeline.stages.import_model.ops.normalization import root_mean_square_norm
 from ltp_pipeline.stages.import_model.registry import op
 
-_DOMAIN = "com.microsoft"
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"Relu": F.relu, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh}
 
 
@@ -29,7 +30,7 @@ def _activated(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
     return x
 
 
-@op("FusedConv", weights=(1, 2), domain=_DOMAIN)
+@op("FusedConv", weights=(1, 2), domain=ONNXRUNTIME_DOMAIN)
 def fused_conv(
     x: Tensor,
     w: Tensor,
@@ -59,7 +60,7 @@ def fused_conv(
     return _activated(y if z is None else y + z, activation, activation_params)
 
 
-@op("FusedGemm", weights=(1, 2), domain=_DOMAIN)
+@op("FusedGemm", weights=(1, 2), domain=ONNXRUNTIME_DOMAIN)
 def fused_gemm(
     a: Tensor,
     b: Tensor,
@@ -77,7 +78,7 @@ def fused_gemm(
     return _activated(y, activation, (activation_alpha, activation_beta))
 
 
-@op("FusedMatMul", weights=(1,), domain=_DOMAIN)
+@op("FusedMatMul", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
 def fused_mat_mul(
     a: Tensor,
     b: Tensor,
@@ -88,35 +89,35 @@ def fused_mat_mul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    if transBatchA or transBatchB:
-        raise ValueError("transposed batches are not supported")
+    a = a.movedim(0, -2) if transBatchA else a
+    b = b.movedim(0, -2) if transBatchB else b
     a = a.transpose(-1, -2) if transA and a.dim() > 1 else a
     b = b.transpose(-1, -2) if transB and b.dim() > 1 else b
     y = torch.matmul(a, b)
     return y if alpha == 1.0 else alpha * y
 
 
-@op("Gelu", domain=_DOMAIN)
+@op("Gelu", domain=ONNXRUNTIME_DOMAIN)
 def gelu(x: Tensor) -> Tensor:
     return F.gelu(x)
 
 
-@op("BiasGelu", weights=(1,), domain=_DOMAIN)
+@op("BiasGelu", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     return F.gelu(x + bias)
 
 
-@op("FastGelu", weights=(1,), domain=_DOMAIN)
+@op("FastGelu", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
 def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
-@op("QuickGelu", domain=_DOMAIN)
+@op("QuickGelu", domain=ONNXRUNTIME_DOMAIN)
 def quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * torch.sigmoid(alpha * x)
 
 
-@op("SkipLayerNormalization", weights=(2, 3, 4), domain=_DOMAIN)
+@op("SkipLayerNormalization", weights=(2, 3, 4), domain=ONNXRUNTIME_DOMAIN)
 def skip_layer_normalization(
     x: Tensor,
     skip: Tensor,
@@ -132,7 +133,22 @@ def skip_layer_normalization(
     return (y, None, None, total)[:n_outputs] if n_outputs > 1 else y
 
 
-@op("EmbedLayerNormalization", constants=(0, 1, 7, 8), weights=(2, 3, 4, 5, 6), domain=_DOMAIN)
+@op("SkipSimplifiedLayerNormalization", weights=(2, 3), domain=ONNXRUNTIME_DOMAIN)
+def skip_simplified_layer_normalization(
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-5,
+    n_outputs: int = 1,
+) -> Tensor | tuple[Tensor | None, ...]:
+    total = x + skip if bias is None else x + skip + bias
+    y, _ = root_mean_square_norm(total, gamma, -1, epsilon)
+    return (y, None, None, total)[:n_outputs] if n_outputs > 1 else y
+
+
+@op("EmbedLayerNormalization", constants=(0, 1, 7, 8), weights=(2, 3, 4, 5, 6), domain=ONNXRUNTIME_DOMAIN)
 def embed_layer_normalization(
     input_ids: Tensor,
     segment_ids: Tensor | None,
@@ -145,6 +161,7 @@ def embed_layer_normalization(
     position_ids: Tensor | None = None,
     *,
     epsilon: float = 1e-12,
+    mask_index_type: int = 0,  # noqa: ARG001 - it tells the shape of an output
     n_outputs: int = 1,
 ) -> tuple[Tensor | None, ...]:
     device = word_embedding.device
@@ -156,35 +173,3 @@ def embed_layer_normalization(
     lengths = torch.zeros(len(input_ids)) if mask is None else mask.sum(1)
     lengths = lengths.to(torch.int32)
     return (F.layer_norm(total, gamma.shape, gamma, beta, epsilon), lengths, total)[:n_outputs]
-
-
-@op("Attention", weights=(1, 2), constants=(3,), domain=_DOMAIN)
-def attention(
-    x: Tensor,
-    weights: Tensor,
-    bias: Tensor | None = None,
-    mask_index: Tensor | None = None,
-    *,
-    mask_filter_value: float = -10000.0,
-    num_heads: int,
-    qkv_hidden_sizes: Sequence[int] | None = None,
-    scale: float | None = None,
-    unidirectional: int = 0,
-) -> Tensor:
-    projected = x @ weights if bias is None else x @ weights + bias
-    sizes = list(qkv_hidden_sizes or [projected.shape[-1] // 3] * 3)
-    parts = torch.split_with_sizes(projected, sizes, -1)
-    q, k, v = (p.reshape(*p.shape[:2], num_heads, -1).transpose(1, 2) for p in parts)
-    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if mask_index is not None:
-        keep = mask_index.to(x.device)
-        steps = torch.arange(scores.shape[-1], device=x.device)
-        if keep.dim() == 1:  # lengths
-            keep = steps < keep.unsqueeze(1)
-        keep = keep.reshape(keep.shape[0], *[1] * (4 - keep.dim()), *keep.shape[1:])
-        scores = scores.masked_fill(keep == 0, mask_filter_value)
-    if unidirectional:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
-        scores = scores.masked_fill(later, mask_filter_value)
-    y = scores.softmax(-1) @ v
-    return y.transpose(1, 2).flatten(2)

@@ -113,7 +113,7 @@ def instance_normalization(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: floa
     return torch.instance_norm(x, scale, b, None, None, True, 0.0, epsilon, torch.backends.cudnn.enabled)
 
 
-@op("LayerNormalization", since=17, weights=(1, 2))
+@op("LayerNormalization", weights=(1, 2))  # before opset 17 onnxruntime's own
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -136,14 +136,28 @@ def layer_normalization(
     return (y, mean, inverse)[:n_outputs] if n_outputs > 1 else y
 
 
+def root_mean_square_norm(
+    x: Tensor, scale: Tensor, axis: int, epsilon: float, stash_type: int = 1
+) -> tuple[Tensor, Tensor]:
+    """`x` over its root mean square, times `scale`; also the inverse of that root."""
+    dims = list(range(positive_axis(axis, x.dim()), x.dim()))
+    wide = x.to(torch_type(stash_type))
+    inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
+    return (wide * inverse).to(x.dtype) * scale, inverse
+
+
 @op("RMSNormalization", since=23, weights=(1,))
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
-    dims = list(range(positive_axis(axis, x.dim()), x.dim()))
-    wide = x.to(torch_type(stash_type))
-    inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
-    return (wide * inverse).to(x.dtype) * scale
+    return root_mean_square_norm(x, scale, axis, epsilon, stash_type)[0]
+
+
+@op("SimplifiedLayerNormalization", weights=(1,))  # onnxruntime's own
+def simplified_layer_normalization(
+    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Tensor, Tensor]:
+    return root_mean_square_norm(x, scale, axis, epsilon, stash_type)
 
 
 @op("GroupNormalization", since=18, weights=(1, 2))

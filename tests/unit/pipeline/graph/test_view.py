@@ -36,3 +36,9 @@ def test_a_name_of_one_branch_says_nothing_about_the_other() -> None:
         w=np.ones(2, np.float32),
     )
     assert [name for node, _, name in graphs.reads(model.graph) if node.op_type == "Neg"] == ["w", "t"]
+
+
+def test_what_reads_any_output_of_a_split_reads_what_is_split() -> None:
+    model = parsed("(float[2] x) => (float[4] y) { a, b = Split (w) s = Add (x, b) y = Concat <axis: int = 0> (s, a) }")
+    found = [(node.op_type, name) for node, _, name in graphs.reads(model.graph, through=("Split",))]
+    assert found == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]

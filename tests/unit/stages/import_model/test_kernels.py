@@ -1,13 +1,24 @@
 """Which tensors are kernels, and the reason where one is not pruned."""
 
 import numpy as np
+import pytest
+from onnx import ModelProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised
+from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised, others
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
+from tests.support.round_trip import check_round_trip
+from tests.support.sequence_models import GATES, KERNELS, SEQUENCE_MODELS, language_model, recurrent
 from tests.support.victims import VICTIMS
+
+ANY = KernelSettings()
+
+
+def told_of(model: Model) -> str | None:
+    kernels = find_kernels(model, KernelSettings())
+    return elsewhere(kernels, others(model, kernels))
 
 
 def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
@@ -39,15 +50,15 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
     model = Model.of(g.model({}, ["y"]))
-    told = elsewhere(model, find_kernels(model, KernelSettings()))
+    told = told_of(model)
     assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
     model = Model.of(conv_bn_classifier())
-    assert elsewhere(model, find_kernels(model, KernelSettings())) is None
+    assert told_of(model) is None
 
 
 def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
     model = Model.of(mlp())
-    told = elsewhere(model, find_kernels(model, KernelSettings()))
+    told = told_of(model)
     assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
 
@@ -113,3 +124,86 @@ def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
     assert made_by(g, "a") == {"turned.weight"}
     assert made_by(g, "b") == {"left.weight", "right.weight"}
     assert made_by(g, "a", "b") == {"turned.weight", "left.weight", "right.weight"}
+
+
+@pytest.mark.parametrize("name", SEQUENCE_MODELS)
+def test_kernels_of_sequence_networks(name: str) -> None:
+    found = find_kernels(Model.of(SEQUENCE_MODELS[name]), KernelSettings())
+    assert [k.name for k in found] == KERNELS[name]
+    assert [k.name for k in found if not k.prunable] == (["words"] if name == "language" else [])
+
+
+@pytest.mark.parametrize("name", SEQUENCE_MODELS)
+def test_every_kernel_of_a_sequence_network_is_trained_and_written_back(name: str) -> None:
+    model = SEQUENCE_MODELS[name]
+    result = check_round_trip(model, tokens(model) if name == "language" else None)
+    assert [k.name for k in result.kernels] == KERNELS[name]
+    for kernel in result.kernels:
+        gradient = result.state[kernel.name].grad
+        assert gradient is not None
+        assert bool(gradient.count_nonzero() > 0), kernel.name
+
+
+def tokens(model: ModelProto) -> dict[str, np.ndarray]:
+    shape = (2, model.graph.input[0].type.tensor_type.shape.dim[1].dim_value)
+    ids = np.random.default_rng(0).integers(0, 11, shape)
+    return {"ids": ids, "mask": np.ones(shape, np.int64)}
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_the_weights_of_a_recurrent_operator_have_its_name(op: str) -> None:
+    found = find_kernels(Model.of(recurrent(op, "bidirectional")), KernelSettings())
+    assert [(k.op, k.shape) for k in found[:2]] == [(op, (2, GATES[op] * 6, 5)), (op, (2, GATES[op] * 6, 6))]
+
+
+def test_the_table_of_a_tied_output_names_the_lookup() -> None:
+    words, *_ = find_kernels(Model.of(language_model()), KernelSettings())
+    assert (words.name, words.op, words.reason) == ("words", "MatMul", "also read by Gather 'lookup'")
+
+
+def test_weights_that_are_no_kernels_are_told_by_what_they_are() -> None:
+    model = Model.of(SEQUENCE_MODELS["vision"])
+    found = {o.operator: (o.what, o.tensors, o.elements, o.largest) for o in others(model, find_kernels(model, ANY))}
+    assert found == {
+        "Add": ("added, such as biases and tables of positions", 3, 56 + 2 * 24, "positions"),
+        "LayerNormalization": ("scales, shifts and statistics of norms", 8, 64, "layer0.ln1.weight"),
+        "Expand": ("joined to the data, such as class tokens", 1, 8, "token"),
+        "Gemm": ("biases", 1, 3, "head.bias"),
+    }
+
+
+def test_states_and_biases_of_recurrent_operators_are_no_kernels() -> None:
+    g = Graph()
+    shapes = {"w": (1, 16, 3), "r": (1, 16, 4), "b": (1, 32), "h": (1, 2, 4), "c": (1, 2, 4), "p": (1, 12)}
+    w, r, b, h, c, p = (g.random(name, *shape) for name, shape in shapes.items())
+    g.add("LSTM", "x", w, r, b, "", h, c, p, outputs=["y"], hidden_size=4)
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    kernels = find_kernels(model, ANY)
+    assert [k.name for k in kernels] == ["w", "r"]
+    assert [(o.what, o.tensors) for o in others(model, kernels)] == [("biases", 1), ("initial states and peepholes", 3)]
+
+
+def test_the_scale_of_a_recurrent_weight_matters_before_a_norm_too() -> None:
+    g = Graph()
+    y = g.add("LSTM", "x", g.random("w", 1, 16, 3), g.random("r", 1, 16, 4), hidden_size=4)
+    g.add("LayerNormalization", y, g.random("scale", 4), outputs=["y"])
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert normalised(model.graph, find_kernels(model, ANY)) == set()
+
+
+def test_the_last_recurrent_layer_makes_the_output() -> None:
+    g = Graph()
+    y = g.add("LSTM", "x", g.random("w0", 1, 16, 3), g.random("r0", 1, 16, 4), hidden_size=4)
+    y = g.add("Squeeze", y, g.tensor("axis", [1], np.int64))
+    g.add("GRU", y, g.random("w1", 1, 12, 4), g.random("r1", 1, 12, 4), outputs=["", "y"], hidden_size=4)
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert makers(model.graph, ["y"], find_kernels(model, ANY)) == {"w1", "r1"}
+
+
+def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:
+    g = Graph()
+    scores = g.add("Add", "x", g.tensor("mask", np.triu(np.full((6, 6), -1e4), 1)))
+    g.add("MatMul", g.add("Softmax", scores), g.random("w", 6, 4), outputs=["y"])
+    result = imported(g.model({"x": (2, 6, 6)}, ["y"]))
+    assert set(result.state) == {"w"}
+    assert result.notes == ()

@@ -84,9 +84,11 @@ def _schemas(implementation: Op) -> list[defs.OpSchema]:
     return [s for s in wanted if find(s.name, s.since_version) is implementation]
 
 
-@pytest.mark.parametrize(
-    "implementation", [o for o in all_ops() if o.domain == ""], ids=lambda o: f"{o.name}-{o.since}"
-)
+# onnx has no schema of what onnxruntime adds to the standard domain.
+STANDARD = [o for o in all_ops() if o.domain == "" and o.name != "SimplifiedLayerNormalization"]
+
+
+@pytest.mark.parametrize("implementation", STANDARD, ids=lambda o: f"{o.name}-{o.since}")
 def test_attributes_and_defaults_are_the_standards(implementation: Op) -> None:
     schemas = _schemas(implementation)
     assert schemas, "no model can mean this version"

@@ -1,0 +1,101 @@
+"""Transformers at full size from torch's exporters: import, gradients, training steps, files that say the same."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from onnx import ModelProto
+
+from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.stages import export
+from ltp_pipeline.stages.import_model.parity import difference
+from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.validate import count_in_file
+from ltp_pipeline.workspace import Workspace
+from tests.support import transformer_exports
+from tests.support.imported import Imported, imported
+from tests.support.models import run_onnxruntime
+from tests.support.transformer_exports import CASES, Inputs
+
+STEPS, DENSITY = 3, 0.1
+
+
+@pytest.fixture
+def library() -> Any:
+    pytest.importorskip("onnxscript", reason="the networks come from the extra `models`: make test-models")
+    return pytest.importorskip("transformers", reason="the networks come from the extra `models`: make test-models")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_transformer_goes_all_the_way(name: str, dynamo: bool, library: Any, tmp_path: Path) -> None:
+    model, inputs = transformer_exports.export(name, library, dynamo)
+    result = goes_all_the_way(model, inputs, tmp_path)
+    assert len(result.kernels) == CASES[name].kernels
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "opset", "level"), [("bert", 14, 0), ("distilbert", 17, 1), ("roberta", 17, 2)])
+def test_what_onnxruntimes_optimiser_makes_of_a_transformer_goes_all_the_way(
+    name: str, opset: int, level: int, library: Any, tmp_path: Path
+) -> None:
+    model, inputs = transformer_exports.export(name, library, False, opset_version=opset, attention="eager")
+    model = transformer_exports.optimised(model, tmp_path, "bert", level)
+    result = goes_all_the_way(model, inputs, tmp_path)
+    layers = 6 if name == "distilbert" else 12
+    assert len(result.kernels) == 4 * layers + 2
+    assert sum(k.op == "Attention" for k in result.kernels) == layers
+
+
+def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Imported:
+    result = imported(model)
+    assert result.parity is not None, result.notes
+    assert result.forward.batch is None
+    learn(result, inputs)
+    prune(result)
+    kernels = [k.name for k in result.kernels]
+    feeds = {name: x.numpy() for name, x in inputs.items()}
+    weights = lower(result.network, result.state)
+    settings = ExportSettings(formats=("sparse", "packed"))
+    files = export.run(result.network.file, weights, kernels, settings, Workspace(folder / "run"), feeds)
+    with torch.no_grad():
+        (ours,) = result(*inputs.values())
+    for file in files:
+        (theirs,) = run_onnxruntime(str(file.path), feeds)
+        assert difference(ours, theirs) <= 1e-4
+        counted = count_in_file(file.path, kernels).kernels
+        assert counted.nonzeros == sum(int(np.count_nonzero(weights[name])) for name in kernels)
+    return result
+
+
+def learn(result: Imported, inputs: Inputs) -> None:
+    """A few steps towards other outputs; every kernel has a gradient, and the loss falls."""
+    weights = [result.state[name] for name in result.forward.weights]
+    optimizer = torch.optim.AdamW(weights, lr=1e-4)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        (y,) = result(*inputs.values(), training=True)
+        loss = (y - 1).square().mean()
+        loss.backward()
+        if step == 0:
+            for kernel in result.kernels:
+                gradient = result.state[kernel.name].grad
+                assert gradient is not None, kernel.name
+                assert bool(gradient.any()), kernel.name
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+
+
+def prune(result: Imported) -> None:
+    """Keep the largest weights of each kernel that may be pruned."""
+    with torch.no_grad():
+        for kernel in result.network.prunable:
+            weight = result.state[kernel.name]
+            kept = max(int(DENSITY * weight.numel()), 1)
+            bound = weight.abs().flatten().kthvalue(weight.numel() - kept + 1).values
+            weight.mul_(weight.abs() >= bound)

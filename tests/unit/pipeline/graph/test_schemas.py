@@ -1,0 +1,56 @@
+"""What onnxruntime adds to the standard, and files that only it takes."""
+
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from ltp_pipeline.graph import allow_onnxruntime, copy_of, signature
+
+
+def model(op: str, opset: int, domain: str = "") -> ModelProto:
+    node = helper.make_node(op, ["x", "s"], ["y"], domain=domain)
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [4], [1.0] * 4)
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [scale])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize(("op", "opset"), [("LayerNormalization", 14), ("SimplifiedLayerNormalization", 21)])
+def test_norms_of_onnxruntime_in_the_standard_domain_have_a_signature(op: str, opset: int) -> None:
+    found = signature(op, opset)
+    assert found is not None
+    assert (found.since, found.inputs[0]) == (1, 2)
+
+
+def test_the_standards_own_norm_is_what_a_newer_opset_means() -> None:
+    found = signature("LayerNormalization", 17)
+    assert found is not None
+    assert found.since == 17
+    assert signature("LayerNormalization", 14, "com.example") is None
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "domain"),
+    [("LayerNormalization", 14, ""), ("SimplifiedLayerNormalization", 17, ""), ("BiasGelu", 17, "com.microsoft")],
+)
+def test_what_onnxruntimes_optimisers_write_can_be_checked(op: str, opset: int, domain: str) -> None:
+    given = model(op, opset, domain)
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(given)
+    allowed = copy_of(given)
+    assert allow_onnxruntime(allowed)
+    onnx.checker.check_model(allowed)
+
+
+def test_a_standard_model_needs_no_change() -> None:
+    given = model("LayerNormalization", 17)
+    allowed = copy_of(given)
+    assert not allow_onnxruntime(allowed)
+    assert allowed == given
+
+
+def test_an_unknown_operator_still_fails() -> None:
+    given = model("NoSuchOperator", 17)
+    assert not allow_onnxruntime(given)
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(given)

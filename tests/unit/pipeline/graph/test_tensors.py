@@ -1,0 +1,31 @@
+"""What stored tensors are."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ltp_pipeline.graph import is_mask
+
+LOW = np.triu(np.full((4, 4), -1e4, np.float32), 1)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        LOW,
+        LOW.astype(np.float16),
+        LOW.astype(ml_dtypes.bfloat16),
+        np.where(LOW < 0, np.finfo(np.float32).min, LOW),
+        np.where(LOW < 0, -np.inf, LOW),
+        np.float32([1.0, np.nan]),
+    ],
+)
+def test_masks(array: np.ndarray) -> None:
+    assert is_mask(array)
+
+
+@pytest.mark.parametrize(
+    "array", [np.float32([0, -99]), np.float32([-1e4]), np.float32([0, -100, 1]), np.zeros(3), np.ones(0)]
+)
+def test_what_only_resembles_a_mask(array: np.ndarray) -> None:
+    assert not is_mask(array)
