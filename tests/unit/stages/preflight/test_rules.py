@@ -127,7 +127,10 @@ def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
 def by_error(started: Job) -> Job:
     """The job with a metric that is no share."""
     task: Any = SimpleNamespace(
-        metric=Metric("MAE", "°C", higher_is_better=False, share=False), is_taught=True, guess=lambda _: None
+        metric=Metric("MAE", "°C", higher_is_better=False, share=False),
+        is_taught=True,
+        is_steep=True,
+        guess=lambda _: None,
     )
     return replace(started, task=task)
 
