@@ -1,6 +1,7 @@
-"""Data that can be had offline, as the npz files that a user would give: digits, Fashion-MNIST, CIFAR-10, tones."""
+"""Data that can be had offline, as npz files of a user would be: digits, Fashion-MNIST, CIFAR-10, tones, words."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,18 @@ VALIDATION = 5_000  # images that no network is trained on
 TONES = {"train": 6_000, "val": 2_000, "test": 4_000}
 TONE_LENGTH = 256
 TONE_NOISE = 0.7  # standard deviation beside tones of size 1
+DICTIONARIES = Path("/usr/share/dict")  # of Debian's packages wamerican, wfrench, wngerman, ...
+LANGUAGES = ("american-english", "french", "ngerman", "spanish", "italian", "portuguese", "dutch", "swedish", "polish")
+WORDS = {"train": 18_000, "val": 4_500, "test": 9_000}  # samples, as many of each language
+WORD_LENGTH = 16  # letters; longer words are cut
+ALPHABET = " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"  # the first one pads
 
 PREPARATION: dict[str, dict[str, Any]] = {
     "digits": {"scale": 1 / 16},
     "fashion": {"scale": 1 / 255, "mean": [0.286], "std": [0.353]},
     "cifar": {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"},
     "tones": {},
+    "words": {},
 }
 
 Arrays = dict[str, np.ndarray]
@@ -101,10 +108,41 @@ def tones(_: Path | None) -> Arrays:
     return arrays
 
 
+def words(folder: Path | None) -> Arrays:
+    """Words of nine languages, a token a letter; no word is in two splits, and those of several languages are out."""
+    assert folder is not None  # noqa: S101 - the caller has it
+    rng, known = np.random.default_rng(0), {letter: i for i, letter in enumerate(ALPHABET)}
+    lists = [_distinct(folder / name) for name in LANGUAGES]
+    count = Counter(word for found in lists for word in found)
+    drawn = [rng.permutation(sorted(w for w in found if count[w] == 1))[: sum(WORDS.values()) // 9] for found in lists]
+    arrays, begin = dict[str, np.ndarray](), 0
+    for split, size in WORDS.items():
+        end = begin + size // len(LANGUAGES)
+        tokens = np.zeros((size, WORD_LENGTH), np.int64)
+        for row, word in enumerate(word for found in drawn for word in found[begin:end]):
+            letters = [known[letter] for letter in word[:WORD_LENGTH]]
+            tokens[row, : len(letters)] = letters
+        order = rng.permutation(size)
+        labels = np.repeat(np.arange(len(LANGUAGES)), size // len(LANGUAGES))
+        arrays |= {f"x_{split}": tokens[order], f"y_{split}": labels[order]}
+        begin = end
+    return arrays
+
+
+def _distinct(file: Path) -> set[str]:
+    """The words of a list that are made of letters we know."""
+    letters, content = set(ALPHABET[1:]), file.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return {word for line in text.splitlines() if letters.issuperset(word := line.lower()) and word}
+
+
 def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
     for name, values in arrays.items():
         yield f"{name}_train", values[:-VALIDATION]
         yield f"{name}_val", values[-VALIDATION:]
 
 
-READERS = {"digits": digits, "fashion": fashion_mnist, "cifar": cifar, "tones": tones}
+READERS = {"digits": digits, "fashion": fashion_mnist, "cifar": cifar, "tones": tones, "words": words}

@@ -26,6 +26,7 @@ from benchmarks import small_networks as networks
 from benchmarks.compared import METHODS, pruned_by
 from benchmarks.jobs import train_dense
 from benchmarks.networks import as_onnx, build
+from benchmarks.transformer import encoder
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import open_data
 from ltp_pipeline.report_schema import Report
@@ -86,12 +87,23 @@ CELLS = {
         methods=("gradual",),
         has_gain=False,
     ),
+    # Nor this one: a transformer that tells languages apart, a letter a token.
+    "languages": Cell(
+        partial(encoder, 3, 96, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)),
+        "words",
+        None,
+        None,
+        (3, 10),
+        {"optimizer": "adamw", "lr": 1e-3, "epochs": 12},
+        methods=("gradual",),
+    ),
 }
+FURTHER = ("resnet20", "languages")  # series of their own
 
 
 def main() -> None:
     """Measure the twelve."""
-    run(__doc__, [name for name in CELLS if name != "resnet20"], "matrix")
+    run(__doc__, [name for name in CELLS if name not in FURTHER], "matrix")
 
 
 def run(doc: str | None, cells: Collection[str], name: str) -> None:
@@ -123,7 +135,7 @@ def parse(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
     parser.add_argument("--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-matrix")
     options = parser.parse_args()
-    options.folders = {"fashion": options.data, "cifar": options.cifar}
+    options.folders = {"fashion": options.data, "cifar": options.cifar, "words": datasets.DICTIONARIES}
     options.cells = [name for name in options.cells or cells if present(name, options.folders)]
     return options
 

@@ -35,8 +35,13 @@ class ClassMap(Labelled):
         import torch.nn.functional as F
 
         scores, labels = self._scores(output), _filled(target.reshape(len(target), -1), output, self)
-        options = {"ignore_index": self.ignored, "label_smoothing": self.label_smoothing}
-        total = F.cross_entropy(scores, labels.long(), reduction="sum", **options)
+        total = F.cross_entropy(
+            scores,
+            labels.long(),
+            ignore_index=self.ignored,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
         return total / (labels != self.ignored).sum().clamp_min(1)
 
     def distance(self, output: Tensor, taught: Tensor) -> Tensor:
