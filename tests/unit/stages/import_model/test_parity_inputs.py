@@ -1,0 +1,59 @@
+"""Shapes and values of the inputs on which torch and onnxruntime are compared."""
+
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.stages.import_model.parity_inputs import likely
+
+
+def first(*inputs: TensorInfo, samples: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
+    feeds = next(f for f in likely(inputs, samples) if f is not None and f.shown != "samples")
+    return {name: array.shape for name, array in feeds.arrays.items()}
+
+
+def info(name: str, *shape: int | str | None, of: str = "INT64") -> TensorInfo:
+    return TensorInfo(name, of, shape)
+
+
+def test_inputs_that_share_symbols_share_sizes() -> None:
+    assert first(info("ids", "batch", "steps"), info("mask", "batch", "steps")) == {"ids": (2, 64), "mask": (2, 64)}
+
+
+def test_a_symbol_has_one_size_wherever_it_stands() -> None:
+    found = first(info("x", "steps", "batch", 5, of="FLOAT"), info("lengths", "batch"))
+    assert found["lengths"][0] == found["x"][1]
+
+
+def test_samples_of_one_input_tell_the_sizes_of_another() -> None:
+    samples = {"ids": np.zeros((3, 17), np.int64)}
+    found = first(info("mask", "batch", "steps"), info("ids", "batch", "steps"), samples=samples)
+    assert found == {"mask": (2, 17), "ids": (2, 17)}
+
+
+def test_fixed_sizes_are_kept() -> None:
+    assert first(info("ids", 4, 12), info("more", None, 3)) == {"ids": (4, 12), "more": (2, 3)}
+
+
+def test_tokens_are_in_every_vocabulary() -> None:
+    feeds = next(iter(likely([info("ids", "batch", "steps")], None)))
+    assert feeds is not None
+    assert set(np.unique(feeds.arrays["ids"])) == {0, 1}
+
+
+_DIM = st.sampled_from(["a", "b", "c", 1, 3, 7])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(_DIM, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> None:
+    inputs = [info(f"x{i}", *shape) for i, shape in enumerate(shapes)]
+    for feeds in islice(filter(None, likely(inputs, None)), 3):
+        sizes: dict[str, int] = {}
+        for given_input in inputs:
+            for dim, size in zip(given_input.shape or (), feeds.arrays[given_input.name].shape, strict=True):
+                assert size == (dim if isinstance(dim, int) else sizes.setdefault(str(dim), size))
