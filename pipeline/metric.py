@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ltp_pipeline.words import number, percent, points
 
@@ -17,6 +17,9 @@ ROUNDING = 1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little m
 BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
 COUNTED = ("top-1", "agreement")  # shares of samples
 RELATIVE = ("agreement", "explained")  # nearness to the original
+
+# How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
+READ = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
 
 T = TypeVar("T")
 
@@ -28,6 +31,8 @@ class Metric:
     Without labels it is the share of answers that agree with the original's (agreement), or the share of the variance
     of its outputs that is met (explained).
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = READ
 
     name: str = "top-1"
     unit: str | None = None
@@ -126,6 +131,8 @@ class Metric:
 @dataclass(frozen=True)
 class Figure:
     """What is told beside the metric: a value with a name, a unit and a direction of its own."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = READ
 
     name: str
     value: float

@@ -1,7 +1,8 @@
 """The report, schema "ltp-report/1": one typed object that every rendering, gate and command takes.
 
 A report that this program writes has every key; null means "not measured", and `reasons` beside it says why. A report
-from elsewhere may lack keys: they count as not measured. Unknown keys are kept, because a newer program may say more.
+from elsewhere may lack keys: they count as not measured. Unknown keys are kept, because a newer program may say more;
+those of gates, the metric and figures are read over.
 `report.schema.json` is generated from here by `python -m ltp_pipeline.report_schema`.
 """
 
@@ -255,7 +256,7 @@ class Report(Part):
         for point in self.curve:
             _require("curve.accuracy", point.accuracy, lowest)
         known = [part.value for part in (self.original, *self.networks) if part.value is not None]
-        widest = 1 - min(0.0, *known, 0.0)
+        widest = 1 - min([0.0, *known])
         for network in self.networks:
             _require("drop", network.drop, -widest, widest)
         if self.baseline is not None:

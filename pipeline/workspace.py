@@ -170,7 +170,7 @@ class Workspace:
     def metric(self) -> Metric:
         """What the accuracies of the run mean."""
         try:
-            return METRIC.validate_python(self._manifest.get("metric", {}))
+            return METRIC.validate_python(self._manifest.get("metric", {}), strict=False)
         except ValueError as error:
             raise InputError(f"{self.root / MANIFEST} is damaged: {error}", "start the run again") from None
 

@@ -124,3 +124,14 @@ def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path:
     assert plain(report)["pruned"]["accuracy"]["beside"] == [figure]
     with pytest.raises(InputError, match=r"beside\.0\.value"):
         read(written(tmp_path, pruned={"accuracy": {"beside": [figure | {"value": "1.5"}]}}))
+
+
+def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path: Path) -> None:
+    figure = {"name": "error", "value": 1.5, "shown": "x", "metric": 1}
+    hostile = {"goodness": 1, "shown": 2, "drop": 3, "holds": 4, "shown_drop": 5}
+    content = {"metric": hostile, "original": {"accuracy": {"value": 0.9}}}
+    report = read(written(tmp_path, **content, pruned={"accuracy": {"value": 0.8, "beside": [figure]}, "drop": 0.1}))
+    assert evaluate_gates(report, gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
+    assert report.metric.shown(0.5) == "50.00 %"
+    assert report.pruned.accuracy is not None
+    assert report.pruned.accuracy.beside[0].shown == "150.00 %"
