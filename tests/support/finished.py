@@ -5,8 +5,11 @@ from typing import Any
 
 from onnx import ModelProto
 
+from ltp_pipeline.data.recipe import Recipe, of_report
 from ltp_pipeline.files import write_json
 from ltp_pipeline.hashing import sha256_of
+from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.stages.handoff.example import Inputs
 from tests.support.models import Graph
 from tests.support.sample_report import sample
 
@@ -47,6 +50,21 @@ RECIPE = {
     "flatten": False,
 }
 
+IMAGE = {
+    "sample_shape": [3, 32, 32],
+    "preparation": ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"],
+    "recipe": RECIPE,
+}
+
+
+def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> Inputs:
+    """What one input called image is made of."""
+    if isinstance(recipe, dict):
+        (recipe,) = of_report({"inputs": {"image": {"recipe": recipe}}}, ["image"]).values()
+    return Inputs(
+        [Tensor(**{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor})], {"image": recipe}
+    )
+
 
 def classifier() -> ModelProto:
     graph = Graph()
@@ -59,9 +77,7 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
     report, _ = sample()
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
     report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
-    report["data"]["sample_shape"] = [3, 32, 32]
-    report["data"]["preparation"] = ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"]
-    report["data"]["recipe"] = RECIPE
+    report["data"]["inputs"] = {"image": dict(IMAGE)}
     report["settings"]["data"] |= {"scale": 0.00392, "resize": [32, 32], "validation_share": 0.1}
     folder.mkdir(exist_ok=True)
     template = report["pruned"]["files"][0]

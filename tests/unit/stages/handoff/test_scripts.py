@@ -16,10 +16,9 @@ from ltp_pipeline.data import Data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.stages import handoff
-from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import scripts as handoff_scripts
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished
+from tests.support.finished import RECIPE, finished, inputs_of
 from tests.support.photos import RGB, jpeg, opened, put
 from tests.support.sample_report import report_of
 from tests.support.samples import model, only
@@ -78,7 +77,7 @@ CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, di
 
 def files_of(data: Data) -> list[str]:
     """The image files of the test split, in its order."""
-    images = data.test.input.samples.images
+    images = data.test.inputs["image"].samples.images
     return [images._sources[row].file for row in data.test.rows]
 
 
@@ -87,11 +86,11 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     make, shape, dtype, model_input, settings = CASES[case]
     data = opened(make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})), model_input, **settings)
     expected = only(data.test.read(np.arange(len(data.test))))
-    kept = recipe.of_report(json.loads(json.dumps({"recipe": recipe.of_data(data).plain()})))
-    kind = handoff_example.input_type(kept, model_input.type)
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(kept, kind).encode())
+    inputs = inputs_of(json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type)
+    kept, kind = inputs.recipes["image"], inputs.type_of(inputs.tensors[0])
+    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     pillow = "from PIL" in script.read_text()
-    stored = data.test.input.samples.take(data.test.rows)
+    stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
     given = files_of(data) if kept.form else [tmp_path / "samples.npy"]
     assert pillow == (case.startswith("images") or "resize" in settings)
@@ -107,7 +106,9 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
 
 def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(recipe.of_data(data), "float32").encode())
+    script = put(
+        tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs_of(recipe.of_data(data)["image"])).encode()
+    )
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
         done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy")
@@ -132,12 +133,12 @@ def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Pa
 )
 def test_a_report_that_cannot_be_is_refused(change: dict[str, Any]):
     with pytest.raises(InputError, match="how samples are stored"):
-        recipe.of_report({"recipe": RECIPE | change})
+        inputs_of(RECIPE | change)
 
 
 def test_a_report_without_a_recipe_is_refused_and_nothing_written(tmp_path: Path):
     report = finished(tmp_path / "run")
-    del report["data"]["recipe"]
+    del report["data"]["inputs"]["image"]["recipe"]
     with pytest.raises(InputError, match="how samples are stored"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()

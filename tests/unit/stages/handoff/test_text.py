@@ -1,7 +1,6 @@
 """The page of a handoff."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +48,10 @@ def test_classes_are_named_by_number():
     assert "Their names stand in report.json" in handoff_text.render(report_of(report))
 
 
-def test_a_centre_crop_and_what_outputs_are_is_repeated():
-    report = finished_in_memory()
-    report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
-    report["settings"]["train"]["imitate"] = "values"
-    made = tomllib.loads(handoff_text.settings_toml(report_of(report)))
-    assert (made["data"]["crop"], made["train"]["imitate"]) == (0.875, "values")
-
-
 def test_the_example_names_the_input_its_shape_and_type():
     report = finished_in_memory()
     report["model"]["inputs"] = [{"name": "x'\"\n", "type": "FLOAT16", "shape": [4, None, "h", "w"]}]
+    report["data"]["inputs"] = {"x'\"\n": {"sample_shape": [3, 32, 32]}}
     lines = handoff_text.example(report_of(report)).splitlines()
     assert len(lines) == 5
     assert "np.zeros((4, 3, 32, 32), np.float16)" in lines[3]
@@ -71,7 +63,7 @@ def finished_in_memory() -> dict[str, Any]:
     report["model"]["inputs"] = [{"name": HOSTILE, "type": "FLOAT", "shape": [HOSTILE, 3]}]
     report["model"]["outputs"] = [{"name": HOSTILE, "type": "FLOAT", "shape": None}]
     report["model"]["name"] = HOSTILE
-    report["data"]["sample_shape"] = [3, 32, 32]
+    report["data"]["inputs"] = {HOSTILE: {"sample_shape": [3, 32, 32]}}
     return report
 
 

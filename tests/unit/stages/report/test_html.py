@@ -11,7 +11,7 @@ import pytest
 from ltp_pipeline.stages.report import html, plots
 from tests.support.sample_report import HOSTILE, one_point, report_of, sample
 
-SECTIONS = ["pictures", "layers", "gates", "settings", "environment", "timings", "files"]
+SECTIONS = ["pictures", "layers", "gates", "data", "settings", "environment", "timings", "files"]
 PICTURES = ["curve", "trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
 
 
