@@ -119,7 +119,7 @@ def _of_input(data: Data, name: str) -> Recipe:
     images = first.images if isinstance(first, StandIns) else first
     form = images.form if isinstance(images, ImageSamples) else None
     if isinstance(first, MaskSamples):
-        of = next(n for n, source in data.test.inputs.items() if source.samples is first.of)
+        of = next(n for n, source in data.train.inputs.items() if source.samples is first.of)
         return Recipe(np.dtype(first.dtype.name), first.shape, 0, 1, None, prepare, mask_of=of)
     looked_at = [part.first() if isinstance(part, own.Column) else part for part in held.values()]
     low, high = BYTES if form is not None else _range(looked_at)

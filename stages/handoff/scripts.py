@@ -67,9 +67,9 @@ right, bottom = min((left + {columns}) * x, image.width), min((top + {rows}) * y
 image = image.resize(({columns}, {rows}), Image.Resampling.BILINEAR, box=(left * x, top * y, right, bottom))
 """
 _ARCHIVE = """
-SAMPLES.npz holds the stored samples of each input under its name. Of sequences of uneven length it holds all values,
-and under NAME_offsets where each sequence begins and the last one ends.
-"""
+SAMPLES.npz holds the stored samples of each input under its name."""
+_SEQUENCES = """ Of sequences of uneven length it holds all
+values, and under NAME_offsets where each sequence begins and the last one ends."""
 
 
 def verify() -> str:
@@ -93,7 +93,7 @@ def preprocess(inputs: Inputs) -> str:
         " the model was measured.",
         "",
         f"    python preprocess.py {given} {'INPUT.npy' if alone else 'INPUTS.npz'}",
-        *(_ARCHIVE.splitlines() if archive else []),
+        *((_ARCHIVE + _SEQUENCES * sequences).splitlines() if archive else []),
         "",
         f"It needs numpy{' and Pillow' if pillow else ''}.",
         '"""',
@@ -119,11 +119,9 @@ def _function(suffix: str, name: str, recipe: Recipe, input_type: str) -> Iterat
     """The code for one input."""
     if recipe.form:
         yield from _load(recipe, suffix)
-    yield from ("", f"def prepare{suffix}(samples):")
-    if suffix:
-        yield f"    # The input {name!a}."
+    yield from ("", f"def prepare{suffix}(samples):{f'  # {name!a}' * bool(suffix)}")
     if recipe.mask_of is not None:
-        yield "    # Where the sequences that are given have values."
+        yield '    """Mark the values of stored sequences."""'
         taken = f"mask(samples{_width(recipe)})"
     elif recipe.lengths is not None:
         yield '    """Turn stored sequences into the model\'s input."""'

@@ -40,10 +40,10 @@ report.html shows how the model was made and measured; report.json holds the sam
 
 def example(report: Report) -> str:
     """Five lines of Python that run the model."""
-    zeros = {tensor.name: f"np.zeros({_zeros(report, tensor)}, np.{_dtype(tensor)})" for tensor in _given(report)}
-    given, feeds = f"x = {next(iter(zeros.values()))}", f"{{{next(iter(zeros))!a}: x}}"
-    if len(zeros) > 1:
-        given, feeds = f"x = {{{', '.join(f'{name!a}: {made}' for name, made in zeros.items())}}}", "x"
+    filled = {tensor.name: _filled(report, tensor) for tensor in _given(report)}
+    given, feeds = f"x = {next(iter(filled.values()))}", f"{{{next(iter(filled))!a}: x}}"
+    if len(filled) > 1:
+        given, feeds = f"x = {{{', '.join(f'{name!a}: {made}' for name, made in filled.items())}}}", "x"
     several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
     result = "outputs" if several else "scores"
     return "\n".join(
@@ -66,12 +66,14 @@ def _fed(report: Report, tensor: Tensor) -> InputData:
     return report.data.inputs.get(tensor.name) or InputData()
 
 
-def _zeros(report: Report, tensor: Tensor) -> tuple[int, ...]:
-    """A shape that an input can have; all sequences are one long, as what belongs together must be."""
+def _filled(report: Report, tensor: Tensor) -> str:
+    """An array that an input can be; sequences are one long, and so are their masks."""
+    part = _fed(report, tensor)
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in tensor.shape or []]
-    if (sample := _fed(report, tensor).sample_shape) is not None:
-        shape = [*(shape[:1] or [1]), *(n or 1 for n in sample)]
-    return tuple(shape)
+    if part.sample_shape is not None:
+        shape = [*(shape[:1] or [1]), *(n or 1 for n in part.sample_shape)]
+    is_mask = part.recipe is not None and part.recipe.mask_of is not None
+    return f"np.{'ones' if is_mask else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -179,10 +181,20 @@ def _tensors(report: Report) -> str:
         for tensor in tensors:
             lines.append(f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}")
     for tensor in report.model.inputs:
-        if (sample := _fed(report, tensor).sample_shape) is not None:
+        if _fed(report, tensor).sample_shape is not None:
             of = "" if len(report.model.inputs) == 1 else f" for {code(tensor.name)}"
-            lines.append(f"- measured with samples of {_shape(sample)}{of}")
+            lines.append(f"- measured with samples of {_shape(_measured(report, tensor))}{of}")
     return "\n".join(lines) or "The report does not say."
+
+
+def _measured(report: Report, tensor: Tensor) -> list[int | str | None]:
+    """The shape of a sample, with the least and the largest length of sequences."""
+    part = _fed(report, tensor)
+    recipe = part.recipe or Recipe()
+    if recipe.mask_of is not None:
+        recipe = (report.data.inputs.get(recipe.mask_of) or InputData()).recipe or Recipe()
+    lengths = recipe.stored.lengths if recipe.stored else None
+    return ["–".join(map(str, lengths)) if d is None and lengths else d for d in part.sample_shape or ()]
 
 
 def _shape(shape: Sequence[int | str | None] | None) -> str:
