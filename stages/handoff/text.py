@@ -133,8 +133,8 @@ def _verification(report: Report, tolerance: float, real: int) -> str:
         samples = f"**Its samples are real data**: the first {real} of the test split."
     return f"""    python verify.py
 
-needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on the
-`input/NAME` in `example.npz`, made of `samples/NAME` by preprocess.py: outputs may differ by {tolerance:g} of their largest
+needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on
+`input/NAME` of `example.npz`, which is `samples/NAME` prepared: outputs may differ by {tolerance:g} of their largest
 value from those that the file gave when it was written. {samples}
 
     ltp-pipeline validate {_first_file(report)} --data DATA{against}

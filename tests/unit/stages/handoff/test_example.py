@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data import recipe
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
 from ltp_pipeline.data.samples import ArraySamples
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished, inputs_of
+from tests.support.finished import RECIPE, finished, inputs_of, masked, two
 from tests.support.photos import opened, put
 from tests.support.sample_report import report_of
 from tests.support.samples import model
@@ -98,3 +99,48 @@ def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(handoff_example, "MOST_BYTES", 4 * 3 * 32 * 32 * 4)
     made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None)
     assert np.load(io.BytesIO(made.content))["input/image"].shape == (1, 3, 32, 32)
+
+
+def test_the_example_has_samples_of_every_input_within_the_range_of_true_ones(tmp_path: Path):
+    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = np.load(out / "example.npz")
+    inputs = {"samples/vector", "input/vector", "samples/tokens", "input/tokens"}
+    assert set(example.files) == {*inputs, "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    vector, tokens = example["samples/vector"], example["samples/tokens"]
+    assert (vector.dtype, vector.shape, tokens.dtype, tokens.shape) == (np.float32, (4, 4), np.uint8, (4, 3))
+    assert 2 <= tokens.min() < tokens.max() <= 5
+    assert np.array_equal(example["input/vector"], vector * np.float32(0.5))
+    assert (example["input/tokens"].dtype, example["input/tokens"].tolist()) == (np.int64, tokens.tolist())
+    assert verify(out).returncode == 0
+
+
+def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp_path: Path):
+    out = handoff.run(masked(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = np.load(out / "example.npz")
+    assert [key for key in example.files if key.startswith("samples/")] == ["samples/ids", "samples/ids_offsets"]
+    offsets, ids = example["samples/ids_offsets"], example["input/ids"]
+    lengths = np.diff(offsets)
+    assert ids.shape == example["input/ids_mask"].shape == (4, lengths.max())
+    assert example["input/ids_mask"].sum(axis=1).tolist() == lengths.tolist()
+    assert ids[example["input/ids_mask"] == 1].tolist() == example["samples/ids"].tolist()
+    assert (ids[example["input/ids_mask"] == 0] == 1).all()
+    assert verify(out).returncode == 0
+
+
+def test_fixed_batches_and_lengths_hold_for_all_inputs(tmp_path: Path):
+    found = handoff_example.example_inputs(masked(tmp_path / "run", batch=3))
+    assert found["ids"].shape == found["ids_mask"].shape
+    assert len(found["ids"]) == 3
+    found = handoff_example.example_inputs(masked(tmp_path / "fixed", width=9, batch=3))
+    assert found["ids"].shape == found["ids_mask"].shape == (3, 9)
+
+
+def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
+    ids = RaggedSamples(np.arange(3, 9, dtype=np.int32), np.array([0, 4, 6]), pad=1)
+    samples = {"ids": ids, "ids_mask": MaskSamples(ids)}
+    out = handoff.run(masked(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples)
+    example = np.load(out / "example.npz")
+    assert example["input/ids"].tolist() == [[3, 4, 5, 6], [7, 8, 1, 1], [3, 4, 5, 6]]
+    assert example["input/ids_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
+    assert "the first 2 of the test split" in (out / "HANDOFF.md").read_text()
+    assert verify(out).returncode == 0

@@ -1,10 +1,10 @@
 """The page of a handoff."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ltp_pipeline.stages.handoff import text as handoff_text
@@ -199,12 +199,12 @@ def test_names_of_several_inputs_are_shown_and_do_nothing():
     assert "[x](" not in outside
 
 
-def test_the_example_feeds_every_input_with_shapes_that_belong_together():
+def test_the_example_feeds_every_input_with_shapes_that_belong_together(tmp_path: Path):
     lines = handoff_text.example(report_of(several())).splitlines()
     assert len(lines) == 5
-    found: dict[str, Any] = {"np": np}
-    exec(lines[3], found)
-    given = {name: (x.shape, str(x.dtype), x.max()) for name, x in found["x"].items()}
+    (tmp_path / "given.py").write_text(f"import numpy as np\n{lines[3]}")
+    found = runpy.run_path(str(tmp_path / "given.py"))["x"]
+    given = {name: (x.shape, str(x.dtype), x.max()) for name, x in found.items()}
     assert given == {
         "image": ((1, 3, 32, 32), "float32", 0),
         HOSTILE: ((1, 1), "int64", 0),

@@ -13,7 +13,7 @@ from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import verify as handoff_verify
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, classifier, finished, inputs_of
+from tests.support.finished import RECIPE, classifier, finished, inputs_of, two
 from tests.support.sample_report import report_of
 
 
@@ -81,6 +81,16 @@ def test_verify_tells_a_model_that_computes_something_else(folder: Path):
         done = verify(folder)
         assert done.returncode == code, done.stdout
     assert "FAILED  model.packed.onnx: outputs differ from the example's by 0.01" in done.stdout
+
+
+def test_verify_needs_every_input(tmp_path: Path):
+    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = dict(np.load(out / "example.npz"))
+    np.savez(out / "example.npz", **{key: array for key, array in example.items() if key != "input/tokens"})
+    rehash(out, "example.npz")
+    done = verify(out)
+    assert done.returncode == 1
+    assert "input/tokens" in done.stdout
 
 
 def test_verify_says_what_it_needs(folder: Path):
