@@ -10,7 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
@@ -104,6 +113,11 @@ class DataSettings(InputSettings):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     workers: Annotated[int, Field(ge=0)] = 0
     max_broken: Annotated[int, Field(ge=0)] = 100
+
+    @field_serializer("inputs")
+    def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
+        """What is said of an input and no more: the rest is what holds for all, also when it is read again."""
+        return {name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()}
 
     def of(self, name: str) -> InputSettings:
         """Those of one input: its own, and for the rest those of all."""

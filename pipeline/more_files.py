@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, changed_export
-from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.formats import EXACT
 from ltp_pipeline.metric import Metric
@@ -25,7 +24,7 @@ from ltp_pipeline.progress import Reporter
 from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import baseline, export, import_model
-from ltp_pipeline.stages.handoff.example import example_input
+from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.preflight import require_task
 from ltp_pipeline.stages.validate import count_in_file
@@ -85,9 +84,7 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
         raise InputError(f"{model} is no longer the model of the run in {workspace.root}", "bring it back")
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
-    recipes = recipe.of_report(content.data.model_dump())
-    feeds = {i.name: example_input(recipes[i.name], i) for i in content.model.inputs}
-    write = _Writer(network, settings.export, workspace, feeds, content.metric)
+    write = _Writer(network, settings.export, workspace, example_inputs(content), content.metric)
     pruned, notes = write.files_of(content.pruned, "pruned", "")
     compared = content.baseline and _baseline(content.baseline, write, settings)
     sizes = {key: content.sizes.get(key) for key in ("original", "bound")}

@@ -12,7 +12,7 @@ from ltp_pipeline.data.classes import renumbered
 from ltp_pipeline.data.images import ImageSamples
 from ltp_pipeline.data.matching import Match
 from ltp_pipeline.data.preparation import Preparation, plan
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
 from ltp_pipeline.data.samples import Array, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
 from ltp_pipeline.data.stand_ins import resilient
 from ltp_pipeline.errors import InputError
@@ -31,7 +31,7 @@ class Source(NamedTuple):
     def steps(self) -> tuple[str, ...]:
         """From a stored sample to the input, in words, but for scale, mean and std."""
         samples = self.column.samples
-        return *(samples.steps if isinstance(samples, ImageSamples) else ()), *self.prepare.steps
+        return *(samples.steps if isinstance(samples, ImageSamples | RaggedSamples) else ()), *self.prepare.steps
 
 
 class OpenPart(NamedTuple):
@@ -111,6 +111,11 @@ def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> C
             f"{column.origin} has a sample of length {longest}, and the model's input {info.name!r} takes {fixed}",
             f"cut sequences to {fixed}",
         )
+    if not holds(column.samples.dtype, own.pad):
+        raise InputError(
+            f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.pad:g}",
+            "set pad in [data] to a value that it can hold, or store the values as another type",
+        )
     return Column(column.samples.padded_to(fixed, own.pad), column.origin)
 
 
@@ -125,9 +130,11 @@ def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Colu
 def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSettings:
     """Of one input; what is said for all holds for numbers with a fraction: integers pass untouched."""
     own = settings.of(info.name)
-    if alone or info.name in settings.inputs or "FLOAT" in info.type or info.type == "DOUBLE":
+    if alone or "FLOAT" in info.type or info.type == "DOUBLE":
         return own
-    return own.model_copy(update={"scale": None, "mean": (), "std": (), "resize": None})
+    said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()
+    untouched = {"scale": None, "mean": (), "std": (), "resize": None}
+    return own.model_copy(update={key: value for key, value in untouched.items() if key not in said})
 
 
 def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Samples:

@@ -1,10 +1,11 @@
 """Sequences of uneven length: all values in one array, and where each sample begins; padded batch by batch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.samples import Array, ArraySamples, Samples
 from ltp_pipeline.errors import InputError
 
 
@@ -29,13 +30,26 @@ class RaggedSamples:
 
     def take(self, indices: Array) -> Array:
         """Copy these samples into one array, padded at the end."""
-        lengths = self.lengths(indices)
-        inside = mask(lengths, self.width)
+        alone = self.only(indices)
+        inside = mask(np.diff(alone.offsets), self.width)
         padded = np.full((*inside.shape, *self.values.shape[1:]), self.pad, self.dtype)
-        ends = np.cumsum(lengths)
-        steps = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-        padded[inside] = self.values[np.repeat(self.offsets[indices], lengths) + steps]
+        padded[inside] = alone.values
         return padded
+
+    def only(self, indices: Array) -> "RaggedSamples":
+        """These samples without the others, in this order."""
+        lengths = self.lengths(indices)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        steps = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        values = self.values[np.repeat(self.offsets[indices], lengths) + steps]
+        return RaggedSamples(values, offsets, self.pad, self.width)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """How it is padded, in words."""
+        length = "the longest of their batch" if self.width is None else f"a length of {self.width}"
+        pad = int(self.pad) if float(self.pad).is_integer() else self.pad
+        return (f"fill sequences up with {pad} at their ends, to {length}",)
 
     def padded_to(self, width: int | None, pad: float) -> "RaggedSamples":
         """The same, padded with another value, or to a fixed width."""
@@ -58,11 +72,30 @@ class MaskSamples:
         return mask(self.of.lengths(indices), self.of.width)
 
 
+def rows_of(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
+    """These rows of each input without the others; masks stay those of their sequences."""
+    return {name: _only(values, rows) for name, values in samples.items()}
+
+
+def _only(samples: Samples, rows: Array) -> Samples:
+    if isinstance(samples, MaskSamples):
+        return MaskSamples(samples.of.only(rows))
+    return samples.only(rows) if isinstance(samples, RaggedSamples) else ArraySamples(samples.take(rows))
+
+
 def mask(lengths: Array, width: int | None) -> Array:
     """True for as many places as each row is long."""
     longest = max(int(lengths.max(initial=0)), 1) if width is None else width
     inside: Array = np.arange(longest) < lengths[:, None]
     return inside
+
+
+def holds(dtype: np.dtype[Any], pad: float) -> bool:
+    """Whether values of this type can be filled up with it."""
+    if dtype.kind == "f":
+        return bool(np.isfinite(pad))
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return float(pad).is_integer() and low <= pad <= high
 
 
 def checked_offsets(values: Array, offsets: Array, origin: str) -> Array:

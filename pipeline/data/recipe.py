@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,8 +13,8 @@ from ltp_pipeline.data.checks import NUMBERS, chunks
 from ltp_pipeline.data.decoding import Form
 from ltp_pipeline.data.images import MODES, ImageSamples
 from ltp_pipeline.data.preparation import Preparation
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
-from ltp_pipeline.data.samples import Array, Data, Samples
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
+from ltp_pipeline.data.samples import Array, ArraySamples, Data, Samples
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 
@@ -36,10 +36,30 @@ class Recipe:
     pad: float | None = None  # what those are filled up with
     mask_of: str | None = None  # the input whose values it marks
 
-    def generate(self, count: int, seed: int) -> Array:
-        """Samples as they could have been stored: random values of the type and range of the true ones."""
-        longest = self.lengths[1] if self.lengths else 1
-        rng, shape = np.random.default_rng(seed), (count, *(longest if n is None else n for n in self.shape))
+    @property
+    def input_shape(self) -> tuple[int | None, ...]:
+        """Shape of one sample as the model takes it; None for an axis that is longer where sequences are."""
+        short, long = (
+            self.prepare(np.zeros((1, *(length if n is None else n for n in self.shape)), self.dtype)).shape[1:]
+            for length in (1, 2)
+        )
+        return tuple(n if n == m else None for n, m in zip(short, long, strict=True))
+
+    def generate(self, count: int, seed: int, place: int = 0) -> ArraySamples | RaggedSamples:
+        """Samples as they could have been stored: random values of the type, range and lengths of the true ones.
+
+        Inputs at different places get different values. Those whose lengths have the same limits get the same lengths:
+        they may belong together.
+        """
+        rng = np.random.default_rng(seed + place)
+        if self.lengths is None:
+            return ArraySamples(self._values(rng, (count, *map(_fixed, self.shape))))
+        lengths = np.random.default_rng(seed).integers(*self.lengths, count, endpoint=True)
+        values = self._values(rng, (int(lengths.sum()), *map(_fixed, self.shape[1:])))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return RaggedSamples(values, offsets, self.pad or 0, self.shape[0])
+
+    def _values(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         if self.dtype.kind == "f":
             return rng.uniform(self.low, self.high, shape).astype(self.dtype)
         wide = np.uint64 if self.dtype.kind == "u" else np.int64
@@ -67,6 +87,22 @@ class Recipe:
         }
 
 
+def generated(recipes: Mapping[str, Recipe], count: int, seed: int) -> dict[str, Samples]:
+    """Samples of all inputs as they could have been stored, each mask that of its sequences."""
+    found: dict[str, Samples] = {
+        name: recipe.generate(count, seed, place)
+        for place, (name, recipe) in enumerate(recipes.items())
+        if recipe.mask_of is None
+    }
+    for name, recipe in recipes.items():
+        if recipe.mask_of is not None:
+            of = found.get(recipe.mask_of)
+            if not isinstance(of, RaggedSamples):
+                raise ValueError("a mask is of no sequences")
+            found[name] = MaskSamples(of)
+    return found
+
+
 def numbers(values: Array) -> list[float]:
     """The fewest digits that give these values again in their own type."""
     return [float(str(value)) for value in values.ravel()]
@@ -83,7 +119,7 @@ def _of_input(data: Data, name: str) -> Recipe:
     images = first.images if isinstance(first, StandIns) else first
     form = images.form if isinstance(images, ImageSamples) else None
     if isinstance(first, MaskSamples):
-        of = next(n for n, source in data.test.inputs.items() if source.samples is first.of)
+        of = next(n for n, source in data.train.inputs.items() if source.samples is first.of)
         return Recipe(np.dtype(first.dtype.name), first.shape, 0, 1, None, prepare, mask_of=of)
     looked_at = [part.first() if isinstance(part, own.Column) else part for part in held.values()]
     low, high = BYTES if form is not None else _range(looked_at)
@@ -94,10 +130,11 @@ def _of_input(data: Data, name: str) -> Recipe:
     return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, prepare, lengths, pad)
 
 
-def of_report(data: Mapping[str, Any]) -> dict[str, Recipe]:
-    """What `plain` made of them; a report that does not hold any, or one that cannot be, is refused."""
+def of_report(data: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Recipe]:
+    """What `plain` made of them; a report that does not hold that of an input, or one that cannot be, is refused."""
     try:
-        found = {name: _of_plain(told["recipe"]) for name, told in data["inputs"].items()}
+        found = {name: _of_plain(data["inputs"][name]["recipe"]) for name in inputs}
+        generated(found, 1, seed=0)  # fails for what is no range
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         found = {}
     if not found:
@@ -125,8 +162,24 @@ def _of_plain(kept: Mapping[str, Any]) -> Recipe:
     recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare, *more)
     if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
         raise ValueError("it names no type of numbers")
-    recipe.generate(1, seed=0)  # fails for what is no range
+    if recipe.lengths is not None:
+        _check_lengths(recipe)
     return recipe
+
+
+def _check_lengths(recipe: Recipe) -> None:
+    """Refuse lengths that none can have or the model cannot take, and a value to pad with that the type cannot hold."""
+    shortest, longest = recipe.lengths or (0, 0)
+    if not 0 <= shortest <= longest <= (longest if recipe.shape[0] is None else recipe.shape[0]):
+        raise ValueError("it has no possible lengths")
+    if not holds(recipe.dtype, recipe.pad or 0):
+        raise ValueError("it is padded with what its type cannot hold")
+
+
+def _fixed(size: int | None) -> int:
+    if size is None or size < 0:
+        raise ValueError("its samples have no size")
+    return size
 
 
 def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:

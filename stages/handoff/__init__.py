@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ltp_pipeline import report_io
-from ltp_pipeline.data import recipe
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.samples import Samples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import copy, json_text, write_bytes
 from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.handoff import example, of_baseline, scripts, text
+from ltp_pipeline.stages.handoff import example, of_baseline, scripts, settings, text
 from ltp_pipeline.stages.report import html
 from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace
 
@@ -21,10 +20,10 @@ SETTINGS = "ltp.toml"
 PREPROCESS, EXAMPLE, VERIFY = "preprocess.py", "example.npz", "verify.py"
 
 
-def run(report: Report, source: Path, out: Path, samples: Array | None = None) -> Path:
+def run(report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None) -> Path:
     """Fill `out` from the run directory `source`; a folder that holds anything else is left alone.
 
-    The example has the stored `samples` that are given; without any it has generated ones.
+    The example has the stored `samples` that are given, by input; without any it has generated ones.
     """
     if not (source / REPORT_HTML).is_file():
         raise InputError(f"{source / REPORT_HTML} is missing", "start the same run again; it writes what is missing")
@@ -32,7 +31,7 @@ def run(report: Report, source: Path, out: Path, samples: Array | None = None) -
     return _fill(out, report, copied, {}, samples)
 
 
-def run_of_baseline(report: Report, source: Path, out: Path, samples: Array | None = None) -> Path:
+def run_of_baseline(report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None) -> Path:
     """The same with the run's baseline, and a report in which that is the pruned network."""
     workspace = Workspace(source)
     if workspace.is_run:
@@ -44,7 +43,11 @@ def run_of_baseline(report: Report, source: Path, out: Path, samples: Array | No
 
 
 def _fill(
-    out: Path, report: Report, copied: Mapping[str, Path], pages: Mapping[str, str], samples: Array | None
+    out: Path,
+    report: Report,
+    copied: Mapping[str, Path],
+    pages: Mapping[str, str],
+    samples: Mapping[str, Samples] | None,
 ) -> Path:
     """Write files that are copied, pages that are given, and what is made for every handoff."""
     _refuse_foreign(out)
@@ -62,15 +65,14 @@ def _fill(
     return out
 
 
-def _made(report: Report, models: Sequence[Path], samples: Array | None) -> dict[str, bytes]:
+def _made(report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    wanted = text.given(report)
-    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))[wanted.name]
-    shown = example.make(steps, wanted, models, samples)
+    inputs = example.inputs_of(report)
+    shown = example.make(inputs, models, samples)
     pages = {
-        SETTINGS: text.settings_toml(report),
+        SETTINGS: settings.render(report),
         README: text.render(report, shown.tolerance, shown.real),
-        PREPROCESS: scripts.preprocess(steps, example.input_type(steps, wanted.type)),
+        PREPROCESS: scripts.preprocess(inputs),
         VERIFY: scripts.verify(),
     }
     return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}}

@@ -1,4 +1,8 @@
-"""example.npz of a handoff: samples, the inputs that are made of them, and what each file computes from these."""
+"""example.npz of a handoff: samples, the inputs that are made of them, and what each file computes from these.
+
+`samples/NAME` are those of an input as they are stored; of sequences all values, and `samples/NAME_offsets`, where each
+begins and the last one ends. `input/NAME` is what the model takes, `FILE/N` output N of a file.
+"""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -9,17 +13,22 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from ltp_pipeline.data import recipe
+from ltp_pipeline.data.columns import OFFSETS
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, rows_of
 from ltp_pipeline.data.recipe import Recipe
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.samples import Array, Samples
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.report_schema import Report
 
 SEED = 0
 SAMPLES = 4
 MOST_BYTES = 16 << 20  # of an example with more than one sample
 TOLERANCE = 1e-3  # of an output's largest value: what other processors and versions may differ by
 HALF_TOLERANCE = 2e-2  # the same where nodes round to half precision
+STORED, INPUT = "samples/", "input/"  # what names in the file begin with
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -32,40 +41,76 @@ class Example:
     real: int = 0
 
 
-def make(recipe: Recipe, model_input: Tensor, models: Sequence[Path], real: Array | None) -> Example:
+@dataclass(frozen=True)
+class Inputs:
+    """What the model takes, and how each input is made of stored samples."""
+
+    tensors: Sequence[Tensor]
+    recipes: Mapping[str, Recipe]
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """How many samples the model takes at once, where it takes no other number."""
+        sizes = [tensor.shape[0] for tensor in self.tensors if tensor.shape]
+        return next((size for size in sizes if isinstance(size, int) and size > 0), None)
+
+    def type_of(self, tensor: Tensor) -> str:
+        """What numpy calls the type of an input; half-precision models are trained on single precision."""
+        return "float16" if tensor.type == "FLOAT16" else str(self.recipes[tensor.name].prepare.dtype.name)
+
+    def prepare(self, samples: Mapping[str, Samples]) -> dict[str, Array]:
+        """All of these samples as the model takes them."""
+        return {tensor.name: self._prepared(tensor, samples[tensor.name]) for tensor in self.tensors}
+
+    def _prepared(self, tensor: Tensor, samples: Samples) -> Array:
+        taken = samples.take(np.arange(len(samples)))
+        return self.recipes[tensor.name].prepare(taken).astype(self.type_of(tensor))
+
+
+def inputs_of(report: Report) -> Inputs:
+    """What a report says of the model's inputs; one that does not say how each is made is refused."""
+    tensors = report.model.inputs
+    return Inputs(tensors, recipe.of_report(report.data.model_dump(), [tensor.name for tensor in tensors]))
+
+
+def make(inputs: Inputs, models: Sequence[Path], real: Mapping[str, Samples] | None) -> Example:
     """Run the models on real samples if there are any, else on a few generated ones, few enough to be a small file."""
-    shape = model_input.shape or [None]
-    batch = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else None
+    batch, given = inputs.fixed_batch, 0 if real is None else len(next(iter(real.values())))
     limit = HALF_TOLERANCE if any(map(_rounds_to_half, models)) else TOLERANCE
-    counts = [batch or SAMPLES, batch or 1] if real is None else [batch or len(real)]
+    counts = [batch or SAMPLES, batch or 1] if real is None else [batch or given]
     arrays = dict[str, Array]()
     for count in counts:
-        samples = recipe.generate(count, SEED) if real is None else real[np.arange(count) % len(real)]
-        x = _prepared(recipe, samples, model_input)
-        arrays = {"samples": samples, "input": x, "tolerance": np.array(limit)}
+        samples = _generated(inputs, count) if real is None else rows_of(real, np.arange(count) % given)
+        feeds = inputs.prepare(samples)
+        arrays = {**_stored(samples), **{INPUT + name: x for name, x in feeds.items()}, "tolerance": np.array(limit)}
         for path in models:
-            arrays |= _outputs(path, {model_input.name: x})
+            arrays |= _outputs(path, feeds)
         if sum(array.nbytes for array in arrays.values()) <= MOST_BYTES:
             break
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]  # no name here is that of an option
-    return Example(file.getvalue(), limit, 0 if real is None else min(len(real), counts[0]))
+    return Example(file.getvalue(), limit, min(given, counts[0]))
 
 
-def example_input(recipe: Recipe, model_input: Tensor) -> Array:
-    """A few generated samples as the model takes them."""
-    shape = model_input.shape or [None]
-    count = shape[0] if isinstance(shape[0], int) and shape[0] > 0 else SAMPLES
-    return _prepared(recipe, recipe.generate(count, SEED), model_input)
+def example_inputs(report: Report) -> dict[str, Array]:
+    """A few generated samples as the model of a report takes them."""
+    inputs = inputs_of(report)
+    return inputs.prepare(_generated(inputs, inputs.fixed_batch or SAMPLES))
 
 
-def _prepared(recipe: Recipe, samples: Array, model_input: Tensor) -> Array:
-    return recipe.prepare(samples.copy()).astype(input_type(recipe, model_input.type))
+def _generated(inputs: Inputs, count: int) -> dict[str, Samples]:
+    return recipe.generated(inputs.recipes, count, SEED)
 
 
-def input_type(recipe: Recipe, onnx_type: str) -> str:
-    """What numpy calls the type of the model's input; half-precision models are trained on single precision."""
-    return "float16" if onnx_type == "FLOAT16" else str(recipe.prepare.dtype.name)
+def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
+    """As the file holds them; masks are made and not stored."""
+    arrays = dict[str, Array]()
+    for name, values in samples.items():
+        if isinstance(values, RaggedSamples):
+            arrays |= {STORED + name: values.values, STORED + name + OFFSETS: values.offsets}
+        elif not isinstance(values, MaskSamples):
+            arrays[STORED + name] = values.take(np.arange(len(values)))
+    return arrays
 
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ltp_pipeline.data import open_data
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.ragged import rows_of
+from ltp_pipeline.data.samples import Samples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.workspace import Workspace
 
 
-def stored_samples(folder: Path, report: Report, count: int) -> Array:
-    """The first samples of a run's test split, as they are stored; its data must still be those of the run."""
+def stored_samples(folder: Path, report: Report, count: int) -> dict[str, Samples]:
+    """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
     workspace = Workspace(folder)
     _, settings = workspace.inputs()
     if not report.model.inputs:
@@ -25,4 +26,5 @@ def stored_samples(folder: Path, report: Report, count: int) -> Array:
             f"the data at {settings.data.path} are no longer those of the run in {folder}",
             "bring them back, or leave --example-samples out",
         )
-    return data.test.inputs[inputs[0].name].samples.take(data.test.rows[:count])
+    stored = {name: source.samples for name, source in data.test.inputs.items()}
+    return rows_of(stored, data.test.rows[:count])

@@ -1,17 +1,14 @@
-"""HANDOFF.md and the ltp.toml beside it: what the people who deploy the model need to know, from the report alone."""
+"""HANDOFF.md: what the people who deploy the model need to know, from the report alone."""
 
-import json
 from collections.abc import Sequence
 
-from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
-from ltp_pipeline.report_parts import Accuracy, InputData, Tensor
+from ltp_pipeline.report_parts import Accuracy, InputData, Recipe, Tensor
 from ltp_pipeline.report_schema import LEARNED, File, Report
 from ltp_pipeline.stages.handoff.example import TOLERANCE
-from ltp_pipeline.stages.handoff.scripts import span
-from ltp_pipeline.stages.report import text, versus
+from ltp_pipeline.stages.report import inputs, text, versus
 from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
@@ -42,29 +39,12 @@ report.html shows how the model was made and measured; report.json holds the sam
     return "\n\n".join(parts) + "\n"
 
 
-def settings_toml(report: Report) -> str:
-    """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
-    data, train = (report.settings.get(section, {}) for section in ("data", "train"))
-    lines = ["# How samples become the model's input; give the data themselves by --data.", "[data]"]
-    for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
-        if data.get(key) not in (None, []):
-            value = data[key]
-            lines.append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
-    if data.get("classes"):
-        table = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {n}" for name, n in data["classes"].items())
-        lines.append(f"classes = {{ {table} }}")
-    lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
-    if train.get("imitate"):
-        lines.append(f'imitate = "{train["imitate"]}"')
-    return "\n".join(lines) + "\n"
-
-
 def example(report: Report) -> str:
     """Five lines of Python that run the model."""
-    wanted = given(report)
-    shape = [d if isinstance(d, int) and d > 0 else 1 for d in wanted.shape or []]
-    if sample := _fed(report).sample_shape:
-        shape = [*(shape[:1] or [1]), *(n or 1 for n in sample)]
+    filled = {tensor.name: _filled(report, tensor) for tensor in _given(report)}
+    given, feeds = f"x = {next(iter(filled.values()))}", f"{{{next(iter(filled))!a}: x}}"
+    if len(filled) > 1:
+        given, feeds = f"x = {{{', '.join(f'{name!a}: {made}' for name, made in filled.items())}}}", "x"
     several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
     result = "outputs" if several else "scores" if report.metric.counts_samples else "output"
     return "\n".join(
@@ -72,19 +52,29 @@ def example(report: Report) -> str:
             "import numpy as np",
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
-            f"x = np.zeros({tuple(shape)}, np.{_dtype(wanted)})  # put prepared samples here",
-            f"{result} = session.run(None, {{{wanted.name!a}: x}}){'' if several else '[0]'}",
+            f"{given}  # put prepared samples here",
+            f"{result} = session.run(None, {feeds}){'' if several else '[0]'}",
         ]
     )
 
 
-def given(report: Report) -> Tensor:
-    """The model's input."""
-    return report.model.inputs[0] if report.model.inputs else Tensor(name="input", type="FLOAT")
+def _given(report: Report) -> Sequence[Tensor]:
+    """The model's inputs."""
+    return report.model.inputs or (Tensor(name="input", type="FLOAT"),)
 
 
-def _fed(report: Report) -> InputData:
-    return report.data.inputs.get(given(report).name) or InputData()
+def _fed(report: Report, tensor: Tensor) -> InputData:
+    return report.data.inputs.get(tensor.name) or InputData()
+
+
+def _filled(report: Report, tensor: Tensor) -> str:
+    """An array that an input can be; sequences are one long, and so are their masks."""
+    part = _fed(report, tensor)
+    shape = [d if isinstance(d, int) and d > 0 else 1 for d in tensor.shape or []]
+    if part.sample_shape is not None:
+        shape = [*(shape[:1] or [1]), *(n or 1 for n in part.sample_shape)]
+    is_mask = part.recipe is not None and part.recipe.mask_of is not None
+    return f"np.{'ones' if is_mask else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -144,8 +134,8 @@ def _verification(report: Report, tolerance: float, real: int) -> str:
         samples = f"**Its samples are real data**: the first {real} of the test split."
     return f"""    python verify.py
 
-needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on the inputs
-in `example.npz` (`input`, made of `samples` by preprocess.py): outputs may differ by {tolerance:g} of their largest
+needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on
+`input/NAME` of `example.npz`, which is `samples/NAME` prepared: outputs may differ by {tolerance:g} of their largest
 value from those that the file gave when it was written. {samples}
 
     ltp-pipeline validate {_first_file(report)} --data DATA{against}
@@ -192,53 +182,66 @@ def _tensors(report: Report) -> str:
     for kind, tensors in (("input", report.model.inputs), ("output", report.model.outputs)):
         for tensor in tensors:
             lines.append(f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}")
-    if sample := _fed(report).sample_shape:
-        lines.append(f"- measured with samples of {_shape(sample)}")
+    for tensor in report.model.inputs:
+        if _fed(report, tensor).sample_shape is not None:
+            of = "" if len(report.model.inputs) == 1 else f" for {code(tensor.name)}"
+            lines.append(f"- measured with samples of {_shape(_measured(report, tensor))}{of}")
     return "\n".join(lines) or "The report does not say."
 
 
+def _measured(report: Report, tensor: Tensor) -> list[int | str | None]:
+    """The shape of a sample, with the least and the largest length of sequences."""
+    part = _fed(report, tensor)
+    recipe = part.recipe or Recipe()
+    if recipe.mask_of is not None:
+        recipe = (report.data.inputs.get(recipe.mask_of) or InputData()).recipe or Recipe()
+    lengths = recipe.stored.lengths if recipe.stored else None
+    return ["–".join(map(str, lengths)) if d is None and lengths else d for d in part.sample_shape or ()]
+
+
 def _shape(shape: Sequence[int | str | None] | None) -> str:
-    return "any shape" if shape is None else code(" × ".join("?" if d is None else str(d) for d in shape) or "scalar")
+    return "any shape" if shape is None else code(inputs.shape(shape))
 
 
 def _preprocessing(report: Report) -> str:
-    data, told = report.settings.get("data", {}), _fed(report).preparation
-    steps = list(map(escape, told)) if told is not None else ["bring it into the shape of the input above"]
-    formula = "x"
-    if data.get("scale") is not None:
-        steps.append(f"multiply by {data['scale']}")
-        formula = f"x * {data['scale']}"
-    if data.get("mean"):
-        steps.append(f"subtract the mean {text.plain(data['mean'])}{_each(data['mean'])}")
-        formula = f"({formula} - {data['mean']})"
-    if data.get("std"):
-        steps.append(f"divide by the standard deviation {text.plain(data['std'])}{_each(data['std'])}")
-        formula = f"{formula} / {data['std']}"
-    listed = "\n".join(f"{i}. {step}" for i, step in enumerate(steps, 1))
-    end = "nothing else: values go in as they are" if formula == "x" else "as a formula"
-    listed += "\n\n" if steps else ""
+    tensors = _given(report)
+    told = [_prepared(_fed(report, tensor)) for tensor in tensors]
+    script = f"`preprocess.py` does what follows: {_called(report)}, or from a shell as its first lines say."
+    parts = [script] if all(_fed(report, tensor).recipe for tensor in tensors) else []
+    if len(tensors) > 1:
+        told = [f"### {code(tensor.name)}\n{one}" for tensor, one in zip(tensors, told, strict=True)]
+    return "\n\n".join([*parts, *told])
+
+
+def _called(report: Report) -> str:
+    """How the function of preprocess.py is called; names of inputs are literals of the code in which they stand."""
+    samples, alone = {}, len(_given(report)) == 1
+    for place, tensor in enumerate(_given(report)):
+        recipe = _fed(report, tensor).recipe or Recipe()
+        if recipe.mask_of is None:
+            load = "load" if alone else f"load_{place}"
+            of_sequences = recipe.stored is not None and recipe.stored.lengths is not None
+            kind = f"[{load}(file), …]" if recipe.image else "[sequence, …]" if of_sequences else "samples"
+            samples[tensor.name] = kind
+    given = "".join(samples.values()) if alone else f"{{{', '.join(f'{n!a}: {kind}' for n, kind in samples.items())}}}"
+    return code(f"prepare({given})")
+
+
+def _prepared(part: InputData) -> str:
+    """From stored samples of one input to what the model takes."""
+    stored = inputs.stored(part, code)
+    kept = "" if stored is None else f"Samples are stored as {stored}. "
+    if part.recipe and part.recipe.mask_of is not None:
+        return f"{text.capital(stored or '')}. Its type is {code(part.recipe.type)}."
+    steps = inputs.steps(part)
+    steps = ["bring it into the shape of the input above"] if steps is None else steps
+    listed = "".join(f"{i}. {escape(step)}\n" for i, step in enumerate(steps, 1))
+    formula = inputs.formula(part.recipe)
+    end = "Nothing else: values go in as they are" if formula == "x" else "As a formula"
     return (
-        f"{_stored(report)}From a sample as it is stored to the model's input:\n\n"
-        f"{listed}{end[0].upper()}{end[1:]}: `input = {formula}`"
+        f"{kept}From a sample as it is stored to the model's input:\n\n"
+        f"{listed}{chr(10) if steps else ''}{end}: `input = {formula}`"
     )
-
-
-def _stored(report: Report) -> str:
-    """What samples look like before they are prepared, and the script that prepares them."""
-    if _fed(report).recipe is None:
-        return ""
-    steps = recipe.of_report(report.data.model_dump(exclude_unset=True))[given(report).name]
-    kind = f"`{steps.dtype.name}` of shape {_shape(steps.shape)}, values {span(steps)}"
-    called = "`prepare(samples)`"
-    if steps.form is not None:
-        kind = f"image files; decoded, a sample is {kind}"
-        called = "`prepare([load(file), …])`"
-    script = f"`preprocess.py` does what follows: {called}, or from a shell as its first lines say."
-    return f"Samples are stored as {kind}. {script}\n\n"
-
-
-def _each(values: Sequence[float]) -> str:
-    return ", one per channel" if len(values) > 1 else ""
 
 
 def _outputs(report: Report) -> str:

@@ -67,8 +67,8 @@ def differs(path: Path, example: Any) -> float:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     weights = {tensor.name for tensor in session.get_overridable_initializers()}
-    name = next(tensor.name for tensor in session.get_inputs() if tensor.name not in weights)
-    outputs = session.run(None, {name: example["input"]})
+    names = [tensor.name for tensor in session.get_inputs() if tensor.name not in weights]
+    outputs = session.run(None, {name: example[f"input/{name}"] for name in names})
     numbers = [key.partition("/")[2] for key in example.files if key.partition("/")[0] == path.name]
     if not numbers:
         raise ValueError(f"{EXAMPLE} has no outputs of it")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from onnx import GraphProto
 
 from ltp_pipeline.data import Data
 from ltp_pipeline.data.checks import chunks
+from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph import attribute, is_standard, reads, stored
 
@@ -30,6 +32,12 @@ def check(graph: GraphProto, data: Data) -> None:
     for name, size in sizes(graph).items():
         for split in data.splits:
             samples = split.inputs[name].samples
+            if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:
+                raise InputError(
+                    f"input {name!r} is filled up with {samples.pad:g}, and the model's vocabulary has {size} "
+                    f"(0..{size - 1})",
+                    f"set pad under [data.inputs.{json.dumps(name)}] to the token that the model was trained with",
+                )
             for _, chunk in chunks(samples) if samples.dtype.kind in "iu" else ():
                 if not chunk.size or (int(chunk.min()) >= -size and int(chunk.max()) < size):
                     continue

@@ -169,17 +169,15 @@ def _data(f: Findings) -> parts.Data:
         path=str(f.settings.data.path),
         classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
-        inputs={name: _input(f, name, found) for name, found in recipe.of_data(data).items()},
+        inputs={name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()},
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
 
 
-def _input(f: Findings, name: str, found: recipe.Recipe) -> parts.InputData:
-    samples, first = f.data.test.inputs[name].samples, f.data.test.first(1).inputs[name]
-    shape = first.shape[1:] if None not in samples.shape else (None, *first.shape[2:])
+def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
     plain = parts.Recipe.model_validate(found.plain(), strict=False)
-    return parts.InputData(sample_shape=shape, preparation=f.data.steps[name], recipe=plain)
+    return parts.InputData(sample_shape=found.input_shape, preparation=steps, recipe=plain)
 
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:

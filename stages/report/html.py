@@ -8,7 +8,7 @@ from typing import Any
 
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import LEARNED, File, Latency, Original, Pruned, Report
-from ltp_pipeline.stages.report import curve_plot, plots, text, versus
+from ltp_pipeline.stages.report import curve_plot, inputs, plots, text, versus
 from ltp_pipeline.words import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
@@ -63,6 +63,7 @@ def render(report: Report, log: plots.Log) -> str:
         "gates": report.gates,
         "plain": text.plain,
         "tables": [
+            ("data", "Data", _data(report)),
             ("settings", "Settings", text.flat(report.settings)),
             ("environment", "Environment", text.flat(report.environment.model_dump())),
             ("timings", "Timings", [(stage, f"{seconds:.1f} s") for stage, seconds in report.timings.items()]),
@@ -144,6 +145,12 @@ def _facts(report: Report) -> list[str]:
             told = f"{counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
             facts.append(f"{text.network_words(network)}: {told}")
     return facts
+
+
+def _data(report: Report) -> list[tuple[str, str]]:
+    """What it was trained and measured on: how many samples, and what each input is made of."""
+    splits = [(f"samples for {name}", text.count(size)) for name, size in report.data.splits.items()]
+    return [*splits, *((f"input {name}", inputs.summary(part)) for name, part in report.data.inputs.items())]
 
 
 def _reasons(report: Report) -> list[str]:

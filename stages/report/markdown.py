@@ -8,7 +8,7 @@ from typing import Any
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import Measured, Pruned, Report
-from ltp_pipeline.stages.report import text, versus
+from ltp_pipeline.stages.report import inputs, text, versus
 
 MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not-gated": "➖ not gated"}
 EXTREMES = 3
@@ -25,6 +25,7 @@ def render(report: Report) -> str:
         _comparison(report),
         _extremes(report),
         _files(report),
+        _inputs(report),
         "\n".join(f"- {escape(note)}" for note in [*report.notes, *report.data.notes]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -130,3 +131,8 @@ def _named(layers: Sequence[Layer]) -> str:
 
 def _files(report: Report) -> str:
     return f"Files: {', '.join(code(file.path) for file in report.files)}." if report.files else ""
+
+
+def _inputs(report: Report) -> str:
+    found = [f"{code(name)} ({inputs.shape(part.sample_shape)})" for name, part in report.data.inputs.items()]
+    return f"Inputs, by sample: {', '.join(found)}." if found else ""

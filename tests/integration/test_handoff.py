@@ -77,11 +77,11 @@ def test_real_samples_are_in_the_example_only_when_asked_for(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     real = np.load(finished / "digits.npz")["x_test"]
-    generated = np.load(finished / "run" / "handoff" / "example.npz")["samples"]
+    generated = np.load(finished / "run" / "handoff" / "example.npz")["samples/image"]
     assert not any((sample == real).all(axis=(1, 2, 3)).any() for sample in generated)
     result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5)
     assert result.code == 0, result.err
-    assert np.array_equal(np.load(tmp_path / "out" / "example.npz")["samples"], real[:5])
+    assert np.array_equal(np.load(tmp_path / "out" / "example.npz")["samples/image"], real[:5])
     assert "**Its samples are real data**: the first 5 of the test split." in (tmp_path / "out/HANDOFF.md").read_text()
     assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
 
@@ -125,7 +125,7 @@ def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     sizes = {name: report["sizes"][name] for name in ("packed", "packed, int8")}
     assert list(sizes.values()) == [files["packed", values]["bytes"] for values in ("exact", "int8")]
     assert report["model"]["inputs"] == [{"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}]
-    assert report["data"]["sample_shape"] == [1, 8, 8]
+    assert report["data"]["inputs"]["image"]["sample_shape"] == [1, 8, 8]
     assert any("9 of 9 BatchNormalization folded" in note for note in report["notes"])
 
 

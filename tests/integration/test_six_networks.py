@@ -45,5 +45,6 @@ def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
     assert result.code == 0, result.err
     report = json.loads(result.out)
     assert report["settings"]["method"]["lambda"] == 1e-7
-    assert report["data"]["sample_shape"] == [3, 224, 224]
+    (fed,) = report["data"]["inputs"].values()
+    assert fed["sample_shape"] == [3, 224, 224]
     assert any("0.875 of the shorter side" in note for note in report["data"]["notes"])

@@ -32,3 +32,12 @@ def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) 
         open_data(DataSettings(path=path, **settings), [model_input], 0)
     assert "\n" not in caught.value.what + caught.value.remedy
     return caught.value
+
+
+def sequences(name: str, count: int = 10) -> dict[str, np.ndarray]:
+    """Sequences of 2 to 6 tokens from 3 to 9 in each split, as an archive holds them."""
+    lengths = 2 + np.arange(count) % 5
+    values = (3 + np.arange(lengths.sum()) % 7).astype(np.uint8)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    named = {f"{name}_{split}": values for split in ("train", "val", "test")}
+    return named | {f"{key}_offsets": offsets for key in named}

@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
+from ltp_pipeline.data.recipe import Recipe, of_report
 from ltp_pipeline.files import write_json
 from ltp_pipeline.hashing import sha256_of
-from tests.support.models import Graph
-from tests.support.sample_report import sample
+from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.report_schema import Report
+from ltp_pipeline.stages.handoff.example import Inputs
+from tests.support.models import Graph, masked_tokens, two_inputs
+from tests.support.sample_report import report_of, sample
 
 
 def lay_out(folder: Path) -> dict[str, Any]:
@@ -47,6 +51,21 @@ RECIPE = {
     "flatten": False,
 }
 
+IMAGE = {
+    "sample_shape": [3, 32, 32],
+    "preparation": ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"],
+    "recipe": RECIPE,
+}
+
+
+def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> Inputs:
+    """What one input called image is made of."""
+    if isinstance(recipe, dict):
+        (recipe,) = of_report({"inputs": {"image": {"recipe": recipe}}}, ["image"]).values()
+    return Inputs(
+        [Tensor(**{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor})], {"image": recipe}
+    )
+
 
 def classifier() -> ModelProto:
     graph = Graph()
@@ -59,9 +78,7 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
     report, _ = sample()
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
     report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
-    report["data"]["sample_shape"] = [3, 32, 32]
-    report["data"]["preparation"] = ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"]
-    report["data"]["recipe"] = RECIPE
+    report["data"]["inputs"] = {"image": dict(IMAGE)}
     report["settings"]["data"] |= {"scale": 0.00392, "resize": [32, 32], "validation_share": 0.1}
     folder.mkdir(exist_ok=True)
     template = report["pruned"]["files"][0]
@@ -77,3 +94,46 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
     write_json(folder / "report.json", report)
     (folder / "report.html").write_text("<p>report")
     return report
+
+
+TOKENS = RECIPE | {
+    "stored": {"type": "uint8", "shape": [3], "range": [2, 5]},
+    "type": "int64",
+    "channels_to_front": False,
+    **dict.fromkeys(("image", "scale", "mean", "std", "resize")),
+}
+VECTOR = TOKENS | {
+    "stored": {"type": "float32", "shape": [4], "range": [-1, 1]},
+    "type": "float32",
+    "scale": 0.5,
+}
+
+
+def two(folder: Path) -> Report:
+    """A finished run of a model with two inputs, which take a vector and three tokens."""
+    return _of(folder, two_inputs(), vector=VECTOR, tokens=TOKENS)
+
+
+def masked(folder: Path, width: int | None = None, batch: int | None = None) -> Report:
+    """A finished run of a model that takes sequences of 2 to 6 tokens, padded with 1, and their mask."""
+    stored = {"type": "int32", "shape": [width], "range": [3, 9], "lengths": [2, 6]}
+    mask = {"type": "bool", "shape": [width], "range": [0, 1]}
+    ids, marks = TOKENS | {"stored": stored, "pad": 1}, TOKENS | {"stored": mask, "mask_of": "ids"}
+    return _of(folder, masked_tokens(width or "T", batch or "N"), ids=ids, ids_mask=marks)
+
+
+def _of(folder: Path, model: ModelProto, **recipes: dict[str, Any]) -> Report:
+    report = finished(folder)
+    for file in report["pruned"]["files"]:
+        (folder / file["path"]).write_bytes(model.SerializeToString())
+        file["sha256"] = sha256_of(folder / file["path"])
+    report["model"]["inputs"] = [
+        {
+            "name": i.name,
+            "type": TensorProto.DataType.Name(i.type.tensor_type.elem_type),
+            "shape": [d.dim_value or d.dim_param for d in i.type.tensor_type.shape.dim],
+        }
+        for i in model.graph.input
+    ]
+    report["data"]["inputs"] = {name: {"recipe": told} for name, told in recipes.items()}
+    return report_of(report)

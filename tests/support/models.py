@@ -138,6 +138,35 @@ def mlp(features: int = 6, hidden: int = 16, classes: int = 4, batch: Dim = "N",
     return g.model({"x": (batch, features)}, ["logits"])
 
 
+def two_inputs(
+    vector: str = "vector", tokens: str = "tokens", vocabulary: int = 12, classes: int = 3, seed: int = 0
+) -> ModelProto:
+    """Four floats and three tokens to class scores: the mean of the tokens' rows of a table beside the floats."""
+    g = Graph(seed)
+    rows = g.add("Gather", g.random("table", vocabulary, 8, scale=1.0), tokens)
+    g.random("head.weight", 12, 16, scale=0.3)
+    both = g.add("Concat", vector, g.add("ReduceMean", rows, axes=[1], keepdims=0), axis=1)
+    hidden = g.add("Relu", g.add("MatMul", both, "head.weight"))
+    g.gemm(hidden, "fc", 16, classes)
+    g.nodes[-1].output[0] = "logits"
+    inputs = {vector: ("N", 4), tokens: ("N", 3)}
+    return g.model(inputs, ["logits"], types={tokens: TensorProto.INT64})
+
+
+def masked_tokens(width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, classes: int = 3) -> ModelProto:
+    """Sequences of tokens and a mask to class scores: the mean of the rows of a table where the mask is 1."""
+    g = Graph()
+    rows = g.add("Gather", g.random("table", vocabulary, 8, scale=1.0), "ids")
+    mask = g.add("Unsqueeze", g.add("Cast", "ids_mask", to=TensorProto.FLOAT), g.tensor("last", [2], np.int64))
+    axis = g.tensor("axis", [1], np.int64)
+    total = g.add("ReduceSum", g.add("Mul", rows, mask), axis, keepdims=0)
+    mean = g.add("Div", total, g.add("ReduceSum", mask, axis, keepdims=0))
+    g.gemm(g.add("Relu", g.gemm(mean, "fc1", 8, 16)), "fc2", 16, classes)
+    g.nodes[-1].output[0] = "logits"
+    inputs = {"ids": (batch, width), "ids_mask": (batch, width)}
+    return g.model(inputs, ["logits"], types=dict.fromkeys(inputs, TensorProto.INT64))
+
+
 def random_inputs(model: ModelProto, batch: int = 2, open_size: int = 8, seed: int = 0) -> dict[str, Array]:
     """Standard normal floats for every input that is no initializer."""
     rng = np.random.default_rng(seed)

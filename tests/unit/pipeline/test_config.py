@@ -36,3 +36,15 @@ def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
 def test_rounding_without_a_packed_file_is_refused():
     with pytest.raises(ValueError, match="packed"):
         Settings(export={"formats": ["sparse"], "values": "int8"})
+
+
+def test_settings_of_an_input_say_the_same_when_they_are_read_again():
+    data = {"layout": "NHWC", "mean": [0.5], "inputs": {"a.b": {"scale": 2.0}, "c": {"mean": [], "layout": "NCHW"}}}
+    settings = Settings.model_validate({"data": data})
+    kept = settings.model_dump(mode="json", by_alias=True)
+    assert kept["data"]["inputs"] == data["inputs"]
+    again = Settings.model_validate(kept).data
+    for name in ("a.b", "c", "d"):
+        assert again.of(name) == settings.data.of(name)
+    assert (again.of("a.b").layout, again.of("a.b").mean) == ("NHWC", (0.5,))
+    assert (again.of("c").layout, again.of("c").mean) == ("NCHW", ())

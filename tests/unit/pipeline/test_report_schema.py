@@ -67,7 +67,9 @@ def test_not_a_number_is_no_value() -> None:
 def test_whole_numbers_stay_whole() -> None:
     report = report_of({"gates": [{"limit": 1_310_720, "value": 2}, {"limit": True}, {"limit": 0.5}]})
     assert [repr(gate.limit) for gate in report.gates] == ["1310720", "True", "0.5"]
-    stored = plain(report_of({"data": {"recipe": {"stored": {"range": [0, 2**63 - 1]}}}}))["data"]["recipe"]["stored"]
+    stored = {"stored": {"range": [0, 2**63 - 1]}}
+    report = report_of({"data": {"inputs": {"x": {"recipe": stored}}}})
+    stored = plain(report)["data"]["inputs"]["x"]["recipe"]["stored"]
     assert repr(stored["range"]) == f"[0, {2**63 - 1}]"
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.stages import handoff
@@ -93,12 +92,3 @@ def test_a_file_with_data_beside_it_is_named_with_them(tmp_path: Path):
 def test_copies_have_no_second_name(tmp_path: Path):
     out = handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff")
     assert {path.stat().st_nlink for path in (*out.iterdir(), *(tmp_path / "run").glob("*.onnx"))} == {1}
-
-
-def test_the_settings_beside_the_page_are_those_of_the_run(tmp_path: Path):
-    report = finished(tmp_path)
-    (tmp_path / "ltp.toml").write_text(handoff_text.settings_toml(report_of(report)))
-    data = load_settings(tmp_path / "model.onnx").data
-    wanted = report["settings"]["data"]
-    assert (data.scale, list(data.mean), list(data.std)) == (wanted["scale"], wanted["mean"], wanted["std"])
-    assert (data.layout, data.resize, data.path) == ("NCHW", (32, 32), None)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
+from ltp_pipeline.data.samples import ArraySamples
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished
+from tests.support.finished import RECIPE, finished, inputs_of, masked, two
 from tests.support.photos import opened, put
 from tests.support.sample_report import report_of
 from tests.support.samples import model
@@ -30,9 +31,9 @@ def test_the_range_is_that_of_all_samples(tmp_path: Path):
         for key, v in zip("xy", pair, strict=True)
     }
     np.savez(tmp_path / "data.npz", **named)
-    kept = recipe.of_data(opened(tmp_path / "data.npz", model(4)))
+    (kept,) = recipe.of_data(opened(tmp_path / "data.npz", model(4))).values()
     assert (kept.low, kept.high) == (-1.5, 7)
-    made = kept.generate(50, seed=1)
+    made = kept.generate(50, seed=1).take(np.arange(50))
     assert (made.dtype, made.shape) == (np.float32, (50, 4))
     assert -1.5 <= made.min() < -1 < 6 < made.max() <= 7
 
@@ -51,13 +52,13 @@ def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: P
     again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
     assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
     example = np.load(folder / "example.npz")
-    keys = {"samples", "input", "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    keys = {"samples/image", "input/image", "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
     assert set(example.files) == keys
     script = put(
         tmp_path / "check.py",
         b"import sys, numpy as np, preprocess\n"
         b"example = np.load(sys.argv[1])\n"
-        b"assert preprocess.prepare(example['samples']).tobytes() == example['input'].tobytes()\n",
+        b"assert preprocess.prepare(example['samples/image']).tobytes() == example['input/image'].tobytes()\n",
     )
     shutil.copy(folder / "preprocess.py", tmp_path)
     done = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
@@ -67,39 +68,79 @@ def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: P
 def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: Path):
     finished(tmp_path)
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
-    kept = recipe.of_report({"recipe": RECIPE | floats | {"channels_to_front": False, "resize": None}})
-    fed = Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32))
-    example = np.load(io.BytesIO(handoff_example.make(kept, fed, [tmp_path / "model.packed.onnx"], None).content))
-    assert np.array_equal(example["samples"], kept.generate(4, handoff_example.SEED))
-    assert not np.array_equal(example["samples"], example["input"])
+    inputs = inputs_of(RECIPE | floats | {"channels_to_front": False, "resize": None})
+    example = np.load(io.BytesIO(handoff_example.make(inputs, [tmp_path / "model.packed.onnx"], None).content))
+    generated = inputs.recipes["image"].generate(4, handoff_example.SEED).take(np.arange(4))
+    assert np.array_equal(example["samples/image"], generated)
+    assert not np.array_equal(example["samples/image"], example["input/image"])
 
 
 def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
     report = finished(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
-    out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out", samples)
-    assert np.array_equal(np.load(out / "example.npz")["samples"], samples)
+    out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out", {"image": ArraySamples(samples)})
+    assert np.array_equal(np.load(out / "example.npz")["samples/image"], samples)
     assert "**Its samples are real data**: the first 3 of the test split." in (out / "HANDOFF.md").read_text()
     assert verify(out).returncode == 0
 
 
 def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
-    kept = recipe.of_report({"recipe": RECIPE})
     finished(tmp_path)
-    fixed = Tensor(name="image", type="FLOAT", shape=(6, 3, 32, 32))
-    for real in (None, np.zeros((4, 32, 32, 3), np.uint8), np.zeros((9, 32, 32, 3), np.uint8)):
-        made = handoff_example.make(kept, fixed, [tmp_path / "model.packed.onnx"], real)
-        assert np.load(io.BytesIO(made.content))["input"].shape == (6, 3, 32, 32)
-        assert made.real == (0 if real is None else min(6, len(real)))
+    fixed = inputs_of(RECIPE, shape=(6, 3, 32, 32))
+    for count in (0, 4, 9):
+        real = {"image": ArraySamples(np.zeros((count, 32, 32, 3), np.uint8))} if count else None
+        made = handoff_example.make(fixed, [tmp_path / "model.packed.onnx"], real)
+        assert np.load(io.BytesIO(made.content))["input/image"].shape == (6, 3, 32, 32)
+        assert made.real == min(6, count)
 
 
 def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     finished(tmp_path)
     monkeypatch.setattr(handoff_example, "MOST_BYTES", 4 * 3 * 32 * 32 * 4)
-    made = handoff_example.make(
-        recipe.of_report({"recipe": RECIPE}),
-        Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32)),
-        [tmp_path / "model.packed.onnx"],
-        None,
-    )
-    assert np.load(io.BytesIO(made.content))["input"].shape == (1, 3, 32, 32)
+    made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None)
+    assert np.load(io.BytesIO(made.content))["input/image"].shape == (1, 3, 32, 32)
+
+
+def test_the_example_has_samples_of_every_input_within_the_range_of_true_ones(tmp_path: Path):
+    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = np.load(out / "example.npz")
+    inputs = {"samples/vector", "input/vector", "samples/tokens", "input/tokens"}
+    assert set(example.files) == {*inputs, "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    vector, tokens = example["samples/vector"], example["samples/tokens"]
+    assert (vector.dtype, vector.shape, tokens.dtype, tokens.shape) == (np.float32, (4, 4), np.uint8, (4, 3))
+    assert 2 <= tokens.min() < tokens.max() <= 5
+    assert np.array_equal(example["input/vector"], vector * np.float32(0.5))
+    assert (example["input/tokens"].dtype, example["input/tokens"].tolist()) == (np.int64, tokens.tolist())
+    assert verify(out).returncode == 0
+
+
+def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp_path: Path):
+    out = handoff.run(masked(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = np.load(out / "example.npz")
+    assert [key for key in example.files if key.startswith("samples/")] == ["samples/ids", "samples/ids_offsets"]
+    offsets, ids = example["samples/ids_offsets"], example["input/ids"]
+    lengths = np.diff(offsets)
+    assert ids.shape == example["input/ids_mask"].shape == (4, lengths.max())
+    assert example["input/ids_mask"].sum(axis=1).tolist() == lengths.tolist()
+    assert ids[example["input/ids_mask"] == 1].tolist() == example["samples/ids"].tolist()
+    assert (ids[example["input/ids_mask"] == 0] == 1).all()
+    assert verify(out).returncode == 0
+
+
+def test_fixed_batches_and_lengths_hold_for_all_inputs(tmp_path: Path):
+    found = handoff_example.example_inputs(masked(tmp_path / "run", batch=3))
+    assert found["ids"].shape == found["ids_mask"].shape
+    assert len(found["ids"]) == 3
+    found = handoff_example.example_inputs(masked(tmp_path / "fixed", width=9, batch=3))
+    assert found["ids"].shape == found["ids_mask"].shape == (3, 9)
+
+
+def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
+    ids = RaggedSamples(np.arange(3, 9, dtype=np.int32), np.array([0, 4, 6]), pad=1)
+    samples = {"ids": ids, "ids_mask": MaskSamples(ids)}
+    out = handoff.run(masked(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples)
+    example = np.load(out / "example.npz")
+    assert example["input/ids"].tolist() == [[3, 4, 5, 6], [7, 8, 1, 1], [3, 4, 5, 6]]
+    assert example["input/ids_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
+    assert "the first 2 of the test split" in (out / "HANDOFF.md").read_text()
+    assert verify(out).returncode == 0

@@ -3,7 +3,9 @@
 import gzip
 import io
 import json
+import runpy
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data import Data, recipe
+from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import Data, open_data, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.report_parts import Tensor
 from ltp_pipeline.stages import handoff
-from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import scripts as handoff_scripts
+from ltp_pipeline.stages.handoff.example import Inputs
+from tests.support.archives import sequences
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished
+from tests.support.finished import RECIPE, finished, inputs_of
 from tests.support.photos import RGB, jpeg, opened, put
 from tests.support.sample_report import report_of
 from tests.support.samples import model, only
@@ -78,7 +83,7 @@ CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, di
 
 def files_of(data: Data) -> list[str]:
     """The image files of the test split, in its order."""
-    images = data.test.input.samples.images
+    images = data.test.inputs["image"].samples.images
     return [images._sources[row].file for row in data.test.rows]
 
 
@@ -87,11 +92,11 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     make, shape, dtype, model_input, settings = CASES[case]
     data = opened(make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})), model_input, **settings)
     expected = only(data.test.read(np.arange(len(data.test))))
-    kept = recipe.of_report(json.loads(json.dumps({"recipe": recipe.of_data(data).plain()})))
-    kind = handoff_example.input_type(kept, model_input.type)
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(kept, kind).encode())
+    inputs = inputs_of(json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type)
+    kept, kind = inputs.recipes["image"], inputs.type_of(inputs.tensors[0])
+    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     pillow = "from PIL" in script.read_text()
-    stored = data.test.input.samples.take(data.test.rows)
+    stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
     given = files_of(data) if kept.form else [tmp_path / "samples.npy"]
     assert pillow == (case.startswith("images") or "resize" in settings)
@@ -107,7 +112,9 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
 
 def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(recipe.of_data(data), "float32").encode())
+    script = put(
+        tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs_of(recipe.of_data(data)["image"])).encode()
+    )
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
         done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy")
@@ -132,12 +139,110 @@ def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Pa
 )
 def test_a_report_that_cannot_be_is_refused(change: dict[str, Any]):
     with pytest.raises(InputError, match="how samples are stored"):
-        recipe.of_report({"recipe": RECIPE | change})
+        inputs_of(RECIPE | change)
 
 
 def test_a_report_without_a_recipe_is_refused_and_nothing_written(tmp_path: Path):
     report = finished(tmp_path / "run")
-    del report["data"]["recipe"]
+    del report["data"]["inputs"]["image"]["recipe"]
     with pytest.raises(InputError, match="how samples are stored"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+HOSTILE = 'a\'"""\\\n); raise SystemExit(9) #'
+PAIR = [TensorInfo("file", "FLOAT", ("N", 3, 4, 5)), TensorInfo(HOSTILE, "INT64", ("N", 3))]
+TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "FLOAT16", ("N", "T"))]
+FRAMES = [TensorInfo("frames", "FLOAT", ("N", 8, 2))]
+
+
+def pair() -> dict[str, np.ndarray]:
+    """Images and tokens of each split."""
+    rng, found = np.random.default_rng(0), {}
+    for split in ("train", "val", "test"):
+        found[f"file_{split}"] = rng.integers(0, 200, (6, 4, 5, 3), np.uint8)
+        found[f"{HOSTILE}_{split}"] = rng.integers(0, 90, (6, 3), np.int32)
+    return found
+
+
+def frames() -> dict[str, np.ndarray]:
+    """Sequences of pairs of floats."""
+    found = sequences("frames")
+    values = {key: np.stack([a, -a / 3], axis=1).astype(np.float32) for key, a in found.items()}
+    return {key: array if key.endswith("_offsets") else values[key] for key, array in found.items()}
+
+
+SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]]] = {
+    "image-and-tokens": (PAIR, pair(), {"inputs": {"file": {"layout": "NHWC", "scale": 1 / 255, "mean": 0.3}}}),
+    "sequences-and-mask": (TOKENS, sequences("ids"), {"pad": 7}),
+    "sequences-and-mask-of-fixed-length": (
+        [TensorInfo(t.name, t.type, ("N", 9)) for t in TOKENS],
+        sequences("ids"),
+        {"pad": 7},
+    ),
+    "sequences-of-vectors-alone": (FRAMES, frames(), {"pad": 0.25, "scale": 3.0, "std": 7}),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
+    tensors, arrays, settings = SEVERAL[case]
+    np.savez(tmp_path / "data.npz", **arrays)
+    data = open_data(DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0)
+    plain = {name: {"recipe": found.plain()} for name, found in recipe.of_data(data).items()}
+    kept = recipe.of_report(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
+    inputs = Inputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept)
+    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
+    some = {key.replace("_test", ""): array for key, array in arrays.items() if "_test" in key}
+    np.savez(tmp_path / "samples.npz", **{f"x/{key}": array for key, array in some.items()})
+    renamed(tmp_path / "samples.npz", "x/")
+    out = tmp_path / ("input.npy" if len(tensors) == 1 else "inputs.npz")
+    done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npz", out)
+    assert done.returncode == 0, done.stderr
+    expected = data.test.read(np.arange(len(data.test))).inputs
+    found = {tensors[0].name: np.load(out)} if len(tensors) == 1 else dict(np.load(out))
+    assert found.keys() == expected.keys()
+    for tensor in inputs.tensors:
+        wanted = expected[tensor.name].astype(inputs.type_of(tensor))
+        assert (found[tensor.name].dtype, found[tensor.name].shape) == (wanted.dtype, wanted.shape)
+        assert found[tensor.name].tobytes() == wanted.tobytes()
+
+
+def renamed(path: Path, prefix: str) -> None:
+    """Take what they begin with from the names in an archive: numpy itself writes no array that is called file."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name.removeprefix(prefix): archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def prepare_of(tensors: list[TensorInfo], tmp_path: Path, **arrays: np.ndarray) -> Callable[[Any], Any]:
+    """The function of the script that is made for these data."""
+    np.savez(tmp_path / "data.npz", **arrays)
+    data = open_data(DataSettings(path=tmp_path / "data.npz"), tensors, 0)
+    inputs = Inputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipe.of_data(data))
+    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
+    return runpy.run_path(str(script))["prepare"]
+
+
+def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
+    alone = prepare_of(TOKENS[:1], tmp_path, **sequences("ids"))
+    assert alone([[3, 4], np.array([5], np.uint8), []]).tolist() == [[3, 4], [5, 0], [0, 0]]
+    both = prepare_of(TOKENS, tmp_path, **sequences("ids"))({"ids": [[3, 4], [5]]})
+    assert {name: x.tolist() for name, x in both.items()} == {"ids": [[3, 4], [5, 0]], "ids_mask": [[1, 1], [1, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([np.array([3.5])], "a sequence is float64 of shape"),
+        ([[[3], [4]]], "of shape \\(2, 1\\)"),
+        ([3, 4], "of shape \\(\\)"),
+        ([[3] * 10], "length 10, and the model takes 9"),
+    ],
+)
+def test_sequences_that_the_model_does_not_take_are_refused(tmp_path: Path, given: Any, said: str):
+    prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **sequences("ids"))
+    with pytest.raises(ValueError, match=said):
+        prepare(given)

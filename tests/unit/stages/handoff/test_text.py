@@ -1,14 +1,14 @@
 """The page of a handoff."""
 
 import re
-import tomllib
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ltp_pipeline.stages.handoff import text as handoff_text
-from tests.support.finished import finished
+from tests.support.finished import IMAGE, RECIPE, finished
 from tests.support.sample_report import report_of, sample
 
 HOSTILE = "in`put</code>\n# <script>alert(1)</script> | [x](http://evil)"
@@ -49,17 +49,10 @@ def test_classes_are_named_by_number():
     assert "Their names stand in report.json" in handoff_text.render(report_of(report))
 
 
-def test_a_centre_crop_and_what_outputs_are_is_repeated():
-    report = finished_in_memory()
-    report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
-    report["settings"]["train"]["imitate"] = "values"
-    made = tomllib.loads(handoff_text.settings_toml(report_of(report)))
-    assert (made["data"]["crop"], made["train"]["imitate"]) == (0.875, "values")
-
-
 def test_the_example_names_the_input_its_shape_and_type():
     report = finished_in_memory()
     report["model"]["inputs"] = [{"name": "x'\"\n", "type": "FLOAT16", "shape": [4, None, "h", "w"]}]
+    report["data"]["inputs"] = {"x'\"\n": {"sample_shape": [3, 32, 32]}}
     lines = handoff_text.example(report_of(report)).splitlines()
     assert len(lines) == 5
     assert "np.zeros((4, 3, 32, 32), np.float16)" in lines[3]
@@ -71,7 +64,7 @@ def finished_in_memory() -> dict[str, Any]:
     report["model"]["inputs"] = [{"name": HOSTILE, "type": "FLOAT", "shape": [HOSTILE, 3]}]
     report["model"]["outputs"] = [{"name": HOSTILE, "type": "FLOAT", "shape": None}]
     report["model"]["name"] = HOSTILE
-    report["data"]["sample_shape"] = [3, 32, 32]
+    report["data"]["inputs"] = {HOSTILE: {"sample_shape": [3, 32, 32]}}
     return report
 
 
@@ -147,3 +140,74 @@ def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(ahead: dict[
     assert said in page
     assert "--of baseline" not in page
     assert "baseline.curve" not in page
+
+
+IDS = {
+    "sample_shape": [None],
+    "preparation": ["fill sequences up with 0 at their ends, to the longest of their batch"],
+    "recipe": RECIPE
+    | {
+        "stored": {"type": "int32", "shape": [None], "range": [3, 9], "lengths": [2, 6]},
+        "image": None,
+        "type": "int64",
+        "pad": 0.0,
+        **dict.fromkeys(("scale", "mean", "std", "resize")),
+        "channels_to_front": False,
+    },
+}
+MASK = {
+    "sample_shape": [None],
+    "preparation": [],
+    "recipe": IDS["recipe"]
+    | {"stored": {"type": "bool", "shape": [None], "range": [0, 1]}, "pad": None, "mask_of": HOSTILE},
+}
+
+
+def several() -> dict[str, Any]:
+    """A report of a model that takes an image, sequences and their mask."""
+    report, _ = sample()
+    report["model"]["inputs"] = [
+        {"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]},
+        {"name": HOSTILE, "type": "INT64", "shape": ["batch", "T"]},
+        {"name": "mask", "type": "INT64", "shape": ["batch", "T"]},
+    ]
+    report["data"]["inputs"] = {"image": IMAGE, HOSTILE: IDS, "mask": MASK}
+    return report
+
+
+def test_each_of_several_inputs_is_told():
+    page = handoff_text.render(report_of(several()))
+    shown = "`" + " ".join(HOSTILE.replace("`", "'").split()) + "`"
+    for words in (
+        "- measured with samples of `3 × 32 × 32` for `image`",
+        f"- measured with samples of `2–6` for {shown}",
+        "- measured with samples of `2–6` for `mask`",
+        "### `image`\nSamples are stored as image files; decoded, a sample is `uint8`",
+        f"### {shown}\nSamples are stored as sequences of 2 to 6 `int32`, values from 3 to 9.",
+        "1. fill sequences up with 0 at their ends, to the longest of their batch",
+        f"### `mask`\nMade, not stored: 1 where sequences of {shown} have values",
+        "`prepare({'image': [load_0(file), …], ",
+        ": [sequence, …]})`",
+    ):
+        assert words in page, words
+
+
+def test_names_of_several_inputs_are_shown_and_do_nothing():
+    page = handoff_text.render(report_of(several()))
+    outside = re.sub(r"```.*?```|`[^`\n]*`", "", page, flags=re.DOTALL)
+    assert "<script>" not in outside
+    assert "[x](" not in outside
+
+
+def test_the_example_feeds_every_input_with_shapes_that_belong_together(tmp_path: Path):
+    lines = handoff_text.example(report_of(several())).splitlines()
+    assert len(lines) == 5
+    (tmp_path / "given.py").write_text(f"import numpy as np\n{lines[3]}")
+    found = runpy.run_path(str(tmp_path / "given.py"))["x"]
+    given = {name: (x.shape, str(x.dtype), x.max()) for name, x in found.items()}
+    assert given == {
+        "image": ((1, 3, 32, 32), "float32", 0),
+        HOSTILE: ((1, 1), "int64", 0),
+        "mask": ((1, 1), "int64", 1),
+    }
+    assert lines[4] == "scores = session.run(None, x)[0]"

@@ -9,13 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.data import recipe
-from ltp_pipeline.report_parts import Tensor
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import verify as handoff_verify
 from tests.support.bare import bare
-from tests.support.finished import RECIPE, classifier, finished
+from tests.support.finished import RECIPE, classifier, finished, inputs_of, two
 from tests.support.sample_report import report_of
 
 
@@ -85,6 +83,16 @@ def test_verify_tells_a_model_that_computes_something_else(folder: Path):
     assert "FAILED  model.packed.onnx: outputs differ from the example's by 0.01" in done.stdout
 
 
+def test_verify_needs_every_input(tmp_path: Path):
+    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    example = dict(np.load(out / "example.npz"))
+    np.savez(out / "example.npz", **{key: array for key, array in example.items() if key != "input/tokens"})
+    rehash(out, "example.npz")
+    done = verify(out)
+    assert done.returncode == 1
+    assert "input/tokens" in done.stdout
+
+
 def test_verify_says_what_it_needs(folder: Path):
     done = bare(folder.parent, ("numpy",), folder / "verify.py")
     assert done.returncode == 1
@@ -96,8 +104,7 @@ def test_half_precision_has_a_wider_tolerance_unless_values_are_only_stored_so(t
     changed = classifier()
     changed.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half"))
     onnx.save(changed, tmp_path / "model.onnx")
-    fed = Tensor(name="image", type="FLOAT", shape=("batch", 3, 32, 32))
-    made = handoff_example.make(recipe.of_report({"recipe": RECIPE}), fed, [tmp_path / "model.onnx"], None)
+    made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
     assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]
 
 

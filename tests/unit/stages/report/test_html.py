@@ -11,11 +11,13 @@ import pytest
 from ltp_pipeline.stages.report import html, plots
 from tests.support.sample_report import HOSTILE, one_point, report_of, sample
 
-SECTIONS = ["pictures", "layers", "gates", "settings", "environment", "timings", "files"]
+SECTIONS = ["pictures", "layers", "gates", "data", "settings", "environment", "timings", "files"]
 PICTURES = ["curve", "trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
 
 
 NO_PICTURES: dict[str, Any] = {"trail": [], "sizes": {}, "histograms": [], "scatter": None}  # saves time
+
+MASK = {"stored": {"type": "bool", "shape": [None], "range": [0, 1]}, "type": "int64"}
 
 
 class Page(HTMLParser):
@@ -91,6 +93,7 @@ def test_text_is_escaped_everywhere() -> None:
     report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
     report["pruned"]["files"][0]["path"] = hostile
     report["pruned"]["reasons"] = {hostile: hostile}
+    report["data"]["inputs"] = {hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}}
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
     report["trail"][0]["file"] = hostile
     for layer in report["layers"]:
@@ -103,6 +106,20 @@ def test_text_is_escaped_everywhere() -> None:
     assert [attrs for tag, attrs in parsed.tags if tag == "script"] == [{}]
     assert not any(name.startswith("on") for _, attrs in parsed.tags for name in attrs)
     assert "&lt;script&gt;alert(1)" in text
+
+
+def test_every_input_is_told_with_what_it_is_made_of() -> None:
+    report, log = sample()
+    ids = {"type": "int32", "shape": [None], "range": [3, 9], "lengths": [2, 6]}
+    report["data"]["inputs"] = {
+        "ids": {"sample_shape": [None], "preparation": ["fill up"], "recipe": {"stored": ids, "pad": 0}},
+        "mask": {"sample_shape": [None], "preparation": [], "recipe": MASK | {"mask_of": "ids"}},
+    }
+    text = render(report | NO_PICTURES, log)
+    section = text[text.index('<section id="data">') :].partition("</section>")[0]
+    assert "<td>samples for test</td><td>10\u202f000</td>" in section
+    assert "<td>input ids</td><td>sequences of 2 to 6 int32, values from 3 to 9; fill up; taken as ?</td>" in section
+    assert "<td>input mask</td><td>made, not stored: 1 where sequences of ids have values" in section
 
 
 def test_needs_no_network(page: str) -> None:

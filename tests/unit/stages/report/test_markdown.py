@@ -62,11 +62,13 @@ def test_nothing_from_a_model_is_markup() -> None:
     report["model"]["name"] = f"{HOSTILE} | [x](y) @all\n# big"
     report["layers"] = [x for x in report["layers"] if x["name"] == HOSTILE]
     report["layers"][0]["name"] = "a`b\n<img src=x>"
+    report["data"]["inputs"] = {"in`put\n# x": {"sample_shape": [3, None]}}
     text = render(report, log)
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "\n# big" not in text
     assert "`a'b <img src=x>`" in text
+    assert "Inputs, by sample: `in'put # x` (3 × ?)." in text
 
 
 @pytest.mark.parametrize("report", [{}, {"pruned": {}, "layers": [{}]}, {"pruned": {"files": []}, "gates": []}])
