@@ -1,6 +1,5 @@
 """One run of an ablation: from the dense network to a pruned one, watched epoch by epoch."""
 
-import copy
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,10 +104,7 @@ class Watched(Learning):
 
 def first(split: Split, count: int) -> Split:
     """The first samples of a split."""
-    part = copy.copy(split)
-    part.rows = split.rows[:count]
-    part.targets = {name: values[:count] for name, values in split.targets.items()}
-    return part
+    return Split(split.name, split.inputs, split.targets, split.rows[:count])
 
 
 def looked_at(before: Tensors, after: Tensors, taus: Mapping[str, float], is_drawn: bool) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def in_parts(run: Run, inputs: Mapping[str, Tensor], size: int) -> tuple[Any, ..
     samples = _samples(inputs)
     if samples == size:
         return run(inputs)
-    rows = torch.arange(-(-samples // size) * size).clamp_(max=samples - 1).split(size)
+    rows = torch.split(torch.arange(-(-samples // size) * size).clamp_(max=samples - 1), size)
     parts = [
         run({n: x[part.to(x.device)] if x.dim() and len(x) == samples else x for n, x in inputs.items()})
         for part in rows

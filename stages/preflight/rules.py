@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ltp_pipeline import ranks
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import State
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
@@ -120,7 +121,14 @@ def _strength(job: Job, original: State, accuracy: float) -> float:
         return 1.0
     elements = sum(k.elements for k in job.network.kernels)
     guess = job.task.guess(job.data.val)
-    worst = 0.0 if guess is None else guess
     cut = baseline.accuracy_when_cut(job, original, int(elements / wanted))
-    better = accuracy > worst if guess is None else not labels.is_guess(job, accuracy, guess)
-    return strength((cut - worst) / (accuracy - worst) if better else 0.0)
+    if guess is not None and labels.is_guess(job, accuracy, guess):
+        return strength(0.0)
+    return strength(_kept(job.task.metric, cut, accuracy, guess or 0.0))
+
+
+def _kept(metric: Metric, cut: float, original: float, guess: float) -> float:
+    """How much of what the original is worth is left after the cut, q of (R5); of errors, the inverse of their growth."""
+    if not metric.higher_is_better:
+        return original / cut if cut > 0 else 0.0
+    return (cut - guess) / (original - guess) if original > guess else 0.0

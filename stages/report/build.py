@@ -39,7 +39,7 @@ HISTOGRAMS = 6
 BINS = 60
 SCATTER_POINTS = 3000
 OTHERS = 5
-NO_CLASSES = "no classes were told: the metric is another"
+NO_CLASSES = "the data have no labels, or none that are one class a sample"
 FEW_CLASSES = "there are five classes or fewer, or one for each position"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 

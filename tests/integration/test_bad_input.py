@@ -118,7 +118,7 @@ def test_unsupported_operators_are_listed_all_at_once(example: Path, capsys):
 def test_output_that_is_no_class_score(example: Path, capsys):
     nodes = [helper.make_node("Conv", ["image", "w"], ["y"], kernel_shape=[3, 3])]
     save_graph(example, nodes, {"w": np.ones((4, 1, 3, 3), np.float32)}, ["n", 4, 6, 6])
-    refused(attempt(capsys, example), 3, "no class score")
+    refused(attempt(capsys, example), 3, "no output fits labels of one whole number a sample")
 
 
 def test_dynamic_input_with_no_way_to_know_the_shape(example: Path, capsys):

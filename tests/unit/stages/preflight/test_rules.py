@@ -158,3 +158,17 @@ def test_one_percent_of_nothing_is_no_budget(tmp_path):
     with pytest.raises(InputError, match="MAE is 0 °C on the validation split"):
         rules.require_budget(by_error(job(tmp_path, None)), 0.0)
     rules.require_budget(job(tmp_path, None), 0.0)  # a point is one
+
+
+@pytest.mark.parametrize(
+    ("metric", "cut", "original", "guess", "kept"),
+    [
+        (Metric(), 0.5, 0.9, 0.1, 0.5),
+        (Metric(), 0.9, 0.1, 0.1, 0.0),
+        (Metric("error", higher_is_better=False, share=False), 4.0, 2.0, 0.0, 0.5),
+        (Metric("error", higher_is_better=False, share=False), 0.0, 0.0, 0.0, 0.0),
+        (Metric("likelihood", share=False), -9.0, -3.0, 0.0, 0.0),
+    ],
+)
+def test_what_a_cut_leaves_is_told_in_the_direction_of_the_metric(metric, cut, original, guess, kept):
+    assert rules._kept(metric, cut, original, guess) == pytest.approx(kept)
