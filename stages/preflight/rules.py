@@ -128,7 +128,7 @@ def _strength(job: Job, original: State, accuracy: float) -> float:
 
 
 def _kept(metric: Metric, cut: float, original: float, guess: float) -> float:
-    """How much of what the original is worth is left after the cut, q of (R5); of errors, the inverse of their growth."""
+    """How much of the original's worth is left after the cut, q of (R5); of errors, the inverse of their growth."""
     if not metric.higher_is_better:
         return original / cut if cut > 0 else 0.0
     return (cut - guess) / (original - guess) if original > guess else 0.0
