@@ -84,6 +84,11 @@ def test_whether_a_graph_runs_on_any_batch_is_told_by_its_outputs() -> None:
     assert not runs_on_any(lambda inputs: (inputs["x"].reshape(1, 6),), x, 1, equal)
 
 
+def test_a_graph_that_takes_samples_in_groups_of_the_files_batch_does_not_run_on_any() -> None:
+    x = {"x": torch.arange(12.0).reshape(2, 6)}
+    assert not runs_on_any(lambda inputs: (inputs["x"].reshape(-1, 2, 6).flatten(0, 1),), x, 2, equal)
+
+
 def test_tokens_stay_within_the_vocabulary_when_batches_are_tried() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 2, 4), "ids")
