@@ -89,6 +89,9 @@ def _tables(cells: Mapping[tuple[str, float], Accuracies]) -> Iterable[str]:
         for (name, c), found in cells.items()
     ]
     yield from table(("network and data", "target", *methods.values()), lines)
+    spared = {"classifier-spared" in found for found in cells.values()}
+    if len(spared) > 1:
+        yield text("– stands where the classifier that is to be spared has more weights than the target leaves.")
     lines = []
     for (name, c), found in cells.items():
         judged = [_judged(found, other) for other in OTHERS]
