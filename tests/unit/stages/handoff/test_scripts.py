@@ -229,6 +229,7 @@ def prepare_of(tensors: list[TensorInfo], tmp_path: Path, **arrays: np.ndarray) 
 def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
     alone = prepare_of(TOKENS[:1], tmp_path, **sequences("ids"))
     assert alone([[3, 4], np.array([5], np.uint8), []]).tolist() == [[3, 4], [5, 0], [0, 0]]
+    assert alone([[]]).tolist() == [[0]]
     both = prepare_of(TOKENS, tmp_path, **sequences("ids"))({"ids": [[3, 4], [5]]})
     assert {name: x.tolist() for name, x in both.items()} == {"ids": [[3, 4], [5, 0]], "ids_mask": [[1, 1], [1, 0]]}
 
