@@ -73,7 +73,8 @@ CELLS = {
     "cnn": Cell(
         partial(networks.plain_cnn, (3, 32, 32), (16, 32, 64)), "cifar", 6_000, 6_000, (5, 15), {**DENSE, "epochs": 20}
     ),
-    "alexnet": Cell(networks.alexnet, "cifar", 6_000, 6_000, (10,), {**DENSE, "epochs": 20}),
+    # With seed 2 the training of the dense network diverges.
+    "alexnet": Cell(networks.alexnet, "cifar", 6_000, 6_000, (10,), {**DENSE, "epochs": 20}, seeds=(0, 1, 3)),
     "mobilenet": Cell(networks.mobilenet, "fashion", 8_000, 8_000, (5, 15), {**DENSE_BN, "epochs": 15}),
     "sequence": Cell(networks.sequence_cnn, "tones", None, None, (10,), {**DENSE_BN, "epochs": 15}),
     # Not one of the twelve: the paper's own network, on the nearest data there is.
