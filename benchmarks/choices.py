@@ -3,8 +3,9 @@
     python -m benchmarks.choices [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
 Each cell of CHOSEN_ON in benchmarks/matrix.py, learned from labels alone and half from the original (R7), with masks
-held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot magnitude with the same loss. The test
-split is not read. Rows that FILE has already are not measured again.
+held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot magnitude with the same loss; and AdamW's
+learning rate on a transformer that is in no table of methods. The test split is not read. Rows that FILE has already
+are not measured again.
 """
 
 import tempfile
@@ -20,22 +21,33 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
 from ltp_pipeline.stages.train.evaluate import accuracy
 
-SEEDS = (0, 1)
+SEEDS = (0,)
 SHARES = (0.0, 0.5)  # of the loss, learned from the original
 STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # of AdamW
+TRANSFORMER = "pixels"
+TRANSFORMER_SEEDS = (0, 1)
 
 
 def main() -> None:
     """Measure the rows asked for."""
-    options = matrix.parse(__doc__, matrix.CHOSEN_ON)
+    options = matrix.parse(__doc__, (*matrix.CHOSEN_ON, TRANSFORMER))
     plans = [
         {"cell": name, "compression": c, "seed": seed, "distill": share, "strength": m}
         for name in options.cells
+        if name != TRANSFORMER
         for c in matrix.CELLS[name].compressions
         for seed in SEEDS
         for share in SHARES
         for m in STRENGTHS
     ]
+    if TRANSFORMER in options.cells:
+        plans += [
+            {"cell": TRANSFORMER, "compression": c, "seed": seed, "lr": lr}
+            for c in matrix.CELLS[TRANSFORMER].compressions
+            for seed in TRANSFORMER_SEEDS
+            for lr in RATES
+        ]
     if options.quick:
         plans = plans[: len(STRENGTHS)]
     about = {"command": "python -m benchmarks.choices --out benchmarks/results/choices.json"}
@@ -50,16 +62,16 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     settings = {
         "data": datasets.data_settings(cell.source, cell.pruned_with, folders, cache),
         "budget": {"target_compression": plan["compression"]},
-        "train": {"seed": plan["seed"], "distill": plan["distill"]},
+        "train": {key: plan[key] for key in ("seed", "distill", "lr") if key in plan},
     }
     with tempfile.TemporaryDirectory() as scratch:
         job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
         original = accuracy(job, state, job.data.val)
-        if plan["strength"] is None:
+        if plan.get("strength", job.strength) is None:
             count = int(sum(k.elements for k in job.network.kernels) / plan["compression"])
             pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
         else:
-            job = replace(job, strength=plan["strength"])
+            job = replace(job, strength=plan.get("strength", job.strength))
             pruned = select_entry.finish(job, learn_thresholds.run(job, state, original).trail[-1])
         return {"original": original, "val": accuracy(job, pruned.state, job.data.val)}
 

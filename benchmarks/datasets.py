@@ -26,6 +26,7 @@ ALPHABET = " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóô�
 
 PREPARATION: dict[str, dict[str, Any]] = {
     "digits": {"scale": 1 / 16},
+    "pixels": {},
     "fashion": {"scale": 1 / 255, "mean": [0.286], "std": [0.353]},
     "cifar": {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"},
     "tones": {},
@@ -60,6 +61,11 @@ def digits(_: Path | None) -> Arrays:
     order = np.random.default_rng(0).permutation(len(x))
     cuts = {"train": order[:1_200], "val": order[1_200:-400], "test": order[-400:]}
     return {f"{n}_{s}": a[rows] for s, rows in cuts.items() for n, a in (("x", x.astype(np.float32)), ("y", y))}
+
+
+def pixels(folder: Path | None) -> Arrays:
+    """The same digits as sequences: 64 tokens, each a pixel's grey value from 0 to 16."""
+    return {name: a.astype(np.int64) for name, a in digits(folder).items()}
 
 
 def fashion_mnist(folder: Path | None) -> Arrays:
@@ -145,4 +151,4 @@ def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{name}_val", values[-VALIDATION:]
 
 
-READERS = {"digits": digits, "fashion": fashion_mnist, "cifar": cifar, "tones": tones, "words": words}
+READERS = {"digits": digits, "pixels": pixels, "fashion": fashion_mnist, "cifar": cifar, "tones": tones, "words": words}

@@ -161,6 +161,8 @@ def _resnet20(rows: Sequence[Row]) -> Iterable[str]:
 
 def _choices(rows: Sequence[Row]) -> Iterable[str]:
     yield "## What the rules were chosen by\n"
+    rates = [row for row in rows if "lr" in row]
+    rows = [row for row in rows if "lr" not in row]
     seeds = len({row["seed"] for row in rows})
     yield text(
         f"Validation top-1 in %, on the cells that do not judge, mean over {seeds} seeds: learned from the labels",
@@ -179,6 +181,27 @@ def _choices(rows: Sequence[Row]) -> Iterable[str]:
         )
     head = [f"{words[m]}, {'half from the original' if share else 'labels'}" for share, m in methods]
     yield from table(("network", "target", "original", *head), lines)
+    if rates:
+        yield from _rates(rates)
+
+
+def _rates(rows: Sequence[Row]) -> Iterable[str]:
+    """AdamW's learning rate."""
+    by_rate = {lr: [row for row in rows if row["lr"] == lr] for lr in dict.fromkeys(row["lr"] for row in rows)}
+    targets = dict.fromkeys(row["compression"] for row in rows)
+    yield text(
+        "AdamW's learning rate, by the same measure: a transformer of two layers that reads scikit-learn's digits as",
+        f"64 tokens, original {100 * np.mean([row['original'] for row in rows]):.2f} %,",
+        f"mean over {len({row['seed'] for row in rows})} seeds.",
+    )
+    lines = [
+        [
+            f"{c:g}×",
+            *(f"{100 * np.mean([r['val'] for r in own if r['compression'] == c]):.2f}" for own in by_rate.values()),
+        ]
+        for c in targets
+    ]
+    yield from table(("target", *(f"{lr:g}" for lr in by_rate)), lines)
 
 
 def _claim(rows: Sequence[Row]) -> Iterable[str]:
