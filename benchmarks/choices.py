@@ -25,8 +25,7 @@ SEEDS = (0,)
 SHARES = (0.0, 0.5)  # of the loss, learned from the original
 STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # of AdamW
-TRANSFORMER = "pixels"
-TRANSFORMER_SEEDS = (0, 1)
+TRANSFORMER = "patches"
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def main() -> None:
         plans += [
             {"cell": TRANSFORMER, "compression": c, "seed": seed, "lr": lr}
             for c in matrix.CELLS[TRANSFORMER].compressions
-            for seed in TRANSFORMER_SEEDS
+            for seed in SEEDS
             for lr in RATES
         ]
     if options.quick:
