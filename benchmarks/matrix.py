@@ -91,7 +91,12 @@ CELLS = {
     ),
     # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart, a letter a token.
     "patches": Cell(
-        partial(encoder, 2, 64, 4, 49, 16, 10), "patches", 8_000, 8_000, (3, 10), {**DENSE_ADAMW, "epochs": 15}
+        partial(encoder, 2, 64, 4, 49, 16, 10),
+        "patches",
+        8_000,
+        8_000,
+        (3, 10),
+        {**DENSE_ADAMW, "lr": 3e-3, "epochs": 30},
     ),
     "languages": Cell(
         partial(encoder, 3, 96, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)),
