@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import ltp_pipeline
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.stages.train import loop
 from tests.support import kinds
 from tests.support.cli import invoke
+from tests.support.models import Graph
 
 SHORT = ("--target-compression", 2, "--epochs", 1, "--finetune-epochs", 1, "--baseline", "quick", "--threads", 1)
 TASK = """
@@ -125,6 +129,91 @@ def test_an_object_without_a_fingerprint_cannot_go_on(own: Path) -> None:
     ltp_pipeline.run("model.onnx", task=Task(), baseline={"mode": "none"}, **settings)
     with pytest.raises(InputError, match="has no fingerprint"):
         ltp_pipeline.run("model.onnx", task=Task(), baseline={"mode": "none"}, **settings)
+
+
+RANDOM = """
+import random
+import time
+
+import numpy as np
+import torch
+
+table = np.random.randn(64, 12).astype("f4")  # drawn while the file is loaded
+
+
+class Noisy:
+    def __init__(self, split):
+        self.rows = np.random.permutation(64)[:48]  # drawn when the data set is made
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        noise = 0.3 * torch.randn(12).numpy() + 0.1 * np.random.rand() + 0.1 * random.random()
+        time.sleep(0.0005)  # lets other threads come in between
+        return {"x": table[self.rows[i]] + noise}
+
+
+def dataset(split):
+    return Noisy(split)
+
+
+def loss(outputs, batch):
+    (y,) = outputs.values()
+    return (y * (1 + 0.1 * np.random.rand() + 0.1 * torch.rand(1))).square().mean()
+
+
+def score(outputs, batch):
+    (y,) = outputs.values()
+    return -(y + 0.1 * np.random.rand() + 0.1 * torch.rand(1)).square().mean(1)
+"""
+
+
+@pytest.fixture
+def drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, bytes]]:
+    """Runs of a network with Dropout on a task that draws random numbers wherever it can: the files, by workers."""
+    g = Graph()
+    g.random("first", 12, 32, scale=0.4)
+    g.random("second", 32, 2, scale=0.4)
+    y = g.add("MatMul", g.add("Dropout", g.add("Relu", g.add("MatMul", "x", "first"))), "second")
+    onnx.save(g.model({"x": ("N", 12)}, [y]), tmp_path / "model.onnx")
+    (tmp_path / "my_task.py").write_text(RANDOM)
+    monkeypatch.chdir(tmp_path)
+    options = {
+        "train": {"epochs": 2, "finetune_epochs": 1, "batch_size": 8},
+        "budget": {"target_compression": 2},
+        "baseline": {"mode": "none"},
+        "export": {"formats": ["dense"]},
+    }
+
+    def files(out: str, workers: int = 0) -> Mapping[str, bytes]:
+        ltp_pipeline.run("model.onnx", out=out, task="my_task.py", data={"workers": workers}, **options)
+        report = json.loads(Path(out, "report.json").read_text())
+        found = {name: Path(out, name).read_bytes() for name in ("model.dense.onnx", "trail/001.onnx")}
+        return {**found, "accuracy": json.dumps([report[n]["accuracy"] for n in ("original", "pruned")]).encode()}
+
+    return files
+
+
+def test_what_a_task_draws_at_random_is_the_same_in_every_run_whoever_reads(drawing) -> None:
+    assert drawing("first") == drawing("second") == drawing("third", workers=2)
+
+
+def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, taken, step = drawing("whole"), 0, loop._step
+
+    def stopped(*given):
+        nonlocal taken
+        taken += 1
+        if taken == 9:  # within the second epoch of learning
+            raise KeyboardInterrupt
+        return step(*given)
+
+    monkeypatch.setattr(loop, "_step", stopped)
+    monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        drawing("stopped")
+    assert drawing("stopped") == whole
 
 
 def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> None:
