@@ -96,12 +96,17 @@ class OwnTask:
         return _checked(cls(given, f"the task {name}"))
 
     @property
+    def named(self) -> str | None:
+        """The fingerprint that it gives itself."""
+        found = getattr(self.code, "fingerprint", None)
+        return None if found is None else str(found)
+
+    @property
     def fingerprint(self) -> str | None:
-        """What tells it from others; None where nothing does."""
-        own = getattr(self.code, "fingerprint", None)
+        """What tells it from others, with the hash of its file; None where nothing does."""
         if self.sha256 is not None:
-            return f"file {self.sha256} {own or ''}"
-        return None if own is None else f"object {own}"
+            return f"file {self.sha256} {self.named or ''}".rstrip()
+        return None if self.named is None else f"object {self.named}"
 
     @property
     def metric(self) -> Metric:

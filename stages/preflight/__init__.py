@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.own import OwnSplit, open_own
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import AnyPath
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
@@ -65,7 +67,7 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
-    return {**known, "task": "own"} if isinstance(data.train, OwnSplit) else known
+    return {**known, "task": data.train.task.fingerprint} if isinstance(data.train, OwnSplit) else known
 
 
 def original_accuracy(job: Job, state: State) -> float:
@@ -92,21 +94,31 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
     """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
     if fresh or not workspace.is_run:
         return
-    if workspace.has_own_task and own is None:
-        raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
-    if own is not None and own.fingerprint is None:
+    if own is None:
+        if workspace.has_own_task:
+            raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
+        return
+    if own.fingerprint is None:
         raise InputError(
             f"{own.origin} has no fingerprint, so nothing tells whether the run in {workspace.root} was made with it",
             "give it one, a text that changes when the task does; or start over: fresh=True",
         )
+    if workspace.has_own_task and own.fingerprint != workspace.task_fingerprint:
+        raise InputError(
+            f"the run in {workspace.root} was made with another task than {own.origin}",
+            "give that one, unchanged; or start over: ltp-pipeline run --fresh",
+        )
+
+
+def require_one_source(own: OwnTask, data: AnyPath | None) -> None:
+    """Refuse data beside a task, which has its own."""
+    if data is not None:
+        raise InputError(f"both a task ({own.origin}) and data ({os.fspath(data)}) are given", "give one of them")
 
 
 def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
     if own is not None:
-        if settings.data.path is not None:
-            raise InputError(
-                f"both a task ({own.origin}) and data ({settings.data.path}) are given", "give one of them"
-            )
+        require_one_source(own, settings.data.path)
         return open_own(own, settings.data, file.inputs, settings.train.seed)
     if settings.data.path is None:
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -97,6 +98,7 @@ def test_a_task_of_the_users_own(own: Path, capsys) -> None:
         ("pick", "model-ltp", 1),
         ("export", "model-ltp", "--format", "dense"),
         ("validate", "model-ltp/model.sparse.onnx"),
+        ("handoff", "model-ltp", "--example-samples", 3),
     ],
     ids=lambda command: command[0],
 )
@@ -117,6 +119,41 @@ def test_another_task_file_is_another_run(own: Path, capsys) -> None:
     other = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
     assert other.code == 3
     assert "--fresh" in other.err
+
+
+def test_a_task_of_another_hash_is_refused_by_all_that_take_the_run(own: Path, capsys) -> None:
+    assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
+    Path("other.py").write_text(TASK.replace("my_task.py", "other.py"))
+    for command in (
+        ("validate", "model-ltp/model.sparse.onnx"),
+        ("handoff", "model-ltp", "--example-samples", 3),
+        ("export", "model-ltp", "--format", "dense"),
+        ("pick", "model-ltp", 1),
+    ):
+        refused = invoke(capsys, *command, "--task", "other.py")
+        assert refused.code == 3, refused
+        assert "was made with another task than other.py" in refused.err
+
+
+def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys) -> None:
+    assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
+    assert invoke(capsys, "handoff", "model-ltp", "--example-samples", 3, "--task", "my_task.py").code == 0
+    digest = hashlib.sha256(TASK.encode()).hexdigest()
+    page = Path("model-ltp/handoff/HANDOFF.md").read_text()
+    assert f"Samples and metric are those of `my_task.py` (SHA-256 `{digest}`)" in page
+    assert "ltp-pipeline validate model.packed.onnx --task my_task.py" in page
+    assert "--data" not in page
+    example = np.load("model-ltp/handoff/example.npz")
+    np.testing.assert_array_equal(example["samples/x"], np.load("data.npz")["x"][250:253])
+    assert json.loads(Path("model-ltp/report.json").read_text())["task"]["sha256"] == digest
+    assert f"samples and metric are those of my_task.py (SHA-256 {digest})" in Path("model-ltp/report.html").read_text()
+
+
+def test_validate_takes_a_task_beside_settings_of_data(own: Path) -> None:
+    found = ltp_pipeline.validate("model.onnx", ltp_pipeline.DataSettings(), task="my_task.py")
+    assert found.metric.name == "MAE"
+    with pytest.raises(InputError, match=r"both a task \(my_task.py\) and data \(data.npz\)"):
+        ltp_pipeline.validate("model.onnx", "data.npz", task="my_task.py")
 
 
 def test_an_object_without_a_fingerprint_cannot_go_on(own: Path) -> None:
