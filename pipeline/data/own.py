@@ -7,17 +7,19 @@ a run that goes on sees what one that was never interrupted does.
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import draws, own_task
+from ltp_pipeline import draws, interrupts, own_task
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.preparation import Preparation, type_of
@@ -130,8 +132,21 @@ def _read_one(given: Any, row: int, seed: int, said: str) -> dict[str, Any]:
 def _begin_worker(*given: Any) -> None:
     import torch
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends its processes
+    for name in {*interrupts.SIGNALS} - {"SIGTERM"}:  # which are for the process that asks
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _in_worker["data"], _in_worker["name"], _in_worker["origin"] = given
+
+
+def _end_with_parent() -> None:
+    """Outlive no process that asks, however it ends."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
 
 
 def _read_in_worker(rows: list[int], seed: int) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import ltp_pipeline
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.train import loop
 from tests.support import kinds
-from tests.support.cli import invoke
+from tests.support.cli import invoke, start
 from tests.support.models import Graph
 
 SHORT = ("--target-compression", 2, "--epochs", 1, "--finetune-epochs", 1, "--baseline", "quick", "--threads", 1)
@@ -251,6 +254,25 @@ def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(drawing, monkeypa
     with pytest.raises(KeyboardInterrupt):
         drawing("stopped")
     assert drawing("stopped") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_worker_processes_say_nothing_when_stopped_and_end_with_the_run(drawing, tmp_path: Path, how: int) -> None:
+    command = ("run", "model.onnx", "--task", "my_task.py", "--set", "data.workers=2", "--epochs", 1000)
+    process = start(*command, "--target-compression", 2, "--out", "run", cwd=tmp_path, own_group=True)
+    while not list(tmp_path.glob("run/state/*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    if how == signal.SIGKILL:
+        process.kill()
+    else:
+        os.killpg(process.pid, how)
+    said = process.communicate(timeout=60)[1]  # until all that could write there have ended
+    assert "Traceback" not in said
+    if how != signal.SIGKILL:
+        assert process.returncode == 130
+        assert said.endswith("interrupted; what is done is kept, the same command goes on\n")
 
 
 def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> None:
