@@ -120,12 +120,10 @@ def validate(
     from ltp_pipeline.stages.validate import validate as measure
 
     own, run = _own(task), Workspace(Path(model).parent)
-    if own is not None:
-        from ltp_pipeline.stages.preflight import require_one_source, require_task
+    if own is not None and run.has_own_task:
+        from ltp_pipeline.stages.preflight import require_task
 
-        require_one_source(own, data.path if isinstance(data, DataSettings) else data)
-        if run.has_own_task:
-            require_task(run, own)
+        require_task(run, own)
     if isinstance(data, DataSettings):
         taken = imitate or "auto"
         return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own)
@@ -134,7 +132,7 @@ def validate(
         _, of_run = run.inputs()  # a file in its own run: prepared as it was there
         if own is None and data is None and run.has_own_task:
             raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
-        path = settings.data.path or of_run.data.path
+        path = settings.data.path or (of_run.data.path if own is None else None)
         settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
     return measure(
         model,

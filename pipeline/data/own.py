@@ -38,6 +38,8 @@ _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 def open_own(task: OwnTask, settings: DataSettings, inputs: Sequence[TensorInfo], seed: int) -> Data:
     """The three splits of a user's data set; samples that are missing for validation are split off."""
+    if settings.path is not None:
+        raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
     found = {name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS}  # one order for all
     if found["train"] is None:
         raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")
@@ -63,7 +65,7 @@ class Rows:
         self.origin = f"{self._name} of {task.origin}"
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
-        self._names: tuple[str, ...] | None = None  # of what a sample holds
+        self._names: frozenset[str] | None = None  # of what a sample holds
         with task.theirs(f"len of {self._name}"):
             self._count = len(given)
         if not self._count:
@@ -101,18 +103,15 @@ class Rows:
         return self._pool
 
     def _check(self, said: str, sample: dict[str, Any]) -> None:
-        self._names = names = self._names or tuple(sample)
-        if set(names) != set(sample):
-            missing, *_ = [*(n for n in names if n not in sample), *(n for n in sample if n not in names)]
-            here, others = ("no", "others have") if missing in names else ("a", "others have not")
-            what = f"{said} has {here} {missing!r}, which {others}"
+        self._names = names = self._names or frozenset(sample)
+        for name in sorted(names ^ set(sample)):
+            has = f"has no {name!r}; it has {', '.join(map(repr, sample))}"
+            what = f"{said} {has if name in names else f'has {name!r}, which others have not'}"
             raise InputError(what, "give every sample the same names; an empty array where there is nothing")
         for name, value in sample.items():
             if not own_task.is_numbers(value):
-                kind = "text" if value.dtype.kind in "US" else str(value.dtype)
-                raise InputError(
-                    f"{said} has {kind} as {name!r}", "give numbers, for example where in a list of your own it stands"
-                )
+                what = f"{name!r} of {said} holds {value.dtype}, not numbers"
+                raise InputError(what, "give numbers; for text, where in a list of your own it stands")
 
 
 def read_some(given: Any, rows: Sequence[int], seed: int, name: str, origin: str) -> list[dict[str, Any]]:

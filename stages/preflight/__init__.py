@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -17,7 +16,6 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_data, takes_in
 from ltp_pipeline.data.own import OwnSplit, open_own
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
@@ -110,15 +108,8 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
         )
 
 
-def require_one_source(own: OwnTask, data: AnyPath | None) -> None:
-    """Refuse data beside a task, which has its own."""
-    if data is not None:
-        raise InputError(f"both a task ({own.origin}) and data ({os.fspath(data)}) are given", "give one of them")
-
-
 def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
     if own is not None:
-        require_one_source(own, settings.data.path)
         return open_own(own, settings.data, file.inputs, settings.train.seed)
     if settings.data.path is None:
         raise InputError(

@@ -284,6 +284,25 @@ def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> Non
     assert not Path("model-ltp").exists()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("return (y - batch", "return (y.detach() - batch", "loss of my_task.py has no gradient"),
+        (".abs().mean(1)", ".abs().mean().item()", "score of my_task.py returns shape () for 2 samples"),
+        ('"wanted": ', '"name": "text", "wanted": ', "of my_task.py holds <U4, not numbers"),
+        ("import numpy", "raise SystemExit(0)\nimport numpy", "my_task.py cannot be loaded: SystemExit: 0"),
+    ],
+)
+def test_what_a_task_cannot_mean_is_two_lines_and_exit_3(own: Path, capsys, before: str, after: str, said: str) -> None:
+    Path("my_task.py").write_text(TASK.replace(before, after, 1))
+    failed = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
+    assert failed.code == 3
+    *_, what, remedy = failed.err.splitlines()
+    assert said in what
+    assert remedy.startswith("  ")
+    assert not Path("model-ltp").exists()
+
+
 def test_init_leaves_a_file_that_is_there_alone(own: Path, capsys) -> None:
     Path("ltp.toml").write_text("# mine\n")
     refused = invoke(capsys, "init", "model.onnx", "--data", "data.npz")

@@ -212,10 +212,10 @@ def test_a_worker_process_that_ends_is_told():
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"x": np.zeros(2)}, "sample 3 of dataset('train') of the task SimpleNamespace has no 'id', which others have"),
-        ({"x": np.zeros(2), "id": 1, "z": 1}, "has a 'z', which others have not"),
-        ({"x": np.zeros(2), "id": "ab"}, "sample 3 of dataset('train') of the task SimpleNamespace has text as 'id'"),
-        ({"x": np.zeros(2), "id": None}, "has object as 'id'"),
+        ({"x": np.zeros(2)}, "sample 3 of dataset('train') of the task SimpleNamespace has no 'id'; it has 'x'"),
+        ({"x": np.zeros(2), "id": 1, "z": 1}, "has 'z', which others have not"),
+        ({"x": np.zeros(2), "id": "ab"}, "'id' of sample 3 of dataset('train') of the task SimpleNamespace holds <U2"),
+        ({"x": np.zeros(2), "id": None}, "holds object, not numbers"),
         ([1, 2], "sample 3 of dataset('train') of the task SimpleNamespace is a list, not a dict"),
     ],
 )
