@@ -211,6 +211,19 @@ class Data(Part):
     class_names: Annotated[tuple[str, ...] | None, Field(description="by number, where the data have names")] = None
 
 
+class UserTask(Part):
+    """The user's own task, by which it was trained and measured."""
+
+    name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
+    sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
+    fingerprint: Annotated[str | None, Field(description="that the task gives itself")] = None
+
+    @property
+    def words(self) -> str:
+        """What people are told of it."""
+        return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
+
+
 class Histogram(Part):
     """Counts of |w| in one kernel before and after; the threshold belongs to w²."""
 

@@ -29,6 +29,7 @@ from ltp_pipeline.report_parts import (
     Part,
     Scatter,
     Share,
+    UserTask,
     Verdict,
     Whole,
 )
@@ -189,6 +190,7 @@ class Report(Part):
     metric: Metric = Metric()
     model: Model = Model()
     data: Data = Data()
+    task: Annotated[UserTask | None, Field(description="null where it is none of the user's own")] = None
     original: Original = Original()
     pruned: Pruned = Pruned()
     baseline: Baseline | None = None

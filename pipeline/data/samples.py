@@ -96,6 +96,8 @@ class Input(NamedTuple):
 class Split:
     """Some rows of the stored samples, prepared as they are read."""
 
+    reads_ahead = True  # whether other threads may read batches while one is used
+
     def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array) -> None:
         self.name = name
         self.inputs = inputs

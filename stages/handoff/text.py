@@ -1,5 +1,6 @@
 """HANDOFF.md: what the people who deploy the model need to know, from the report alone."""
 
+import shlex
 from collections.abc import Sequence
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
@@ -132,15 +133,20 @@ def _verification(report: Report, tolerance: float, real: int) -> str:
     samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
     if real:
         samples = f"**Its samples are real data**: the first {real} of the test split."
+    given = "--data DATA"
+    measured = "the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards)"
+    if report.task is not None:
+        file = " ".join(report.task.name.split()) if report.task.sha256 else "FILE.py"
+        given, measured = f"--task {shlex.quote(file)}", "the test split of that task"
     return f"""    python verify.py
 
 needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on
 `input/NAME` of `example.npz`, which is `samples/NAME` prepared: outputs may differ by {tolerance:g} of their largest
 value from those that the file gave when it was written. {samples}
 
-    ltp-pipeline validate {_first_file(report)} --data DATA{against}
+    ltp-pipeline validate {_first_file(report)} {given}{against}
 
-measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
+measures the file on {measured};
 `ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` judges the report again and fails unless
 every model file listed above lies beside it, unchanged.
 
@@ -271,8 +277,19 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+        + _whose(report)
         + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report, for_handoff=True)] if told)
     )
+
+
+def _whose(report: Report) -> str:
+    """Where samples and metric come from, where that is a task of the user's own."""
+    task = report.task
+    if task is None:
+        return ""
+    parts = "Samples" if report.metric.is_relative else "Samples and metric"
+    digest = f" (SHA-256 {code(task.sha256)})" if task.sha256 else ""
+    return f"\n\n{parts} are those of {code(task.name)}{digest}, which is not in this folder."
 
 
 def _readers(report: Report) -> str:

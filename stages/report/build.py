@@ -16,6 +16,7 @@ from ltp_pipeline.data import recipe
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.own import Own
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
@@ -84,6 +85,7 @@ def build(f: Findings) -> schema.Report:
         metric=f.task.metric,
         model=_model(f),
         data=_data(f),
+        task=_user_task(f),
         original=schema.Original(
             accuracy=_accuracy(f.original.accuracy),
             reasons=_reasons(f.original.accuracy),
@@ -103,6 +105,7 @@ def build(f: Findings) -> schema.Report:
         notes=(
             *f.network.notes,
             *f.notes,
+            *_task_notes(f),
             *([unlikely] if unlikely else []),
             *_file_notes(f.pruned, pruned, model.bytes),
         ),
@@ -166,13 +169,20 @@ def _model(f: Findings) -> parts.Model:
 def _data(f: Findings) -> parts.Data:
     data = f.data
     return parts.Data(
-        path=str(f.settings.data.path),
+        path=None if f.settings.data.path is None else str(f.settings.data.path),
         classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs={name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()},
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
+
+
+def _user_task(f: Findings) -> parts.UserTask | None:
+    if not isinstance(f.task, Own):
+        return None
+    own = f.task.own
+    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.named)
 
 
 def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
@@ -282,6 +292,12 @@ def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
         "was trained further, or the labels or the preparation of samples do not fit the original; "
         "check both before you trust a gate on the drop"
     )
+
+
+def _task_notes(f: Findings) -> list[str]:
+    task = _user_task(f)
+    whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
+    return [] if task is None else [f"{whose} those of {task.words}"]
 
 
 def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:

@@ -41,6 +41,18 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     assert "| | packed | sparse |" in page
 
 
+def test_a_task_of_ones_own_is_named_and_can_do_no_harm():
+    report = finished_in_memory()
+    report["task"] = {"name": "my task`.py\n# <b>", "sha256": "ab" * 32}
+    page = handoff_text.render(report_of(report))
+    assert f"Samples and metric are those of `my task'.py # <b>` (SHA-256 `{'ab' * 32}`), which is not in" in page
+    assert " --task 'my task`.py # <b>'\n" in page
+    report["task"] = {"name": "the task Mine"}
+    page = handoff_text.render(report_of(report))
+    assert "are those of `the task Mine`, which is not in this folder." in page
+    assert " --task FILE.py\n" in page
+
+
 def test_classes_are_named_by_number():
     report = finished_in_memory()
     report["data"]["class_names"] = ["cat`", "dog"]
