@@ -38,13 +38,13 @@ class OpenPart(NamedTuple):
     """A part of the data by inputs and target."""
 
     sources: Mapping[str, Source]
-    target: Samples | None
+    target: Column | None
     augment: bool
 
     @property
     def labels(self) -> Array | None:
         """Class numbers, where the target is such."""
-        target = self.target
+        target = None if self.target is None else self.target.samples
         return target.array if isinstance(target, ClassNumbers) else None
 
     @property
@@ -56,7 +56,7 @@ class OpenPart(NamedTuple):
     @property
     def targets(self) -> dict[str, Samples]:
         """By name, for a split."""
-        return {} if self.target is None else {TARGET: self.target}
+        return {} if self.target is None else {TARGET: self.target.samples}
 
     def inputs_for(self, rows: Array, training: bool) -> dict[str, Input]:
         """How a split with these rows reads each input."""
@@ -90,9 +90,9 @@ def open_part(
     target = None if found.target is None else _target(part[found.target], stored, settings, task)
     if settings.classes and target is None:
         raise InputError("classes is set in [data], and the samples have no labels", "remove classes")
-    if settings.augment and target is not None and not isinstance(target, ClassNumbers):
+    if settings.augment and target is not None and not isinstance(target.samples, ClassNumbers):
         raise InputError(
-            f"augment moves pixels, and what {part[found.target or ''].origin} says would not move with them",
+            f"augment moves pixels, and what {target.origin} says would not move with them",
             "remove augment",
         )
     return OpenPart(sources, target, settings.augment)
@@ -105,10 +105,12 @@ def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> C
         return column
     width = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
     fixed = width if isinstance(width, int) and width > 0 else None
-    longest = int(np.diff(column.samples.offsets).max())
-    if fixed is not None and longest > fixed:
+    lengths = np.diff(column.samples.offsets)
+    if fixed is not None and lengths.max() > fixed:
+        row = int(np.argmax(lengths > fixed))
         raise InputError(
-            f"{column.origin} has a sample of length {longest}, and the model's input {info.name!r} takes {fixed}",
+            f"sample {row} of {column.origin} has length {lengths[row]}, and the model's input {info.name!r} takes "
+            f"{fixed}",
             f"cut sequences to {fixed}",
         )
     if not holds(column.samples.dtype, own.pad):
@@ -137,15 +139,17 @@ def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSet
     return own.model_copy(update={key: value for key, value in untouched.items() if key not in said})
 
 
-def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Samples:
+def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Column:
     target = checked_target(column)
     if isinstance(target, RaggedSamples):
-        target = target.padded_to(None, task.ignored_label)
+        whole = np.dtype(np.int64) if target.dtype.kind in "biu" else None  # which holds an ignored label too
+        target = target.padded_to(None, task.ignored_label, whole)
     if not settings.classes:
-        return target
+        return Column(target, column.origin)
     if not isinstance(target, ClassNumbers):
         raise InputError(f"classes is set in [data], and {column.origin} holds no class numbers", "remove classes")
-    return ClassNumbers(renumbered(target.array, stored.class_names, settings.classes, column.origin))
+    numbers = renumbered(target.array, stored.class_names, settings.classes, column.origin)
+    return Column(ClassNumbers(numbers), column.origin)
 
 
 def _check_lengths(columns: Sequence[Column]) -> None:

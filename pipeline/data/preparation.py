@@ -70,6 +70,13 @@ class Preparation:
             x = x.reshape(len(x), -1)
         return np.ascontiguousarray(x)
 
+    def shape_of(self, stored: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The shape that samples of this shape get; None for an axis that is longer where sequences are."""
+        short, long = (
+            self(np.zeros((1, *(length if n is None else n for n in stored)), np.uint8)).shape[1:] for length in (1, 2)
+        )
+        return tuple(n if n == m else None for n, m in zip(short, long, strict=True))
+
     @property
     def steps(self) -> tuple[str, ...]:
         """What is done to the axes and the size of a stored sample, in words; scale, mean and std follow."""
@@ -106,14 +113,12 @@ def plan(origin: str, stored: Dims, layout: Layout, settings: InputSettings, mod
     shape = (1, *stored) if add_channel else (stored[-1], *stored[:-1]) if to_front else stored
     if dims is not None and not flatten and len(shape) != len(dims):
         raise InputError(
-            f"{origin}: a sample has shape {_show(stored)}, the model's input {model_input.name} takes {_show(dims)}",
+            f"{origin}: a sample has shape {show(stored)}, the model's input {model_input.name} takes {show(dims)}",
             "store samples with the axes the model takes, the first axis counting the samples",
         )
     resize = settings.resize
     if resize is not None and len(shape) != 3:
-        raise InputError(
-            f"{origin}: resize is set, but samples of shape {_show(stored)} are no images", "remove resize"
-        )
+        raise InputError(f"{origin}: resize is set, but samples of shape {show(stored)} are no images", "remove resize")
     if resize is not None:
         shape = (shape[0], *resize)
     to_back = dims is not None and len(dims) == len(shape) == 3 and _channels_last(dims)
@@ -189,7 +194,7 @@ def _check_features(origin: str, shape: Dims, features: int | str | None) -> Non
     values = math.prod(n for n in shape if isinstance(n, int))
     if isinstance(features, int) and values != features:
         raise InputError(
-            f"{origin}: a sample of shape {_show(shape)} has {values} values, the model takes {features}",
+            f"{origin}: a sample of shape {show(shape)} has {values} values, the model takes {features}",
             "give samples of the size the model was trained on, or set resize in [data]",
         )
 
@@ -198,7 +203,7 @@ def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Lay
     """Compare fixed dimensions; `shape` and `dims` are both channels first."""
     if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
         return
-    what = f"{origin}: a sample has shape {_show(stored)}"
+    what = f"{origin}: a sample has shape {show(stored)}"
     if len(shape) == 1:
         raise InputError(f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on")
     if isinstance(dims[0], int) and shape[0] != dims[0]:
@@ -212,10 +217,11 @@ def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Lay
         )
     sizes = [d if isinstance(d, int) else n for n, d in zip(shape, dims, strict=True)][1:]
     raise InputError(
-        f"{what}, size {_show(shape[1:])}; the model takes {_show(dims[1:])}",
+        f"{what}, size {show(shape[1:])}; the model takes {show(dims[1:])}",
         f"set resize = {sizes} in [data]" if len(sizes) == 2 else "give samples of that size",
     )
 
 
-def _show(dims: Dims) -> str:
+def show(dims: Dims) -> str:
+    """A shape as messages have it."""
     return "×".join("?" if d is None else str(d) for d in dims) or "()"

@@ -92,7 +92,7 @@ def test_worker_processes_read_the_same():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (lambda _: [{"z": 1}], "have no 'x', which the model takes"),
+        (lambda _: [{"z": 1}], "has no 'x'; it has 'z'"),
         (lambda _: [[1, 2]], "not a dict"),
         (lambda _: [], "is empty"),
         (lambda _: None, "is None"),
