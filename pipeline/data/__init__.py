@@ -15,7 +15,7 @@ from ltp_pipeline.data.opening import open_part
 from ltp_pipeline.data.own import open_own
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.data.preparation import wanted
-from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
+from ltp_pipeline.data.samples import Data, NoNumbers, Part, Split, Stored, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, TensorInfo
@@ -64,8 +64,9 @@ def open_data(
             f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}"
         )
     stored = _read(settings.path, wanted(settings, inputs))
-    found = match(next(iter(stored.parts.values())), inputs, task.target, spare=stored.is_table)
-    _check_alike(stored.parts)
+    first_part = next(iter(stored.parts.values()))
+    found = match(first_part, inputs, task, spare=stored.is_table)
+    _check_alike(stored.parts, [*found.inputs.values(), *([found.target] if found.target else [])])
     parts = {name: open_part(part, found, stored, settings, inputs, task) for name, part in stored.parts.items()}
     for part in parts.values():
         check_inputs(part, inputs)
@@ -86,7 +87,7 @@ def open_data(
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=(*stored.notes, *_left_aside(found.unused), *notes),
+        notes=(*stored.notes, *_left_aside(first_part, found.unused), *notes),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
@@ -104,8 +105,11 @@ def open_for(
     return data
 
 
-def _left_aside(names: Sequence[str]) -> list[str]:
-    return [f"columns that no input takes are left aside: {', '.join(names)}"] if names else []
+def _left_aside(part: Part, unused: Sequence[str]) -> list[str]:
+    text = [name for name in unused if isinstance(part[name].samples, NoNumbers)]
+    numbers = [name for name in unused if name not in text]
+    said = {"hold no numbers": text, "no input takes": numbers}
+    return [f"columns that {why} are left aside: {', '.join(names)}" for why, names in said.items() if names]
 
 
 def _read(path: Path | None, want: Wanted) -> Stored:
@@ -132,11 +136,11 @@ def _read(path: Path | None, want: Wanted) -> Stored:
     raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
 
 
-def _check_alike(parts: Mapping[str, Part]) -> None:
+def _check_alike(parts: Mapping[str, Part], taken: Sequence[str]) -> None:
     first, *others = parts.values()
     for part in others:
-        for name, column in first.items():
-            other = part.get(name)
+        for name in taken:
+            column, other = first[name], part.get(name)
             if other is None:
                 raise InputError(f"{column.origin} is in one split and not in all", "give all splits the same columns")
             if other.samples.shape != column.samples.shape:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-from onnx import GraphProto
 
 from ltp_pipeline.data.checks import chunks, sample_of
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.data.samples import Array, Data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import attribute, is_standard, reads, stored
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 _SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 def sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
+    from ltp_pipeline.graph import attribute, is_standard, reads, stored  # reading data needs no onnx
+
     tables = stored(graph)
     names = {i.name for i in graph.input if i.name not in tables}  # others have a default and need no data
     found: dict[str, int] = {}
