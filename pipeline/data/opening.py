@@ -81,11 +81,16 @@ def open_part(
     _check_lengths([*columns.values(), *([part[found.target]] if found.target else [])])
     sources: dict[str, Source] = {}
     for info in sorted(inputs, key=lambda i: i.name in found.masks):  # a mask is made of what another input is fed
-        own = _settings(settings, info, alone=len(inputs) == 1)
-        column = _mask(sources, found, info) if info.name in found.masks else _column(part, found, info, own)
+        where = settings.section_of(info.name, alone=len(inputs) == 1)
+        if info.name in found.masks:
+            own, column = _unscaled(settings, info, where), _mask(sources, found, info)
+        else:
+            own = _settings(settings, info, alone=len(inputs) == 1)
+            column = _column(part, found, info, own, where)
         layout = stored.layout or own.layout
-        sources[info.name] = Source(column, plan(column.origin, column.samples.shape, layout, own, info), layout)
-        check_samples(column, sources[info.name].prepare)
+        prepare = plan(column.origin, column.samples.shape, layout, own, info, where)
+        sources[info.name] = Source(column, prepare, layout)
+        check_samples(column, prepare)
         check_crop(column, settings.crop)
     target = None if found.target is None else _target(part[found.target], stored, settings, task)
     if settings.classes and target is None:
@@ -98,7 +103,7 @@ def open_part(
     return OpenPart(sources, target, settings.augment)
 
 
-def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> Column:
+def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings, where: str) -> Column:
     """The column of an input; sequences padded as the model wants them."""
     column = part[found.inputs[info.name]]
     if not isinstance(column.samples, RaggedSamples):
@@ -116,7 +121,7 @@ def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> C
     if not holds(column.samples.dtype, own.pad):
         raise InputError(
             f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.pad:g}",
-            "set pad in [data] to a value that it can hold, or store the values as another type",
+            f"set pad in {where} to a value that it can hold, or store the values as another type",
         )
     return Column(column.samples.padded_to(fixed, own.pad), column.origin)
 
@@ -127,6 +132,17 @@ def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Colu
     column = sources[name].column
     assert isinstance(column.samples, RaggedSamples)  # noqa: S101 - only of such a mask is made
     return Column(MaskSamples(column.samples), f"the mask of {column.origin}")
+
+
+def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSettings:
+    """Of a mask that is made: what is said for all is not meant for it."""
+    said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()
+    if said:
+        raise InputError(
+            f"{', '.join(sorted(said))} is set for the mask {info.name!r}, which is made: 1 where there are values",
+            f"remove {where}, or give the mask as data",
+        )
+    return InputSettings()
 
 
 def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSettings:
