@@ -77,6 +77,7 @@ class Wanted:
     crop: float | None = None  # share of the shorter side that the centre keeps
     workers: int = 0  # processes; 0 decodes by threads
     max_broken: int = 0  # images that may be left out
+    inputs: tuple[str, ...] = ()  # names of the model's
 
 
 @dataclass(frozen=True)
