@@ -3,7 +3,9 @@
 Later sources win: defaults < preset < ltp.toml < options of the command line.
 """
 
+import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -54,13 +56,19 @@ def _several(value: Any) -> Any:
 
 
 def _quoted(value: Any) -> Any:
-    """Refuse a section inside the section of an input: TOML reads it into a name with a dot that is not quoted."""
+    """Refuse a section inside the section of an input: TOML reads it into a name with dots that is not quoted."""
     for name, own in value.items() if isinstance(value, Mapping) else ():
-        if isinstance(own, Mapping):
-            inner = next((key for key, part in own.items() if isinstance(part, Mapping)), None)
-            if inner is not None:
-                raise ValueError(f'a name with a dot is quoted: [data.inputs."{name}.{inner}"]')
+        whole, inner = name, own
+        while isinstance(inner, Mapping):
+            key, inner = next(((key, part) for key, part in inner.items() if isinstance(part, Mapping)), ("", None))
+            whole = f"{whole}.{key}" if inner is not None else whole
+        if whole != name:
+            raise ValueError(f"a name with dots must be quoted: {_input_section(whole)}")
     return value
+
+
+def _input_section(name: str) -> str:
+    return f"[data.inputs.{json.dumps(name, ensure_ascii=False)}]"
 
 
 def _rounded(value: Any) -> Any:
@@ -118,6 +126,10 @@ class DataSettings(InputSettings):
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
         """What is said of an input and no more: the rest is what holds for all, also when it is read again."""
         return {name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()}
+
+    def section_of(self, name: str, alone: bool) -> str:
+        """Where the settings of an input stand, or would; an input that is alone needs no section of its own."""
+        return "[data]" if alone and name not in self.inputs else _input_section(name)
 
     def of(self, name: str) -> InputSettings:
         """Those of one input: its own, and for the rest those of all."""
@@ -396,7 +408,21 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read settings {path}: {error.strerror}", "check the path given by --config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}", "correct the file at that line") from None
+        remedy = _unquoted(path, str(error)) or "correct the file at that line"
+        raise InputError(f"{path} is not valid TOML: {error}", remedy) from None
+
+
+def _unquoted(path: Path, error: str) -> str | None:
+    """What to do where TOML stops at a sign in the name of an input that has no quotes; None where it is not that."""
+    at = re.search(r"at line (\d+)", error)
+    line = path.read_text(encoding="utf-8").split("\n")[int(at[1]) - 1] if at else ""
+    named = re.match(r"\s*\[\s*data\s*\.\s*inputs\s*\.\s*([^\"']+?)\s*\]\s*(#.*)?$", line)
+    if named:
+        return f"a name with such signs must be quoted: {_input_section(named[1])}"
+    key = re.match(r"\s*([^\s\"'=\[#]+)\s*=", line)
+    if key and re.search(r"[^A-Za-z0-9_.-]", key[1]):
+        return f"a name with such signs must be quoted: {json.dumps(key[1], ensure_ascii=False)} = …"
+    return None
 
 
 def _read_preset(name: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ltp_pipeline import closeness, exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSettings
-from ltp_pipeline.data import ANY_TASK, Data, Split, open_data
-from ltp_pipeline.data.own import open_own
+from ltp_pipeline.data import ANY_TASK, Data, Split, open_for
+from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import Model, read
@@ -61,7 +61,7 @@ class Session:
             known = ", ".join(onnxruntime.get_available_providers())
             raise InputError(f"onnxruntime has no execution provider {provider!r} here", f"available: {known}")
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what is wrong is raised, and said once
         options.intra_op_num_threads = self.threads = threads.current()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
@@ -84,12 +84,7 @@ class Session:
     def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
         """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""
         given = self.fixed_batch or TWO
-        inputs = split.read(np.arange(given) % len(split)).inputs
-        try:
-            found = self._run(inputs)
-        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise InputError(f"onnxruntime does not run {self.path} on this data: {line}", "check the data") from None
+        found = self._run(split.read(np.arange(given) % len(split)).inputs)
         rows = [isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,) for y in found]
         return [(TWO, *y.shape[1:]) if r else None for y, r in zip(found, rows, strict=True)]
 
@@ -110,7 +105,10 @@ class Session:
 
     def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
         feeds = {name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()}
-        found: list[Array] = self.session.run(None, feeds)
+        try:
+            found: list[Array] = self.session.run(None, feeds)
+        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
+            raise stopped_by(inputs, f"onnxruntime does not run {self.path}", error) from None
         return found
 
 
@@ -272,7 +270,7 @@ def validate(
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
     kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
-    opened = open_data(data, file.inputs, seed, asked) if own is None else open_own(own, data, file.inputs, seed)
+    opened = open_for(file, data, seed, asked, own)
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.config import DataSettings, TaskSettings
-from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards, tables
+from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards, tables, vocabulary
 from ltp_pipeline.data.classes import names_by_number
 from ltp_pipeline.data.division import divide
+from ltp_pipeline.data.lengths import check_inputs, check_labels
 from ltp_pipeline.data.matching import match
 from ltp_pipeline.data.opening import open_part
+from ltp_pipeline.data.own import open_own
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.data.preparation import wanted
-from ltp_pipeline.data.samples import Data, Part, Split, Stored, Wanted
+from ltp_pipeline.data.samples import Data, NoNumbers, Part, Split, Stored, Wanted
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.own_task import OwnTask
+from ltp_pipeline.records import ModelFile, TensorInfo
 
-__all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "takes_in"]
+__all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "open_for", "takes_in"]
 
 ANY_TASK = TaskSettings()  # what labels and outputs tell
 
@@ -46,7 +49,13 @@ def takes_in(path: Path, folder: Path) -> bool:
     return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
-def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, task: TaskSettings = ANY_TASK) -> Data:
+def open_data(
+    settings: DataSettings,
+    inputs: Sequence[TensorInfo],
+    seed: int,
+    task: TaskSettings = ANY_TASK,
+    outputs: Sequence[TensorInfo] = (),
+) -> Data:
     """Find the samples of each input, check them against the model, and divide them into three splits."""
     unknown = [name for name in settings.inputs if name not in {info.name for info in inputs}]
     if unknown:
@@ -55,9 +64,13 @@ def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, t
             f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}"
         )
     stored = _read(settings.path, wanted(settings, inputs))
-    found = match(next(iter(stored.parts.values())), inputs, task.target, spare=stored.is_table)
-    _check_alike(stored.parts)
+    first_part = next(iter(stored.parts.values()))
+    found = match(first_part, inputs, task, spare=stored.is_table)
+    _check_alike(stored.parts, [*found.inputs.values(), *([found.target] if found.target else [])])
     parts = {name: open_part(part, found, stored, settings, inputs, task) for name, part in stored.parts.items()}
+    for part in parts.values():
+        check_inputs(part, inputs)
+        check_labels(part, inputs, [output for output in outputs if task.output in (None, output.name)])
     rows, notes = divide({name: part.groups for name, part in parts.items()}, settings.validation_share, seed)
     splits = {}
     for name, (source, chosen) in rows.items():
@@ -74,14 +87,29 @@ def open_data(settings: DataSettings, inputs: Sequence[TensorInfo], seed: int, t
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=(*stored.notes, *_left_aside(found.unused), *notes),
+        notes=(*stored.notes, *_left_aside(first_part, found.unused), *notes),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
 
 
-def _left_aside(names: Sequence[str]) -> list[str]:
-    return [f"columns that no input takes are left aside: {', '.join(names)}"] if names else []
+def open_for(
+    file: ModelFile, settings: DataSettings, seed: int, task: TaskSettings = ANY_TASK, own: OwnTask | None = None
+) -> Data:
+    """The data of a model, from files or from a user's own data set, checked against all that its graph tells."""
+    rows = vocabulary.sizes(file.model.graph)
+    if own is not None:
+        return open_own(own, settings, file.inputs, seed, rows)
+    data = open_data(settings, file.inputs, seed, task, file.outputs)
+    vocabulary.check(rows, data)
+    return data
+
+
+def _left_aside(part: Part, unused: Sequence[str]) -> list[str]:
+    text = [name for name in unused if isinstance(part[name].samples, NoNumbers)]
+    numbers = [name for name in unused if name not in text]
+    said = {"hold no numbers": text, "no input takes": numbers}
+    return [f"columns that {why} are left aside: {', '.join(names)}" for why, names in said.items() if names]
 
 
 def _read(path: Path | None, want: Wanted) -> Stored:
@@ -108,11 +136,11 @@ def _read(path: Path | None, want: Wanted) -> Stored:
     raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
 
 
-def _check_alike(parts: Mapping[str, Part]) -> None:
+def _check_alike(parts: Mapping[str, Part], taken: Sequence[str]) -> None:
     first, *others = parts.values()
     for part in others:
-        for name, column in first.items():
-            other = part.get(name)
+        for name in taken:
+            column, other = first[name], part.get(name)
             if other is None:
                 raise InputError(f"{column.origin} is in one split and not in all", "give all splits the same columns")
             if other.samples.shape != column.samples.shape:

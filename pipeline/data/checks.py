@@ -1,7 +1,8 @@
 """What is checked of samples and labels before anything is trained."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def checked_target(column: Column) -> Samples:
     if samples.dtype.kind == "f":
         for start, chunk in chunks(samples):
             if not np.isfinite(chunk).all():
-                row = start + int(np.argwhere(~np.isfinite(chunk))[0][0])
+                row = sample_of(samples, start + int(np.argwhere(~np.isfinite(chunk))[0][0]))
                 raise InputError(f"{origin} is not finite in sample {row}", "remove or repair samples with NaN or inf")
     if samples.shape not in ((), (1,)):
         return samples
@@ -38,23 +39,48 @@ def check_samples(column: Column, prepare: Preparation) -> None:
     samples, origin, target = column.samples, column.origin, prepare.dtype
     if samples.dtype.kind not in NUMBERS:
         raise InputError(f"{origin} holds {samples.dtype}, not numbers", "store the samples as numbers")
-    if target.kind == "f" and samples.dtype.kind != "f":
-        return
-    if np.can_cast(samples.dtype, target, "safe") and target.kind != "f":
+    if _holds_all(samples.dtype, target):
         return
     for start, chunk in chunks(samples):
-        with np.errstate(over="ignore", invalid="ignore"):
-            good = np.isfinite(chunk.astype(target)) if target.kind == "f" else chunk.astype(target) == chunk
-        if good.all():
-            continue
-        first = np.argwhere(~good)[0]
-        value, row = chunk[tuple(first)], start + int(first[0])
-        if not np.isfinite(value):
-            raise InputError(f"{origin} holds {value} in sample {row}", "remove or repair samples with NaN or inf")
-        raise InputError(
-            f"{origin} holds {value} in sample {row}, which the model's input ({target}) cannot hold",
-            "store values of the type the model takes",
-        )
+        place = first_lost(chunk, target)
+        if place is not None:
+            refuse_value(origin, chunk[place], sample_of(samples, start + place[0]), target)
+
+
+def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
+    """The place of the first value that is not finite, or that an input of this type cannot hold."""
+    if _holds_all(values.dtype, target):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        good = np.isfinite(values.astype(target)) if target.kind == "f" else values.astype(target) == values
+    return None if good.all() else tuple(int(i) for i in np.argwhere(~good)[0])
+
+
+def refuse_value(origin: str, value: Any, row: int, target: np.dtype[Any]) -> NoReturn:
+    """Say which value of which sample an input of this type cannot take."""
+    if not np.isfinite(value):
+        raise InputError(f"{origin} holds {value} in sample {row}", "remove or repair samples with NaN or inf")
+    raise InputError(
+        f"{origin} holds {value} in sample {row}, which the model's input ({target}) cannot hold",
+        "store values of the type the model takes",
+    )
+
+
+def _holds_all(stored: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    return stored.kind != "f" if target.kind == "f" else np.can_cast(stored, target, "safe")
+
+
+def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:
+    """The error for samples that pass all checks, and on which a model stops all the same."""
+    given = ", ".join(f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items())
+    line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    remedy = "give samples of the sizes and with the values that the model was made for"
+    return InputError(f"{what} on these samples, {given}: {line}", remedy)
+
+
+def sample_of(samples: Samples, place: int) -> int:
+    """The number of the sample that a row of `chunks` is, or is of, if ragged."""
+    return samples.sample_of(place) if isinstance(samples, RaggedSamples) else place
 
 
 def chunks(samples: Samples) -> Iterator[tuple[int, Array]]:

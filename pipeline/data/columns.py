@@ -19,20 +19,31 @@ NAMING = (
 )
 
 
-def gathered(path: Path, present: Collection[str], load: Callable[[str], Array]) -> dict[str, Part]:
-    """The columns of each part, from arrays that `load` gives by name."""
-    parts = _keys(path, present)
+def offsets_of(key: str, inputs: Collection[str]) -> str:
+    """What the offsets of an array are called: KEY_offsets, or KEY_offsets_ where an input is called that."""
+    name = key + OFFSETS
+    while name in inputs:
+        name += "_"
+    return name
+
+
+def gathered(
+    path: Path, present: Collection[str], load: Callable[[str], Array], inputs: Collection[str]
+) -> dict[str, Part]:
+    """The columns of each part, from arrays that `load` gives by name; `inputs` are those of the model."""
+    offsets = {key: name for key in present if (name := offsets_of(key, inputs)) in present}
+    parts = _keys(path, [key for key in present if key not in offsets.values()])
     _check_same_columns(path, parts)
     return {
-        part: {name: _column(path, key, present, load) for name, key in keys.items()} for part, keys in parts.items()
+        part: {name: _column(path, key, offsets.get(key), load) for name, key in keys.items()}
+        for part, keys in parts.items()
     }
 
 
 def _keys(path: Path, present: Collection[str]) -> dict[str, dict[str, str]]:
     """For each part the columns' names, and the names of their arrays."""
-    arrays = [key for key in present if not (key.endswith(OFFSETS) and key.removesuffix(OFFSETS) in present)]
     parts: dict[str, dict[str, str]] = {}
-    for key in arrays:
+    for key in present:
         name, _, split = key.rpartition("_")
         if name and split in SPLITS:
             parts.setdefault(split, {})[name] = key
@@ -58,10 +69,9 @@ def _check_same_columns(path: Path, parts: dict[str, dict[str, str]]) -> None:
                 raise InputError(f"{path} has {there} but no {missing}", f"add {missing}, or leave {there} out")
 
 
-def _column(path: Path, key: str, present: Collection[str], load: Callable[[str], Array]) -> Column:
-    origin = f"{key} of {path.name}"
-    values, offsets = load(key), key + OFFSETS
+def _column(path: Path, key: str, offsets: str | None, load: Callable[[str], Array]) -> Column:
+    origin, values = f"{key} of {path.name}", load(key)
     samples: Samples = ArraySamples(values)
-    if offsets in present:
+    if offsets is not None:
         samples = RaggedSamples(values, checked_offsets(values, load(offsets), f"{offsets} of {path.name}"))
     return Column(samples, origin)

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ltp_pipeline.config import TaskSettings
 from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import Part, X, Y
+from ltp_pipeline.data.samples import Column, NoNumbers, Part, X, Y
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 
@@ -22,21 +23,25 @@ class Match:
     unused: tuple[str, ...] = ()
 
 
-def match(part: Part, inputs: Sequence[TensorInfo], target: str | None, spare: bool = False) -> Match:
+def match(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, spare: bool = False) -> Match:
     """Match by name; the short form x is the one input that has no column of its own.
 
     `spare` columns are left aside where a format holds whatever a table has; else they are an error.
     """
-    labels = _target(part, inputs, target)
+    labels = _target(part, inputs, task)
     free = [name for name in part if name != labels]
     found = {info.name: info.name for info in inputs if info.name in free}
     lacking = [info for info in inputs if info.name not in found]
-    masks = _masks(part, found, lacking)
+    masks = _masks(part, found, lacking, inputs)
     lacking = [info for info in lacking if info.name not in masks]
     if X in free and X not in found.values() and lacking:
-        found[lacking[0].name] = X
-        masks |= _masks(part, {X: X}, lacking[1:])
-        lacking = [info for info in lacking[1:] if info.name not in masks]
+        first = next((info for info in lacking if not _is_mask(info)), lacking[0])
+        found[first.name] = X
+        lacking = [info for info in lacking if info is not first]
+        masks |= _masks(part, {first.name: X}, lacking, inputs)
+        lacking = [info for info in lacking if info.name not in masks]
+    for name, column in found.items():
+        _require_numbers(part[column], "store what the model takes as numbers, such as tokens in place of words", name)
     if lacking:
         raise InputError(
             f"the model's input {', '.join(repr(info.name) for info in lacking)} has no data; {_shown(part)}",
@@ -54,7 +59,22 @@ def match(part: Part, inputs: Sequence[TensorInfo], target: str | None, spare: b
     return Match(found, labels, masks, unused)
 
 
-def _target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str | None:
+def _target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str | None:
+    """The column of labels; what imitation needs not may be text."""
+    found = _named_target(part, inputs, task.target)
+    if found is None or (task.kind == "imitate" and isinstance(part[found].samples, NoNumbers)):
+        return None
+    _require_numbers(part[found], "replace each text by the number that the model has for that class, from 0 on")
+    return found
+
+
+def _require_numbers(column: Column, remedy: str, wanted_by: str | None = None) -> None:
+    if isinstance(column.samples, NoNumbers):
+        who = "labels are numbers" if wanted_by is None else f"the model's input {wanted_by!r} takes numbers"
+        raise InputError(f"{column.origin} holds {column.samples.holds}, and {who}", remedy)
+
+
+def _named_target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str | None:
     if given is not None:
         if given not in part:
             raise InputError(f"there is no {given!r} in the data; {_shown(part)}", "correct target under [task]")
@@ -68,11 +88,28 @@ def _target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str 
     return found[0] if found else None
 
 
-def _masks(part: Part, found: Mapping[str, str], lacking: Collection[TensorInfo]) -> dict[str, str]:
-    """For each input that is called a mask and has no data: the ragged column whose name begins most like its own."""
-    ragged = [column for column in found.values() if isinstance(part[column].samples, RaggedSamples)]
-    masks = [info.name for info in lacking if MASK in info.name.lower() and len(info.shape or (0, 0)) == 2]
-    return {name: max(ragged, key=lambda column: _alike(name, column)) for name in masks if ragged}
+def _masks(
+    part: Part, found: Mapping[str, str], lacking: Collection[TensorInfo], inputs: Sequence[TensorInfo]
+) -> dict[str, str]:
+    """For each input that is called a mask and has no data: the ragged column of an input that shares its dimension.
+
+    Of several, or where dimensions have no names, the one whose name begins most like its own.
+    """
+    ragged = {name: column for name, column in found.items() if isinstance(part[column].samples, RaggedSamples)}
+    widths = {info.name: info.shape[1] for info in inputs if info.shape is not None and len(info.shape) > 1}
+
+    def nearness(mask: str, name: str) -> tuple[bool, int]:
+        return widths.get(mask) is not None and widths.get(mask) == widths.get(name), _alike(mask, ragged[name])
+
+    return {
+        info.name: ragged[max(ragged, key=lambda name: nearness(info.name, name))]
+        for info in lacking
+        if ragged and _is_mask(info)
+    }
+
+
+def _is_mask(info: TensorInfo) -> bool:
+    return MASK in info.name.lower() and len(info.shape or (0, 0)) == 2
 
 
 def _alike(one: str, other: str) -> int:

@@ -17,10 +17,10 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(_files(path))
 
 
-def read(path: Path, _: Wanted) -> Stored:
+def read(path: Path, want: Wanted) -> Stored:
     """Map every array; what is read of it is read when a batch asks for it."""
     files = {file.name.removesuffix(SUFFIX): file for file in _files(path)}
-    parts = gathered(path, files, lambda key: _map(files[key]))
+    parts = gathered(path, files, lambda key: _map(files[key]), want.inputs)
     return Stored(parts, fingerprint([(file.name, str(file)) for file in files.values()]))
 
 

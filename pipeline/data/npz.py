@@ -30,12 +30,12 @@ def recognises(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() == ".npz"
 
 
-def read(path: Path, _: Wanted) -> Stored:
+def read(path: Path, want: Wanted) -> Stored:
     """Load the arrays in the dtype they have."""
     try:
         with zipfile.ZipFile(path) as archive:
             present = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            parts = gathered(path, present, lambda key: _load(path, archive, key))
+            parts = gathered(path, present, lambda key: _load(path, archive, key), want.inputs)
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
     return Stored(parts, sha256_of(path))

@@ -38,13 +38,13 @@ class OpenPart(NamedTuple):
     """A part of the data by inputs and target."""
 
     sources: Mapping[str, Source]
-    target: Samples | None
+    target: Column | None
     augment: bool
 
     @property
     def labels(self) -> Array | None:
         """Class numbers, where the target is such."""
-        target = self.target
+        target = None if self.target is None else self.target.samples
         return target.array if isinstance(target, ClassNumbers) else None
 
     @property
@@ -56,7 +56,7 @@ class OpenPart(NamedTuple):
     @property
     def targets(self) -> dict[str, Samples]:
         """By name, for a split."""
-        return {} if self.target is None else {TARGET: self.target}
+        return {} if self.target is None else {TARGET: self.target.samples}
 
     def inputs_for(self, rows: Array, training: bool) -> dict[str, Input]:
         """How a split with these rows reads each input."""
@@ -81,40 +81,47 @@ def open_part(
     _check_lengths([*columns.values(), *([part[found.target]] if found.target else [])])
     sources: dict[str, Source] = {}
     for info in sorted(inputs, key=lambda i: i.name in found.masks):  # a mask is made of what another input is fed
-        own = _settings(settings, info, alone=len(inputs) == 1)
-        column = _mask(sources, found, info) if info.name in found.masks else _column(part, found, info, own)
+        where = settings.section_of(info.name, alone=len(inputs) == 1)
+        if info.name in found.masks:
+            own, column = _unscaled(settings, info, where), _mask(sources, found, info)
+        else:
+            own = _settings(settings, info, alone=len(inputs) == 1)
+            column = _column(part, found, info, own, where)
         layout = stored.layout or own.layout
-        sources[info.name] = Source(column, plan(column.origin, column.samples.shape, layout, own, info), layout)
-        check_samples(column, sources[info.name].prepare)
+        prepare = plan(column.origin, column.samples.shape, layout, own, info, where)
+        sources[info.name] = Source(column, prepare, layout)
+        check_samples(column, prepare)
         check_crop(column, settings.crop)
     target = None if found.target is None else _target(part[found.target], stored, settings, task)
     if settings.classes and target is None:
         raise InputError("classes is set in [data], and the samples have no labels", "remove classes")
-    if settings.augment and target is not None and not isinstance(target, ClassNumbers):
+    if settings.augment and target is not None and not isinstance(target.samples, ClassNumbers):
         raise InputError(
-            f"augment moves pixels, and what {part[found.target or ''].origin} says would not move with them",
+            f"augment moves pixels, and what {target.origin} says would not move with them",
             "remove augment",
         )
     return OpenPart(sources, target, settings.augment)
 
 
-def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings) -> Column:
+def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings, where: str) -> Column:
     """The column of an input; sequences padded as the model wants them."""
     column = part[found.inputs[info.name]]
     if not isinstance(column.samples, RaggedSamples):
         return column
     width = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
     fixed = width if isinstance(width, int) and width > 0 else None
-    longest = int(np.diff(column.samples.offsets).max())
-    if fixed is not None and longest > fixed:
+    lengths = np.diff(column.samples.offsets)
+    if fixed is not None and lengths.max() > fixed:
+        row = int(np.argmax(lengths > fixed))
         raise InputError(
-            f"{column.origin} has a sample of length {longest}, and the model's input {info.name!r} takes {fixed}",
+            f"sample {row} of {column.origin} has length {lengths[row]}, and the model's input {info.name!r} takes "
+            f"{fixed}",
             f"cut sequences to {fixed}",
         )
     if not holds(column.samples.dtype, own.pad):
         raise InputError(
             f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.pad:g}",
-            "set pad in [data] to a value that it can hold, or store the values as another type",
+            f"set pad in {where} to a value that it can hold, or store the values as another type",
         )
     return Column(column.samples.padded_to(fixed, own.pad), column.origin)
 
@@ -127,6 +134,17 @@ def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Colu
     return Column(MaskSamples(column.samples), f"the mask of {column.origin}")
 
 
+def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSettings:
+    """Of a mask that is made: what is said for all is not meant for it."""
+    said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()
+    if said:
+        raise InputError(
+            f"{', '.join(sorted(said))} is set for the mask {info.name!r}, which is made: 1 where there are values",
+            f"remove {where}, or give the mask as data",
+        )
+    return InputSettings()
+
+
 def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSettings:
     """Of one input; what is said for all holds for numbers with a fraction: integers pass untouched."""
     own = settings.of(info.name)
@@ -137,15 +155,17 @@ def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSet
     return own.model_copy(update={key: value for key, value in untouched.items() if key not in said})
 
 
-def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Samples:
+def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Column:
     target = checked_target(column)
     if isinstance(target, RaggedSamples):
-        target = target.padded_to(None, task.ignored_label)
+        whole = np.dtype(np.int64) if target.dtype.kind in "biu" else None  # which holds an ignored label too
+        target = target.padded_to(None, task.ignored_label, whole)
     if not settings.classes:
-        return target
+        return Column(target, column.origin)
     if not isinstance(target, ClassNumbers):
         raise InputError(f"classes is set in [data], and {column.origin} holds no class numbers", "remove classes")
-    return ClassNumbers(renumbered(target.array, stored.class_names, settings.classes, column.origin))
+    numbers = renumbered(target.array, stored.class_names, settings.classes, column.origin)
+    return Column(ClassNumbers(numbers), column.origin)
 
 
 def _check_lengths(columns: Sequence[Column]) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ import numpy as np
 
 from ltp_pipeline import draws, interrupts, own_task
 from ltp_pipeline.config import DataSettings
+from ltp_pipeline.data import vocabulary
+from ltp_pipeline.data.checks import NUMBERS, first_lost, refuse_value
 from ltp_pipeline.data.division import divide
-from ltp_pipeline.data.preparation import Preparation, type_of
+from ltp_pipeline.data.preparation import Preparation, show, type_of
 from ltp_pipeline.data.samples import Array, ArraySamples, Data, Input, Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
@@ -36,8 +39,17 @@ LOOKED_AT = 256
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 
-def open_own(task: OwnTask, settings: DataSettings, inputs: Sequence[TensorInfo], seed: int) -> Data:
-    """The three splits of a user's data set; samples that are missing for validation are split off."""
+def open_own(
+    task: OwnTask,
+    settings: DataSettings,
+    inputs: Sequence[TensorInfo],
+    seed: int,
+    tables: Mapping[str, int] | None = None,
+) -> Data:
+    """The three splits of a user's data set; samples that are missing for validation are split off.
+
+    `tables` has, for each input of tokens, how many rows the model's table has for them.
+    """
     if settings.path is not None:
         raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
     found = {name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS}  # one order for all
@@ -45,7 +57,8 @@ def open_own(task: OwnTask, settings: DataSettings, inputs: Sequence[TensorInfo]
         raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")
     sets = {name: Rows(task, name, given, settings.workers) for name, given in found.items() if given is not None}
     rows, notes = divide({n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_share, seed)
-    splits = {name: OwnSplit(name, sets[source], inputs, chosen) for name, (source, chosen) in rows.items()}
+    takers = [Taken(info, (tables or {}).get(info.name)) for info in inputs]
+    splits = {name: OwnSplit(name, sets[source], takers, chosen) for name, (source, chosen) in rows.items()}
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     sizes = " ".join(f"{name} {len(sets[rows[name][0]])}" for name in SPLITS)
@@ -152,6 +165,54 @@ def _read_in_worker(rows: list[int], seed: int) -> list[dict[str, Any]]:
     return read_some(_in_worker["data"], rows, seed, _in_worker["name"], _in_worker["origin"])
 
 
+@dataclass(frozen=True)
+class Taken:
+    """An input of the model, with the checks that its samples must pass; for tokens, how many the model's table has."""
+
+    info: TensorInfo
+    table: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As the model and the samples have it."""
+        return self.info.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What the model takes."""
+        return type_of(self.info)
+
+    def stacked(self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str) -> Array:
+        """This input of some samples as one array, of the type that they have; `rows` are their numbers."""
+        found, said = _found(samples, rows, self.name, origin), f"{self.name!r} of {origin}"
+        for values, row in zip(found, rows, strict=True):
+            self._check(values, f"{self.name!r} of sample {row} of {origin}")
+        if any(values.shape != found[0].shape for values in found):
+            shapes = " and ".join(str(shape) for shape in dict.fromkeys(values.shape for values in found))
+            raise InputError(f"samples of {origin} differ in the shape of {self.name!r}: {shapes}", "pad them")
+        whole = np.stack(found)
+        place = first_lost(whole, self.dtype)
+        if place is not None:
+            refuse_value(said, whole[place], int(rows[place[0]]), self.dtype)
+        outside = None if self.table is None else vocabulary.first_outside(whole, self.table)
+        if outside is not None and self.table is not None:
+            vocabulary.refuse(self.name, whole[outside], int(rows[outside[0]]), self.table)
+        return whole
+
+    def _check(self, values: Array, said: str) -> None:
+        if values.dtype.kind not in NUMBERS:
+            raise InputError(f"{said} holds {values.dtype}, not numbers", "give the model's inputs as numbers")
+        dims = values.shape if self.info.shape is None else self.info.shape[1:]
+        fits = len(dims) == values.ndim and all(
+            n == d for n, d in zip(values.shape, dims, strict=True) if isinstance(d, int)
+        )
+        if not fits:
+            raise InputError(
+                f"{said} has shape {show(values.shape)}, and the model takes {show(dims)}",
+                "give one sample as the model takes it, without the axis of the batch",
+            )
+
+
 class OwnSplit(Split):
     """Some rows of a user's data set."""
 
@@ -165,41 +226,30 @@ class OwnSplit(Split):
         """Whose data set it is."""
         return self._source.task
 
-    def __init__(self, name: str, source: Rows, inputs: Sequence[TensorInfo], rows: Array) -> None:
-        self._source = source
-        self._types = {info.name: type_of(info) for info in inputs}
-        first = source.read(rows[:1], None)[0]
-        missing = [name for name in self._types if name not in first]
-        if missing:
-            raise InputError(
-                f"samples of {source.origin} have no {missing[0]!r}, which the model takes; they have "
-                f"{', '.join(map(repr, first))}",
-                "name the arrays of a sample after the model's inputs",
-            )
-        columns = {n: Input(Column(source, n, first[n]), Preparation(dtype)) for n, dtype in self._types.items()}
+    def __init__(self, name: str, source: Rows, inputs: Sequence[Taken], rows: Array) -> None:
+        self._source, self._inputs = source, inputs
+        first = source.read(rows[:1], None)
+        for taken in inputs:
+            taken.stacked(first, rows[:1], source.origin)
+        columns = {i.name: Input(Column(source, i, first[0][i.name]), Preparation(i.dtype)) for i in inputs}
         super().__init__(name, columns, {}, rows)
 
     def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
         """These samples: inputs stacked, all else beside them."""
-        samples = self._source.read(self.rows[indices], augment_seed)
-        whole = {name: _stacked([sample[name] for sample in samples]) for name in samples[0]}
-        inputs = {}
-        for name, dtype in self._types.items():
-            values = whole[name]
-            if isinstance(values, list):
-                shapes = " and ".join(str(v.shape) for v in {v.shape: v for v in values}.values())
-                raise InputError(
-                    f"samples of {self._source.origin} differ in the shape of {name!r}: {shapes}", "pad them"
-                )
-            inputs[name] = whole[name] = np.ascontiguousarray(values, dtype)
-        return Batch(inputs, whole)
+        rows = self.rows[indices]
+        samples = self._source.read(rows, augment_seed)
+        origin = self._source.origin
+        inputs = {i.name: np.ascontiguousarray(i.stacked(samples, rows, origin), i.dtype) for i in self._inputs}
+        rest = [name for name in samples[0] if name not in inputs]
+        beside = {name: _alike(_found(samples, rows, name, origin)) for name in rest}
+        return Batch(inputs, {**beside, **inputs})
 
 
 class Column:
     """One input of the samples, for those who look at it alone."""
 
-    def __init__(self, source: Rows, name: str, first: Array) -> None:
-        self._source, self._name = source, name
+    def __init__(self, source: Rows, taken: Taken, first: Array) -> None:
+        self._source, self._taken = source, taken
         self.shape: tuple[int | None, ...] = first.shape
         self.dtype: np.dtype[Any] = first.dtype
 
@@ -212,9 +262,21 @@ class Column:
 
     def take(self, indices: Array) -> Array:
         """Read these."""
-        return np.stack([sample[self._name] for sample in self._source.read(indices, None)])
+        samples = self._source.read(indices, None)
+        return self._taken.stacked(samples, indices, self._source.origin)
 
 
-def _stacked(values: list[Array]) -> Array | list[Array]:
+def _found(samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str) -> list[Array]:
+    """What samples hold under a name; each must have it."""
+    for sample, row in zip(samples, rows, strict=True):
+        if name not in sample:
+            raise InputError(
+                f"sample {row} of {origin} has no {name!r}; it has {', '.join(map(repr, sample))}",
+                "give every sample the same arrays, and the model's inputs by their names",
+            )
+    return [sample[name] for sample in samples]
+
+
+def _alike(values: list[Array]) -> Array | list[Array]:
     alike = all(value.shape == values[0].shape for value in values)
     return np.stack(values) if alike else values

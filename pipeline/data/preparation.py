@@ -11,6 +11,7 @@ from ltp_pipeline.config import DataSettings, InputSettings
 from ltp_pipeline.data.samples import Array, Layout, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.words import counted
 
 Dims = tuple[int | str | None, ...]  # a number, a name, or None where samples differ
 
@@ -70,6 +71,13 @@ class Preparation:
             x = x.reshape(len(x), -1)
         return np.ascontiguousarray(x)
 
+    def shape_of(self, stored: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """The shape that samples of this shape get; None for an axis that is longer where sequences are."""
+        short, long = (
+            self(np.zeros((1, *(length if n is None else n for n in stored)), np.uint8)).shape[1:] for length in (1, 2)
+        )
+        return tuple(n if n == m else None for n, m in zip(short, long, strict=True))
+
     @property
     def steps(self) -> tuple[str, ...]:
         """What is done to the axes and the size of a stored sample, in words; scale, mean and std follow."""
@@ -86,7 +94,7 @@ class Preparation:
 
 def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
     """Say how many channels and which size decoded images should have; they go to the first input that takes images."""
-    more = (settings.crop, settings.workers, settings.max_broken)
+    more = (settings.crop, settings.workers, settings.max_broken, tuple(info.name for info in inputs))
     found = next((info for info in inputs if len(info.shape or ()) == 4), None)
     dims = None if found is None else _sample_dims(found)
     if found is None or dims is None:
@@ -97,35 +105,46 @@ def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
     return Wanted(channels if isinstance(channels, int) else None, resize or fixed, *more)
 
 
-def plan(origin: str, stored: Dims, layout: Layout, settings: InputSettings, model_input: TensorInfo) -> Preparation:
-    """Decide the steps for samples of this shape, or say why the model cannot take them."""
+def plan(
+    origin: str,
+    stored: Dims,
+    layout: Layout,
+    settings: InputSettings,
+    model_input: TensorInfo,
+    where: str = "[data]",
+) -> Preparation:
+    """Decide the steps for samples of this shape, or say why the model cannot take them.
+
+    `where` is the section in which the settings of this input stand.
+    """
     dims = _sample_dims(model_input)
-    flatten = dims is not None and len(dims) == 1 and len(stored) > 1
+    flatten = dims is not None and len(dims) == 1 and len(stored) != 1
     add_channel = len(stored) == 2 and (flatten or (dims is not None and len(dims) == 3))
     to_front = layout == "NHWC" and len(stored) >= 3
     shape = (1, *stored) if add_channel else (stored[-1], *stored[:-1]) if to_front else stored
     if dims is not None and not flatten and len(shape) != len(dims):
         raise InputError(
-            f"{origin}: a sample has shape {_show(stored)}, the model's input {model_input.name} takes {_show(dims)}",
+            f"{origin}: a sample has shape {show(stored)}, the model's input {model_input.name} takes {show(dims)}",
             "store samples with the axes the model takes, the first axis counting the samples",
         )
     resize = settings.resize
     if resize is not None and len(shape) != 3:
+        elsewhere = f" from [data] and {where}, and set it in the section of the input of images" * (where != "[data]")
         raise InputError(
-            f"{origin}: resize is set, but samples of shape {_show(stored)} are no images", "remove resize"
+            f"{origin}: resize is set, but samples of shape {show(stored)} are no images", f"remove resize{elsewhere}"
         )
     if resize is not None:
         shape = (shape[0], *resize)
     to_back = dims is not None and len(dims) == len(shape) == 3 and _channels_last(dims)
     if dims is not None and flatten:
-        _check_features(origin, shape, dims[0])
+        _check_features(origin, shape, dims[0], where)
     elif dims is not None:
-        _check_shape(origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout)
+        _check_shape(origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout, where)
     dtype = type_of(model_input)
     if dtype.kind != "f" and (settings.scale is not None or settings.mean or settings.std):
         raise InputError(
             f"the model's input {model_input.name} takes {dtype}: scale, mean and std would not survive",
-            "remove scale, mean and std from [data]",
+            f"remove scale, mean and std from {where}",
         )
     return Preparation(
         dtype,
@@ -133,8 +152,8 @@ def plan(origin: str, stored: Dims, layout: Layout, settings: InputSettings, mod
         channels_to_front=to_front,
         resize=resize,
         scale=settings.scale,
-        mean=_per_channel("mean", settings.mean, shape, dtype),
-        std=_per_channel("std", settings.std, shape, dtype),
+        mean=_per_channel("mean", settings.mean, shape, dtype, where),
+        std=_per_channel("std", settings.std, shape, dtype, where),
         channels_to_back=to_back,
         flatten=flatten,
     )
@@ -173,32 +192,32 @@ def _channels_last(dims: Dims) -> bool:
     return dims[2] in (1, 3, 4) and dims[0] not in (1, 2, 3, 4)
 
 
-def _per_channel(name: str, values: Sequence[float], shape: Dims, dtype: np.dtype[Any]) -> Array | None:
+def _per_channel(name: str, values: Sequence[float], shape: Dims, dtype: np.dtype[Any], where: str) -> Array | None:
     if not values:
         return None
     channels = shape[0] if shape else 1
     if len(values) not in (1, channels):
         raise InputError(
             f"{name} has {len(values)} values, a sample has {channels} channel{'s' * (channels != 1)}",
-            f"give {name} one value, or one per channel",
+            f"give {name} one value, or one per channel, in {where}",
         )
     return np.asarray(values, dtype).reshape(-1, *[1] * (len(shape) - 1))
 
 
-def _check_features(origin: str, shape: Dims, features: int | str | None) -> None:
+def _check_features(origin: str, shape: Dims, features: int | str | None, where: str) -> None:
     values = math.prod(n for n in shape if isinstance(n, int))
     if isinstance(features, int) and values != features:
         raise InputError(
-            f"{origin}: a sample of shape {_show(shape)} has {values} values, the model takes {features}",
-            "give samples of the size the model was trained on, or set resize in [data]",
+            f"{origin}: a sample of shape {show(shape)} has {counted(values, 'value')}, the model takes {features}",
+            f"give samples of the size the model was trained on, or set resize in {where}",
         )
 
 
-def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout) -> None:
+def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, where: str) -> None:
     """Compare fixed dimensions; `shape` and `dims` are both channels first."""
     if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
         return
-    what = f"{origin}: a sample has shape {_show(stored)}"
+    what = f"{origin}: a sample has shape {show(stored)}"
     if len(shape) == 1:
         raise InputError(f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on")
     if isinstance(dims[0], int) and shape[0] != dims[0]:
@@ -206,16 +225,17 @@ def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Lay
         turned = len(stored) >= 3 and (stored[0] if layout == "NHWC" else stored[-1]) == dims[0]
         raise InputError(
             f"{what}, {shape[0]} channel{'s' * (shape[0] != 1)} as {layout}; the model takes {dims[0]}",
-            f'the samples look like {other}: set layout = "{other}" in [data]'
+            f'the samples look like {other}: set layout = "{other}" in {where}'
             if turned
             else f"give samples with {dims[0]} channel{'s' * (dims[0] != 1)}",
         )
     sizes = [d if isinstance(d, int) else n for n, d in zip(shape, dims, strict=True)][1:]
     raise InputError(
-        f"{what}, size {_show(shape[1:])}; the model takes {_show(dims[1:])}",
-        f"set resize = {sizes} in [data]" if len(sizes) == 2 else "give samples of that size",
+        f"{what}, size {show(shape[1:])}; the model takes {show(dims[1:])}",
+        f"set resize = {sizes} in {where}" if len(sizes) == 2 else "give samples of that size",
     )
 
 
-def _show(dims: Dims) -> str:
+def show(dims: Dims) -> str:
+    """A shape as messages have it."""
     return "×".join("?" if d is None else str(d) for d in dims) or "()"

@@ -12,16 +12,27 @@ from ltp_pipeline.errors import InputError
 class RaggedSamples:
     """Samples that differ in length; a batch is as long as its longest, or `width` where the model fixes it."""
 
-    def __init__(self, values: Array, offsets: Array, pad: float = 0, width: int | None = None) -> None:
+    def __init__(
+        self,
+        values: Array,
+        offsets: Array,
+        pad: float = 0,
+        width: int | None = None,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:
         self.values = values
         self.offsets = offsets
         self.pad = pad
         self.width = width
         self.shape: tuple[int | None, ...] = (width, *values.shape[1:])
-        self.dtype: np.dtype[Any] = values.dtype
+        self.dtype: np.dtype[Any] = dtype or values.dtype
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def sample_of(self, place: int) -> int:
+        """The number of the sample that has this one of all values."""
+        return int(np.searchsorted(self.offsets, place, "right")) - 1
 
     def lengths(self, indices: Array) -> Array:
         """How long these samples are."""
@@ -42,7 +53,7 @@ class RaggedSamples:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         steps = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         values = self.values[np.repeat(self.offsets[indices], lengths) + steps]
-        return RaggedSamples(values, offsets, self.pad, self.width)
+        return RaggedSamples(values, offsets, self.pad, self.width, self.dtype)
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -51,9 +62,9 @@ class RaggedSamples:
         pad = int(self.pad) if float(self.pad).is_integer() else self.pad
         return (f"fill sequences up with {pad} at their ends, to {length}",)
 
-    def padded_to(self, width: int | None, pad: float) -> "RaggedSamples":
-        """The same, padded with another value, or to a fixed width."""
-        return RaggedSamples(self.values, self.offsets, pad, width)
+    def padded_to(self, width: int | None, pad: float, dtype: np.dtype[Any] | None = None) -> "RaggedSamples":
+        """The same, padded with another value, or to a fixed width, or read as another type."""
+        return RaggedSamples(self.values, self.offsets, pad, width, dtype or self.dtype)
 
 
 class MaskSamples:

@@ -39,11 +39,7 @@ class Recipe:
     @property
     def input_shape(self) -> tuple[int | None, ...]:
         """Shape of one sample as the model takes it; None for an axis that is longer where sequences are."""
-        short, long = (
-            self.prepare(np.zeros((1, *(length if n is None else n for n in self.shape)), self.dtype)).shape[1:]
-            for length in (1, 2)
-        )
-        return tuple(n if n == m else None for n, m in zip(short, long, strict=True))
+        return self.prepare.shape_of(self.shape)
 
     def generate(self, count: int, seed: int, place: int = 0) -> ArraySamples | RaggedSamples:
         """Samples as they could have been stored: random values of the type, range and lengths of the true ones.

@@ -51,6 +51,23 @@ class ClassNumbers(ArraySamples):
     """Whole numbers from 0 on, one a sample."""
 
 
+class NoNumbers:
+    """A column of text or the like: it is there, and `holds` says what it is of, but nothing takes it."""
+
+    def __init__(self, count: int, holds: str) -> None:
+        self.count = count
+        self.holds = holds
+        self.shape: tuple[int | None, ...] = ()
+        self.dtype: np.dtype[Any] = np.dtype(object)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, indices: Array) -> Array:
+        """Nobody should."""
+        raise TypeError(f"{len(indices)} rows of {self.holds} are read as numbers")
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a format that can choose should deliver; None where nothing is said."""
@@ -60,6 +77,7 @@ class Wanted:
     crop: float | None = None  # share of the shorter side that the centre keeps
     workers: int = 0  # processes; 0 decodes by threads
     max_broken: int = 0  # images that may be left out
+    inputs: tuple[str, ...] = ()  # names of the model's
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,15 @@ import numpy as np
 from ltp_pipeline.data.image_folder import SPLITS
 from ltp_pipeline.data.images import fingerprint
 from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Stored, Wanted
+from ltp_pipeline.data.samples import Array, ArraySamples, Column, NoNumbers, Part, Samples, Stored, Wanted
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".parquet", ".arrow")
+CACHED = "cache-*.arrow"  # what `datasets` keeps beside the data: results of a map or a filter
 INSTALL = "pip install 'ltp-pipeline[datasets]'"
 
 
@@ -27,29 +30,24 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, _: Wanted) -> Stored:
-    """Map the columns that hold numbers, or lists of them; others are left aside with a note."""
+    """Map the columns that hold numbers, or lists of them; what others hold is not read."""
     splits, files = _splits(path), _files(path)
-    parts: dict[str, Part] = {}
-    left: dict[str, None] = {}
-    for split, found in splits.items():
-        table, columns = _table(found), dict[str, Column]()
-        for name in table.column_names:
-            samples = _samples(table.column(name), f"{name} of {split}")
-            if samples is None:
-                left[name] = None
-            else:
-                columns[name] = Column(samples, f"column {name!r} of {_shown(found)}")
-        parts[split] = columns
-    notes = (f"columns that hold no numbers are left aside: {', '.join(left)}",) if left else ()
+    found = {split: _columns(inside) for split, inside in splits.items()}
+    lengths = _lengths(found.values())
+    parts: dict[str, Part] = {
+        split: {name: Column(_even(c.samples, lengths.get(name)), c.origin) for name, c in columns.items()}
+        for split, columns in found.items()
+    }
     made_of = fingerprint([(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files])
-    return Stored(parts, made_of, notes=notes, is_table=True)
+    return Stored(parts, made_of, is_table=True)
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     inside = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
-    return sorted(f for folder in inside for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
+    files = (file for folder in inside for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    return sorted(file for file in files if not file.match(CACHED))
 
 
 def _splits(path: Path) -> dict[str, list[Path]]:
@@ -90,8 +88,31 @@ def _table(files: list[Path]) -> pa.Table:
         raise InputError(f"{_shown(files)} have different columns", "give the files of a split the same ones") from None
 
 
-def _samples(column: pa.ChunkedArray, origin: str) -> ArraySamples | RaggedSamples | None:
-    """A column as samples; None where it holds no numbers."""
+def _columns(files: list[Path]) -> Part:
+    table = _table(files)
+    origins = {name: f"column {name!r} of {_shown(files)}" for name in table.column_names}
+    return {name: Column(_samples(table.column(name), origin), origin) for name, origin in origins.items()}
+
+
+def _lengths(splits: Iterable[Part]) -> dict[str, int]:
+    """The columns whose lists have one length, over all splits, and that length."""
+    found: dict[str, set[int]] = {}
+    for columns in splits:
+        for name, column in columns.items():
+            if isinstance(column.samples, RaggedSamples):
+                found.setdefault(name, set()).update(np.unique(np.diff(column.samples.offsets)).tolist())
+    return {name: next(iter(lengths)) for name, lengths in found.items() if len(lengths) == 1}
+
+
+def _even(samples: Samples, length: int | None) -> Samples:
+    """Lists that have this length as an array."""
+    if length is None or not isinstance(samples, RaggedSamples):
+        return samples
+    return ArraySamples(samples.values.reshape(len(samples), length, *samples.values.shape[1:]))
+
+
+def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
+    """A column as samples; lists may differ in length."""
     import pyarrow as pa
 
     array = column.combine_chunks()
@@ -100,17 +121,19 @@ def _samples(column: pa.ChunkedArray, origin: str) -> ArraySamples | RaggedSampl
     if isinstance(array, pa.ExtensionArray):  # as `datasets` keeps arrays of several dimensions
         array = array.storage
     if not _holds_numbers(array.type):
-        return None
-    if array.null_count:
-        raise InputError(f"column {origin} has {array.null_count} empty fields", "fill or remove those rows")
+        return NoNumbers(len(array), str(array.type))
+    _check_full(array, origin)
+    if pa.types.is_fixed_size_list(array.type):
+        return RaggedSamples(_dense(array.flatten(), origin), np.arange(len(array) + 1) * array.type.list_size)
     if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
         return ArraySamples(_dense(array, origin))
     offsets = array.offsets.to_numpy().astype(np.int64)
-    values = _dense(array.values, origin)[offsets[0] : offsets[-1]]
-    lengths = np.diff(offsets)
-    if len(lengths) and (lengths == lengths[0]).all():
-        return ArraySamples(values.reshape(len(lengths), int(lengths[0]), *values.shape[1:]))
-    return RaggedSamples(values, offsets - offsets[0])
+    return RaggedSamples(_dense(array.values[offsets[0] : offsets[-1]], origin), offsets - offsets[0])
+
+
+def _check_full(array: Any, origin: str) -> None:
+    if array.null_count:
+        raise InputError(f"{origin} has {counted(array.null_count, 'empty field')}", "fill or remove those rows")
 
 
 def _holds_numbers(kind: Any) -> bool:
@@ -126,13 +149,14 @@ def _dense(array: Any, origin: str) -> Array:
     """Numbers, and lists that are all of one length."""
     import pyarrow as pa
 
+    _check_full(array, origin)
     if pa.types.is_fixed_size_list(array.type):
         inner = _dense(array.flatten(), origin)
         return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         lengths = np.diff(array.offsets.to_numpy())
         if len(set(lengths.tolist())) > 1:
-            raise InputError(f"column {origin} has lists of other lengths within a sample", "pad the inner lists")
+            raise InputError(f"{origin} has lists of other lengths within a sample", "pad the inner lists")
         inner = _dense(array.flatten(), origin)
         return inner.reshape(len(array), int(lengths[0]) if len(lengths) else 0, *inner.shape[1:])
     found: Array = array.to_numpy(zero_copy_only=False)

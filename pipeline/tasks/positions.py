@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Accuracy
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.classification import TOP1
@@ -61,7 +62,7 @@ class ClassMap(Labelled):
         scores = np.moveaxis(output, self.axis, -1)
         labels = batch.targets[TARGET].reshape(len(batch), -1)
         found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1)).reshape(len(batch), -1)
-        missing = found.shape[1] - labels.shape[1]
+        missing = _missing(labels.shape[1], found.shape[1])
         return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
 
     def counts(self, split: Labels) -> Array:
@@ -104,4 +105,13 @@ def _filled(labels: Tensor, output: Tensor, task: ClassMap) -> Tensor:
     import torch.nn.functional as F
 
     positions = output.numel() // (len(output) * output.shape[task.axis])
-    return F.pad(labels, (0, positions - labels.shape[1]), value=task.ignored)
+    return F.pad(labels, (0, _missing(labels.shape[1], positions)), value=task.ignored)
+
+
+def _missing(labels: int, positions: int) -> int:
+    if labels > positions:
+        raise InputError(
+            f"a sample has {labels} labels, and the output has {positions} positions for its batch",
+            "give one label for each position",
+        )
+    return positions - labels

@@ -18,7 +18,7 @@ from ltp_pipeline.tasks.regression import Regression
 from ltp_pipeline.tasks.segmentation import Segmentation
 
 if TYPE_CHECKING:
-    from onnx import GraphProto
+    from onnx import GraphProto, ValueInfoProto
 
     from ltp_pipeline.config import TaskKind, TaskSettings
     from ltp_pipeline.data import Data
@@ -35,6 +35,7 @@ class Candidate(NamedTuple):
     name: str
     shape: tuple[int, ...]
     maker: str
+    open_axes: frozenset[int] = frozenset()  # whose size the graph leaves open: no classes
 
 
 class Wanted(NamedTuple):
@@ -64,7 +65,7 @@ def of_labels(
     target = Wanted.of(data)
     made = makers(graph)
     outputs = [
-        Candidate(i, graph.output[i].name, shape[1:], made[i])
+        Candidate(i, graph.output[i].name, shape[1:], made[i], _open_axes(graph.output[i]))
         for i, shape in enumerate(shapes)
         if shape and shape[0] == samples and settings.output in (None, graph.output[i].name)
     ]
@@ -106,6 +107,11 @@ def told(target: Wanted, output: Candidate) -> TaskKind | None:
     return None
 
 
+def _open_axes(output: ValueInfoProto) -> frozenset[int]:
+    dims = output.type.tensor_type.shape.dim
+    return frozenset(axis for axis, dim in enumerate(dims) if not dim.HasField("dim_value"))
+
+
 def _values(output: Candidate) -> int:
     return int(np.prod(output.shape, dtype=np.int64))
 
@@ -115,10 +121,18 @@ def _same_size(target: Wanted, output: Candidate) -> bool:
 
 
 def _class_axis(target: Wanted, output: Candidate) -> int | None:
-    """Where an output has classes beside the axes of the labels; tokens have them last, images first."""
+    """Where an output has classes beside the axes of the labels; tokens have them last, images first.
+
+    Labels of uneven length fit any axis: the classes are not on one that the graph leaves open, or that has the length
+    to which sequences are filled up.
+    """
     if len(output.shape) != len(target.shape) + 1:
         return None
-    for axis in (len(output.shape), 1) if len(target.shape) == 1 else (1, len(output.shape)):
+    axes = (len(output.shape), 1) if len(target.shape) == 1 else (1, len(output.shape))
+    if None in target.shape:
+        widths = {source.samples.shape[0] for source in target.data.train.inputs.values() if source.samples.shape}
+        axes = tuple(sorted(axes, key=lambda axis: axis in output.open_axes or output.shape[axis - 1] in widths))
+    for axis in axes:
         positions = (*output.shape[: axis - 1], *output.shape[axis:])
         alike = all(n is None or n == m for n, m in zip(target.shape, positions, strict=True))
         if alike and output.shape[axis - 1] >= 2:

@@ -1,7 +1,8 @@
 """example.npz of a handoff: samples, the inputs that are made of them, and what each file computes from these.
 
 `samples/NAME` are those of an input as they are stored; of sequences all values, and `samples/NAME_offsets`, where each
-begins and the last one ends. `input/NAME` is what the model takes, `FILE/N` output N of a file.
+begins and the last one ends (`samples/NAME_offsets_` where an input is called NAME_offsets). `input/NAME` is what the
+model takes, `FILE/N` output N of a file.
 """
 
 import io
@@ -14,7 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.columns import OFFSETS
+from ltp_pipeline.data.columns import offsets_of
 from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, rows_of
 from ltp_pipeline.data.recipe import Recipe
 from ltp_pipeline.data.samples import Array, Samples
@@ -107,7 +108,7 @@ def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
     arrays = dict[str, Array]()
     for name, values in samples.items():
         if isinstance(values, RaggedSamples):
-            arrays |= {STORED + name: values.values, STORED + name + OFFSETS: values.offsets}
+            arrays |= {STORED + name: values.values, STORED + offsets_of(name, samples): values.offsets}
         elif not isinstance(values, MaskSamples):
             arrays[STORED + name] = values.take(np.arange(len(values)))
     return arrays

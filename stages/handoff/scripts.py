@@ -1,11 +1,11 @@
 """preprocess.py and verify.py of a handoff: scripts for machines that have never seen this program."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.data.columns import OFFSETS
+from ltp_pipeline.data.columns import OFFSETS, offsets_of
 from ltp_pipeline.data.decoding import DECODERS
 from ltp_pipeline.data.images import DECODED
 from ltp_pipeline.data.recipe import Recipe, numbers
@@ -70,6 +70,8 @@ _ARCHIVE = """
 SAMPLES.npz holds the stored samples of each input under its name."""
 _SEQUENCES = """ Of sequences of uneven length it holds all
 values, and under NAME_offsets where each sequence begins and the last one ends."""
+_CLASH = """
+Where an input is called NAME_offsets itself, the offsets are NAME_offsets_."""
 
 
 def verify() -> str:
@@ -87,13 +89,14 @@ def preprocess(inputs: Inputs) -> str:
     resizes, sequences = any(map(_resizes, recipes)), any(recipe.lengths for recipe in recipes)
     pillow = resizes or any(recipe.form for recipe in recipes)
     archive = not alone or sequences
+    clash = sequences and any(offsets_of(name, inputs.recipes) != name + OFFSETS for name in inputs.recipes)
     given = "SAMPLES.npz" if archive else "IMAGE..." if recipes[0].form else "SAMPLES.npy"
     lines = [
         f'"""From samples as they are stored to the model\'s {"input" if alone else "inputs"}, as it was done when'
         " the model was measured.",
         "",
         f"    python preprocess.py {given} {'INPUT.npy' if alone else 'INPUTS.npz'}",
-        *((_ARCHIVE + _SEQUENCES * sequences).splitlines() if archive else []),
+        *((_ARCHIVE + _SEQUENCES * sequences + _CLASH * clash).splitlines() if archive else []),
         "",
         f"It needs numpy{' and Pillow' if pillow else ''}.",
         '"""',
@@ -163,14 +166,14 @@ def _main(inputs: Inputs, archive: bool) -> Iterator[str]:
     else:
         yield "stored = np.load(sys.argv[1])"
     if archive and alone:
-        yield f"samples = {_read(inputs.tensors[0].name, first)}"
+        yield f"samples = {_read(inputs.tensors[0].name, inputs.recipes)}"
     if alone:
         yield "np.save(sys.argv[-1], prepare(samples))"
         return
     yield "samples = {"
     for name, recipe in inputs.recipes.items():
         if recipe.mask_of is None:
-            yield f"    {name!a}: {_read(name, recipe)},"
+            yield f"    {name!a}: {_read(name, inputs.recipes)},"
     yield "}"
     yield "with zipfile.ZipFile(sys.argv[2], 'w') as file:  # as np.savez does it, whatever the names are"
     yield "    for name, x in prepare(samples).items():"
@@ -178,10 +181,10 @@ def _main(inputs: Inputs, archive: bool) -> Iterator[str]:
     yield "            np.save(member, x)"
 
 
-def _read(name: str, recipe: Recipe) -> str:
+def _read(name: str, recipes: Mapping[str, Recipe]) -> str:
     """The stored samples of an input, from an archive."""
-    values = f"stored[{name!a}]"
-    return values if recipe.lengths is None else f"np.split({values}, stored[{name + OFFSETS!a}][1:-1])"
+    values, offsets = f"stored[{name!a}]", offsets_of(name, recipes)
+    return values if recipes[name].lengths is None else f"np.split({values}, stored[{offsets!a}][1:-1])"
 
 
 def _resizes(recipe: Recipe) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.config import CONFIG_NAME, DataSettings, TaskSettings
-from ltp_pipeline.data import open_data, recipe
+from ltp_pipeline.data import open_for, recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_text
 from ltp_pipeline.own_task import OwnTask
@@ -75,7 +75,7 @@ def _scales(trial: Trial) -> list[float]:
 
 
 def _tried(file: ModelFile, session: Session, settings: DataSettings) -> Trial:
-    data = open_data(settings, file.inputs, 0)
+    data = open_for(file, settings, 0)
     task = find_task(data, file.model.graph, session.shapes(data.test), TWO, TaskSettings())
     rows = np.arange(min(SAMPLES, len(data.val)))
     if task.is_relative:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data, open_data, takes_in
-from ltp_pipeline.data.own import OwnSplit, open_own
+from ltp_pipeline.data import Data, open_for, takes_in
+from ltp_pipeline.data.own import OwnSplit
+from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
@@ -24,13 +25,14 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.preflight import labels, vocabulary
+from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.task import Task
 from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.own import Own
+from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import OWN_AGAIN, Workspace
 
 PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
@@ -109,9 +111,7 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
 
 
 def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
-    if own is not None:
-        return open_own(own, settings.data, file.inputs, settings.train.seed)
-    if settings.data.path is None:
+    if own is None and settings.data.path is None:
         raise InputError(
             "there is no data to train and validate on",
             "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE "
@@ -119,9 +119,7 @@ def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data
         )
     if not file.inputs:
         raise InputError("the model has no inputs", "give a model that takes samples")
-    data = open_data(settings.data, file.inputs, settings.train.seed, settings.task)
-    vocabulary.check(file.model.graph, data)
-    return data
+    return open_for(file, settings.data, settings.train.seed, settings.task, own)
 
 
 def _require_matches(patterns: Sequence[str], network: Network) -> None:
@@ -146,6 +144,7 @@ def _find_task(
             f"the model does not run on a batch of {len(batch)} samples: {error}",
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
+    _require_longest(network, state, data, device)
     shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
     task = find_task(data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate)
     if own is None:
@@ -155,6 +154,25 @@ def _find_task(
     with torch.inference_mode():
         mine.check([outputs[o.position] for o in mine.outputs], batch)
     return mine
+
+
+def _require_longest(network: Network, state: State, data: Data, device: torch.device) -> None:
+    """Refuse sequences that are too long for the model, such as for its table of positions."""
+    for split in dict.fromkeys(data.splits):
+        ragged = [s.samples for s in split.inputs.values() if isinstance(s.samples, RaggedSamples)]
+        if not ragged:
+            return
+        lengths = np.max([samples.lengths(split.rows) for samples in ragged], axis=0)
+        longest = int(lengths.argmax())
+        try:
+            with torch.inference_mode():
+                network.forward(to_device(split.read(np.array([longest] * 2)).inputs, device), state)
+        except NodeError as error:
+            raise InputError(
+                f"the model does not run on sample {split.rows[longest]}, the longest of the {split.name} split with "
+                f"{counted(lengths[longest], 'value')}: {error}",
+                "cut sequences to the length that the model was made for",
+            ) from None
 
 
 def _judged_only(network: Network, task: Task) -> Network:

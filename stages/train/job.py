@@ -14,9 +14,11 @@ from torch import Tensor
 from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
+from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
 from ltp_pipeline.task import Task
@@ -85,8 +87,13 @@ class Job:
 
     def outputs(self, state: State, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs of a batch, in torch."""
-        with torch.inference_mode():
-            found = self.network.forward(to_device(inputs, self.device), state)
+        try:
+            with torch.inference_mode():
+                found = self.network.forward(to_device(inputs, self.device), state)
+        except NodeError as error:
+            if isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+            raise stopped_by(inputs, "the model does not run", error) from None
         return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
 
 

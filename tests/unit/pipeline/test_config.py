@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,33 @@ def test_settings_of_an_input_say_the_same_when_they_are_read_again():
         assert again.of(name) == settings.data.of(name)
     assert (again.of("a.b").layout, again.of("a.b").mean) == ("NHWC", (0.5,))
     assert (again.of("c").layout, again.of("c").mean) == ("NCHW", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "section"),
+    [
+        ("[data.inputs.a.b]\nscale = 1.0", '[data.inputs."a.b"]'),
+        ("[data.inputs.a.b.c]\nscale = 1.0", '[data.inputs."a.b.c"]'),
+        ("[data.inputs.a.b.c.d]", '[data.inputs."a.b.c.d"]'),
+        ("[data]\ninputs.a.b.scale = 1.0", '[data.inputs."a.b"]'),
+        ("[data.inputs.input:0]\nscale = 1.0", '[data.inputs."input:0"]'),
+        ("[train]\nseed = 1\n[data.inputs.model/in:0] # the first\nscale = 1.0", '[data.inputs."model/in:0"]'),
+        ("[data.inputs.a[0]]", '[data.inputs."a[0]"]'),
+        ("[data.inputs]\ninput:0 = { scale = 1.0 }", '"input:0" = …'),
+    ],
+)
+def test_a_name_of_an_input_that_needs_quotes_is_shown_with_them(tmp_path: Path, text: str, section: str) -> None:
+    (tmp_path / "ltp.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_settings(None, tmp_path / "ltp.toml")
+    said = f"{caught.value.what}; {caught.value.remedy}"
+    assert "must be quoted" in said
+    assert section in said
+
+
+@pytest.mark.parametrize("text", ['[data.inputs."input:0]', "[data\nscale = 1.0", "[data]\nscale = 1.0.0"])
+def test_other_mistakes_in_toml_are_not_told_as_missing_quotes(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ltp.toml").write_text(text)
+    with pytest.raises(InputError, match="not valid TOML") as caught:
+        load_settings(None, tmp_path / "ltp.toml")
+    assert "quoted" not in caught.value.remedy

@@ -10,7 +10,7 @@ import torch
 
 from ltp_pipeline.config import DataSettings, ExportSettings
 from ltp_pipeline.data import Data, open_data
-from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.records import Measured
 from ltp_pipeline.stages import export, validate
 from ltp_pipeline.stages.lower import lower
@@ -19,7 +19,7 @@ from ltp_pipeline.tasks import Imitation
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.imported import Imported, imported
-from tests.support.models import Graph
+from tests.support.models import Graph, masked_tokens
 
 
 @pytest.fixture
@@ -60,3 +60,13 @@ def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path)
 def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
     with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
         prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})
+
+
+def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
+    onnx.save(masked_tokens(vocabulary=12), tmp_path / "model.onnx")
+    session = Session(tmp_path / "model.onnx")
+    ids = np.full((2, 3), 12)
+    with pytest.raises(InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"):
+        session.outputs({"ids": ids, "ids_mask": ids})
+    with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
+        session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})

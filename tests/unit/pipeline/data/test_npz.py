@@ -175,7 +175,7 @@ def test_sequences_are_padded_to_the_length_that_the_model_fixes(archive: Path) 
     batch = open_data(DataSettings(path=archive), inputs, 0).test.first(1)
     assert (batch.inputs["ids"].shape, batch.inputs["mask"].dtype) == ((1, 6), np.float32)
     shorter = [TensorInfo("ids", "INT64", ("N", 3)), TensorInfo("mask", "FLOAT", ("N", 3))]
-    assert "a sample of length 4" in refused(archive, shorter).what
+    assert "sample 3 of ids of data.npz has length 4" in refused(archive, shorter).what
 
 
 @pytest.mark.parametrize(

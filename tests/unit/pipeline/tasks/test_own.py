@@ -237,7 +237,7 @@ def test_tensors_that_need_a_gradient_are_samples_too():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (lambda _: [{"z": 1}], "have no 'x', which the model takes"),
+        (lambda _: [{"z": 1}], "has no 'x'; it has 'z'"),
         (lambda _: [[1, 2]], "not a dict"),
         (lambda _: [], "is empty"),
         (lambda _: None, "is None"),

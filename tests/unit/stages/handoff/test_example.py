@@ -144,3 +144,13 @@ def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
     assert example["input/ids_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
     assert "the first 2 of the test split" in (out / "HANDOFF.md").read_text()
     assert verify(out).returncode == 0
+
+
+def test_an_input_named_like_offsets_is_stored_beside_them():
+    ids = RaggedSamples(np.arange(5), np.array([0, 2, 5]))
+    stored = handoff_example._stored({"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))})
+    assert {key: array.tolist() for key, array in stored.items()} == {
+        "samples/ids": [0, 1, 2, 3, 4],
+        "samples/ids_offsets_": [0, 2, 5],
+        "samples/ids_offsets": [7, 8],
+    }

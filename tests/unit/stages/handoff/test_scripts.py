@@ -16,6 +16,7 @@ from PIL import Image
 
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import Data, open_data, recipe
+from ltp_pipeline.data.columns import offsets_of
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.report_parts import Tensor
@@ -180,6 +181,16 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
         sequences("ids"),
         {"pad": 7},
     ),
+    "sequences-beside-an-input-named-like-their-offsets": (
+        [*TOKENS[:1], TensorInfo("ids_offsets", "INT64", ("N", "U"))],
+        sequences("ids") | sequences("ids_offsets"),
+        {},
+    ),
+    "one-number-a-sample": (
+        [TensorInfo("age", "FLOAT", ("N", 1)), TensorInfo("size", "FLOAT", ("N", 1))],
+        {f"{name}_{split}": np.arange(9) for name in ("age", "size") for split in ("train", "val", "test")},
+        {"scale": 0.1, "mean": 0.3},
+    ),
     "sequences-of-vectors-alone": (FRAMES, frames(), {"pad": 0.25, "scale": 3.0, "std": 7}),
 }
 
@@ -193,7 +204,8 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     kept = recipe.of_report(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
     inputs = Inputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept)
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
-    some = {key.replace("_test", ""): array for key, array in arrays.items() if "_test" in key}
+    names = {offsets_of(f"{t.name}_test", ()): offsets_of(t.name, kept) for t in tensors}
+    some = {names.get(key, key.replace("_test", "")): array for key, array in arrays.items() if "_test" in key}
     np.savez(tmp_path / "samples.npz", **{f"x/{key}": array for key, array in some.items()})
     renamed(tmp_path / "samples.npz", "x/")
     out = tmp_path / ("input.npy" if len(tensors) == 1 else "inputs.npz")

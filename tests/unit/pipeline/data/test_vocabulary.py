@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import open_data
+from ltp_pipeline.data import open_data, vocabulary
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.stages.preflight import vocabulary
 from tests.support.archives import sequences
 from tests.support.models import masked_tokens
 
@@ -18,11 +17,12 @@ INPUTS = [TensorInfo(name, "INT64", ("N", "T")) for name in ("ids", "ids_mask")]
 
 def test_sequences_filled_up_with_what_is_no_token_are_refused(tmp_path: Path):
     np.savez(tmp_path / "data.npz", **sequences("ids"))
+    rows = vocabulary.sizes(masked_tokens(vocabulary=12).graph)
     for pad, fits in ((11, True), (12, False)):
         data = open_data(DataSettings(path=tmp_path / "data.npz", pad=pad), INPUTS, 0)
         if fits:
-            vocabulary.check(masked_tokens(vocabulary=12).graph, data)
+            vocabulary.check(rows, data)
         else:
             with pytest.raises(InputError, match="filled up with 12, and the model's vocabulary has 12") as told:
-                vocabulary.check(masked_tokens(vocabulary=12).graph, data)
+                vocabulary.check(rows, data)
             assert '[data.inputs."ids"]' in told.value.remedy

@@ -1,0 +1,65 @@
+"""Tokens that a model has no row for: found before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from ltp_pipeline.data.checks import chunks, sample_of
+from ltp_pipeline.data.ragged import RaggedSamples
+from ltp_pipeline.data.samples import Array, Data
+from ltp_pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def sizes(graph: GraphProto) -> Mapping[str, int]:
+    """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
+    from ltp_pipeline.graph import attribute, is_standard, reads, stored  # reading data needs no onnx
+
+    tables = stored(graph)
+    names = {i.name for i in graph.input if i.name not in tables}  # others have a default and need no data
+    found: dict[str, int] = {}
+    for node, slot, name in reads(graph, through=_SAME_VALUES):
+        if slot == 1 and name in names and is_standard(node, "Gather") and node.input[0] in tables:
+            rows = tables[node.input[0]].dims[attribute(node, "axis", 0)]
+            found[name] = min(rows, found.get(name, rows))
+    return found
+
+
+def check(rows: Mapping[str, int], data: Data) -> None:
+    """Refuse tokens outside the table of their input, whose rows are counted."""
+    for name, size in rows.items():
+        for samples in {id(s.inputs[name].samples): s.inputs[name].samples for s in data.splits}.values():
+            if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:
+                raise InputError(
+                    f"input {name!r} is filled up with {samples.pad:g}, and the model's vocabulary has {size} "
+                    f"(0..{size - 1})",
+                    f"set pad under [data.inputs.{json.dumps(name)}] to the token that the model was trained with",
+                )
+            for start, chunk in chunks(samples) if samples.dtype.kind != "b" else ():
+                place = first_outside(chunk, size)
+                if place is not None:
+                    refuse(name, chunk[place], sample_of(samples, start + int(place[0])), size)
+
+
+def first_outside(tokens: Array, size: int) -> tuple[int, ...] | None:
+    """The place of the first token that is no row of a table of this size; negative ones count from its end."""
+    if not tokens.size or (tokens.min() >= -size and tokens.max() < size):
+        return None
+    return tuple(int(i) for i in np.argwhere((tokens < -size) | (tokens >= size))[0])
+
+
+def refuse(name: str, token: int, sample: int, size: int) -> NoReturn:
+    """Say which token of which sample a table of this size has no row for."""
+    raise InputError(
+        f"sample {sample} of input {name!r} holds token {int(token)}, and the model's table has {size} rows "
+        f"(0..{size - 1})",
+        "make the tokens with the tokenizer that the model was trained with",
+    )
