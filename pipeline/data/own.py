@@ -35,6 +35,8 @@ _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 def open_own(task: OwnTask, settings: DataSettings, inputs: Sequence[TensorInfo], seed: int) -> Data:
     """The three splits of a user's data set; samples that are missing for validation are split off."""
+    if settings.path is not None:
+        raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
     found = {name: task.call("dataset", name) for name in SPLITS}
     if found["train"] is None:
         raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")
@@ -94,7 +96,7 @@ def read_one(given: Any, row: int, seed: int) -> dict[str, Any]:
     random.seed(drawn)
     np.random.seed(drawn)
     state = torch.get_rng_state()  # which training uses at the same time
-    torch.manual_seed(drawn)
+    torch.default_generator.manual_seed(drawn)  # torch.manual_seed takes a millisecond, and sets those of devices too
     try:
         sample = given[row]
     finally:

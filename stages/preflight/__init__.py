@@ -103,10 +103,6 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
 
 def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
     if own is not None:
-        if settings.data.path is not None:
-            raise InputError(
-                f"both a task ({own.origin}) and data ({settings.data.path}) are given", "give one of them"
-            )
         return open_own(own, settings.data, file.inputs, settings.train.seed)
     if settings.data.path is None:
         raise InputError(
