@@ -43,7 +43,9 @@ def init(
     elif not quiet:
         for line in said:
             typer.echo(line)
-        typer.echo(f"{path}: look through it, then: ltp-pipeline run {model}")
+        own = "" if task is None else f" --task {task}"
+        todo = "look through it" if data or task else "say in it where the data are"
+        typer.echo(f"{path}: {todo}, then: ltp-pipeline run {model}{own}")
 
 
 def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:

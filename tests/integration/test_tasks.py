@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from ltp_pipeline.stages.train import loop
 from tests.support import kinds
 from tests.support.cli import invoke, start
 from tests.support.models import Graph
+from tests.support.paths import ROOT
 
 SHORT = ("--target-compression", 2, "--epochs", 1, "--finetune-epochs", 1, "--baseline", "quick", "--threads", 1)
 TASK = """
@@ -316,3 +318,36 @@ def test_init_without_data_says_what_arrays_are_wanted(own: Path, capsys) -> Non
     assert invoke(capsys, "init", "model.onnx").code == 0
     assert "x_train and y_train" in Path("ltp.toml").read_text()
     assert invoke(capsys, "run", "model.onnx").code == 3
+
+
+def documented_task() -> tuple[str, list[str]]:
+    """The file that docs/tasks.md shows, and the command beneath it."""
+    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# my_task.py\n.*?)```", page, re.DOTALL)
+    (command,) = re.findall(r"^    ltp-pipeline (run model.onnx --task my_task.py.*)$", page, re.MULTILINE)
+    return code, command.split()
+
+
+def test_the_documented_task_runs_as_it_is_written(tmp_path: Path, capsys, monkeypatch) -> None:
+    g, rng = Graph(), np.random.default_rng(0)
+    g.random("first", 12, 32, scale=0.4)
+    g.random("second", 32, 1, scale=0.4)
+    g.add("MatMul", g.add("Relu", g.add("MatMul", "x", "first")), "second", outputs=("y",))
+    model, arrays = g.model({"x": ("N", 12)}, ["y"]), {}
+    for split, count in (("train", 200), ("val", 50), ("test", 50)):
+        x = rng.standard_normal((count, 12)).astype(np.float32)
+        arrays |= {f"x_{split}": x, f"size_{split}": kinds.answers(model, x=x)[:, 0] + 0.1}
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    code, command = documented_task()
+    (tmp_path / "my_task.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    begun = invoke(capsys, "init", "model.onnx", "--task", "my_task.py")
+    assert begun.code == 0, begun.err
+    assert "the original has MAE 0.1 mm" in begun.out
+    assert "then: ltp-pipeline run model.onnx --task my_task.py" in begun.out
+    ran = invoke(capsys, *command, "--epochs", 1, "--finetune-epochs", 1, "--no-baseline", "--threads", 1)
+    assert ran.code == 0, ran.err
+    report = json.loads(Path("model-ltp/report.json").read_text())
+    assert report["metric"] == {"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False}
+    assert report["original"]["accuracy"]["value"] == pytest.approx(0.1, rel=1e-4)
