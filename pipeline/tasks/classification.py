@@ -47,7 +47,7 @@ class Classification(Labelled):
     def _scores(self, output: Tensor) -> Tensor:
         from ltp_pipeline.tasks.losses import log_probabilities, of_two
 
-        scores = output.float().flatten(1)
+        scores = output.float().reshape(len(output), -1)  # a single score may have no axis of its own
         return log_probabilities(of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability)
 
     def rows(self, output: Array, batch: Batch) -> Array:

@@ -158,7 +158,8 @@ def _classify(target: Wanted, output: Candidate, settings: TaskSettings) -> Labe
     classes = 2 if single else output.shape[0]
     check_classes(target.data, classes)
     probability = output.maker in (SIGMOID if single else SOFTMAX)
-    return Classification(_output(output, "scores"), classes=classes, is_probability=probability, is_single=single)
+    found = _output(output, "values" if single else "scores")
+    return Classification(found, classes=classes, is_probability=probability, is_single=single)
 
 
 def _class_map(kind: type[ClassMap], target: Wanted, output: Candidate, settings: TaskSettings) -> ClassMap:

@@ -44,6 +44,7 @@ def score(outputs, batch):
         ("regress", "R²", "root mean squared error"),
         ("multilabel", "mean average precision", "per-label accuracy"),
         ("binary", "top-1", None),
+        ("squeezed", "top-1", None),
         ("segment", "mIoU", "pixel accuracy"),
         ("positions", "top-1", None),
     ],

@@ -32,13 +32,14 @@ def answers(model: onnx.ModelProto, **inputs: Array) -> Array:
     return found
 
 
-def _mlp(outputs: int, last: str | None = None) -> onnx.ModelProto:
+def _mlp(outputs: int, last: str | None = None, squeezed: bool = False) -> onnx.ModelProto:
     g = Graph()
     g.random("first", FEATURES, HIDDEN, scale=0.4)
     g.random("second", HIDDEN, outputs, scale=0.4)
     hidden = g.add("Relu", g.add("MatMul", "x", "first"))
     y = g.add("MatMul", hidden, "second")
     y = y if last is None else g.add(last, y)
+    y = g.add("Squeeze", y, g.tensor("axes", [1], np.int64)) if squeezed else y
     return g.model({"x": ("N", FEATURES)}, [y])
 
 
@@ -60,6 +61,12 @@ def multilabel(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 def binary(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _mlp(1, "Sigmoid"), _features(rng)
     return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.int64)}
+
+
+def squeezed(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+    """A single Sigmoid whose output has one axis, that of the samples."""
+    model, x = _mlp(1, "Sigmoid", squeezed=True), _features(rng)
+    return model, {"x": x, "y": (answers(model, x=x) > 0.5).astype(np.int64)}
 
 
 def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
@@ -93,6 +100,7 @@ KINDS: Mapping[str, Callable[[np.random.Generator], tuple[onnx.ModelProto, Array
     "regress": regress,
     "multilabel": multilabel,
     "binary": binary,
+    "squeezed": squeezed,
     "segment": segment,
     "positions": positions,
 }

@@ -70,6 +70,11 @@ def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():
     assert type(task_of(BINARY, ("Gemm", (1,)), kind="regress")).__name__ == "Regression"
 
 
+def test_a_single_score_has_no_largest_one_among_others():
+    assert not task_of(BINARY, ("Sigmoid", (1,))).output.has_argmax
+    assert task_of(CLASSES, ("Gemm", (3,))).output.has_argmax
+
+
 def test_one_hot_rows_are_told_to_become_class_numbers():
     with pytest.raises(InputError) as caught:
         task_of(np.eye(6), ("Softmax", (7,)))

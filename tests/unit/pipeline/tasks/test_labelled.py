@@ -26,12 +26,13 @@ RNG = np.random.default_rng(0)
 TASKS: Sequence[tuple[Labelled, np.ndarray, np.ndarray]] = (
     (Classification(Y, classes=4), RNG.normal(size=(9, 4)), RNG.integers(0, 4, 9)),
     (Classification(Y, classes=2, is_single=True), RNG.normal(size=(9, 1)), RNG.integers(0, 2, 9)),
+    (Classification(Y, classes=2, is_single=True), RNG.normal(size=9), RNG.integers(0, 2, 9)),
     (Positions(Y, classes=4, axis=2), RNG.normal(size=(9, 5, 4)), RNG.integers(0, 4, (9, 5))),
     (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 4, 5)), RNG.integers(0, 3, (9, 4, 5))),
     (Multilabel(Y), RNG.normal(size=(9, 3)), RNG.integers(0, 2, (9, 3))),
     (Regression(Y, spread=2.0), RNG.normal(size=(9, 2)), RNG.normal(size=(9, 2))),
 )
-NAMES = ["classes", "two classes", "positions", "maps", "multi-label", "numbers"]
+NAMES = ["classes", "two classes", "two classes without an axis", "positions", "maps", "multi-label", "numbers"]
 
 
 def judged(output: np.ndarray, target: np.ndarray, size: int = 4) -> list[Judged]:
