@@ -60,10 +60,9 @@ class Labels(Protocol):
     def labels(self) -> Array | None:
         """The class number of each sample; None where samples have none."""
 
-    def first(self, count: int) -> Batch:
-        """The first samples, as many as there are."""
-
-    def __len__(self) -> int: ...
+    @property
+    def some_targets(self) -> Array:
+        """What outputs should be, of all samples or of some."""
 
 
 class Judged(NamedTuple):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.task import Batch, Labels
 
 MAP = Metric("mean average precision")
-GUESSED_SAMPLES = 100_000
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Multilabel(Labelled):
 
     def guess(self, split: Labels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""
-        there = split.first(GUESSED_SAMPLES).targets[TARGET].reshape(min(len(split), GUESSED_SAMPLES), -1)
-        shares = there.mean(0)
+        there = split.some_targets
+        shares = there.reshape(len(there), -1).mean(0)
         return float(shares[shares > 0].mean()) if shares.any() else 0.0
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.records import Array
     from ltp_pipeline.task import Batch, Labels
 
-GUESSED_SAMPLES = 10_000  # by which the most frequent class is told
-
 
 @dataclass(frozen=True)
 class ClassMap(Labelled):
@@ -65,8 +63,8 @@ class ClassMap(Labelled):
         return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
 
     def counts(self, split: Labels) -> Array:
-        """How often each class is right, in the first samples of a split."""
-        labels = split.first(GUESSED_SAMPLES).targets[TARGET]
+        """How often each class is right, in some samples of a split."""
+        labels = split.some_targets
         return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
 
 

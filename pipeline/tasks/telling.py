@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.data.samples import Samples
     from ltp_pipeline.tasks.labelled import Labelled
 
-SPREAD_SAMPLES = 10_000  # by which the spread of targets is told
-
 
 class Candidate(NamedTuple):
     """An output that could be meant: its shape without the samples, and the kind of node that makes it."""
@@ -129,7 +127,7 @@ def _class_axis(target: Wanted, output: Candidate) -> int | None:
 def _is_multi_hot(target: Wanted) -> bool:
     if len(target.shape) != 1 or target.shape[0] is None:
         return False
-    first = target.data.train.first(SPREAD_SAMPLES).targets[TARGET]
+    first = target.data.train.some_targets
     return bool(((first == 0) | (first == 1)).all()) and not is_one_hot(first)
 
 
@@ -187,7 +185,7 @@ def _multilabel(target: Wanted, output: Candidate, settings: TaskSettings) -> La
 
 
 def _regress(target: Wanted, output: Candidate, settings: TaskSettings) -> Labelled:
-    first = target.data.train.first(SPREAD_SAMPLES).targets[TARGET].astype(np.float64)
+    first = target.data.train.some_targets.astype(np.float64)
     spread = float(first.std())
     if not spread > 0:
         raise InputError("all targets are the same number", "give targets that vary")
@@ -217,7 +215,7 @@ def _shown(outputs: Sequence[Candidate]) -> str:
 
 
 def _remedy(target: Wanted, outputs: Sequence[Candidate], kind: str | None) -> str:
-    if target.shape and len(target.shape) == 1 and is_one_hot(target.data.train.first(SPREAD_SAMPLES).targets[TARGET]):
+    if target.shape and len(target.shape) == 1 and is_one_hot(target.data.train.some_targets):
         return 'give class numbers: argmax(axis=1) of these one-hot rows; or write kind = "multilabel" under [task]'
     if kind is not None:
         return f'give labels for kind = "{kind}" under [task], or another kind'

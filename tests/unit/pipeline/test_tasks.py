@@ -12,7 +12,7 @@ from ltp_pipeline.data.samples import Data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.tasks import find_task
 from tests.support.models import one_node_each
-from tests.support.samples import split_of
+from tests.support.samples import split_of, unread
 
 RNG = np.random.default_rng(0)
 CLASSES = np.arange(6) % 3
@@ -24,7 +24,7 @@ NUMBERS = RNG.normal(size=(6, 2))
 
 
 def data_with(target: np.ndarray | None) -> Data:
-    split = split_of(np.zeros((6, 4), np.float32), target)
+    split = split_of(np.zeros((6, 4), np.float32), target, prepare=unread)
     classes = None if split.labels is None else int(split.labels.max()) + 1
     return Data(split, split, split, classes, "")
 
