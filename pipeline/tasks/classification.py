@@ -36,7 +36,8 @@ class Classification(Labelled):
         """Cross-entropy."""
         import torch.nn.functional as F
 
-        return F.cross_entropy(self._scores(output), target, label_smoothing=self.label_smoothing)
+        labels = self.class_numbers(target).reshape(-1)
+        return F.cross_entropy(self._scores(output), labels, label_smoothing=self.label_smoothing)
 
     def distance(self, output: Tensor, taught: Tensor) -> Tensor:
         """Divergence of the softened probabilities."""
@@ -52,7 +53,7 @@ class Classification(Labelled):
 
     def rows(self, output: Array, batch: Batch) -> Array:
         """Whether the label has the largest score, and whether one of the five largest."""
-        scores, y = output.reshape(len(batch), -1), batch.targets[TARGET]
+        scores, y = output.reshape(len(batch), -1), self.class_numbers(batch.targets[TARGET]).reshape(-1)
         if self.is_single:
             scores = np.concatenate([(1 if self.is_probability else 0) - scores, scores], axis=1)
         of_label = np.take_along_axis(scores, y[:, None], axis=1)
@@ -77,5 +78,5 @@ class Classification(Labelled):
 
     def guess(self, split: Labels) -> float | None:
         """Accuracy of naming the most frequent class."""
-        labels = split.labels
+        labels = split.labels if self.one_hot is None else self.class_numbers(split.some_targets)
         return None if labels is None else float(np.unique(labels, return_counts=True)[1].max() / len(labels))

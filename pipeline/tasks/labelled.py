@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ltp_pipeline.records import Accuracy, Array
     from ltp_pipeline.task import Batch, Labels
 
+Values = TypeVar("Values", "Array", "Tensor")
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -25,6 +27,7 @@ class Labelled:
     output: Output
     distill: float = 0.0  # share of the loss that is learned from the original
     label_smoothing: float = 0.0  # share of a class label that is spread over all classes
+    one_hot: int | None = None  # axis of the labels along which a 1 marks the class; None where they are its number
 
     metric: ClassVar[Metric]
     is_relative: ClassVar[bool] = False
@@ -56,6 +59,10 @@ class Labelled:
         if taught is None:
             return errors
         return (1 - self.distill) * errors + self.distill * self.distance(outputs[0], taught[0])
+
+    def class_numbers(self, target: Values) -> Values:
+        """The labels as class numbers."""
+        return target if self.one_hot is None else target.argmax(self.one_hot)
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """How far an output is from its target, over a batch."""

@@ -11,6 +11,7 @@ from ltp_pipeline.metric import Figure, Metric
 from ltp_pipeline.records import Accuracy
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +56,7 @@ class Multilabel(Labelled):
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Mean average precision, and beside it the share of right answers over all labels."""
         scores, there = np.split(evidence, 2, axis=1)
-        right = float(((scores > (0.5 if self.is_probability else 0)) == (there > 0.5)).mean())
+        right = float(((scores > threshold(self.is_probability)) == (there > 0.5)).mean())
         beside = (Figure("per-label accuracy", right),)
         return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
 

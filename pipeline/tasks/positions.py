@@ -11,6 +11,7 @@ from ltp_pipeline.records import Accuracy
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,21 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassMap(Labelled):
-    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes."""
+    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes.
+
+    A single score for each position is that of class 1 beside class 0.
+    """
 
     classes: int = 0
     axis: int = -1
-    is_probability: bool = False
+    is_probability: bool = False  # the output comes out of a Softmax, or single scores out of a Sigmoid
+    is_single: bool = False
     ignored: int = -100
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy; a batch without any label has none."""
         import torch.nn.functional as F
 
-        scores, labels = self._scores(output), _filled(target.reshape(len(target), -1), output, self)
+        scores, labels = self._scores(output), self.class_numbers(target).reshape(len(target), -1).long()
+        labels = F.pad(labels, (0, scores.shape[2] - labels.shape[1]), value=self.ignored)  # see answers
         total = F.cross_entropy(
             scores,
-            labels.long(),
+            labels,
             ignore_index=self.ignored,
             reduction="sum",
             label_smoothing=self.label_smoothing,
@@ -50,21 +56,31 @@ class ClassMap(Labelled):
 
     def _scores(self, output: Tensor) -> Tensor:
         """Classes on axis 1, positions on axis 2."""
-        from ltp_pipeline.tasks.losses import logarithms
+        from ltp_pipeline.tasks.losses import logarithms, of_two
 
+        if self.is_single:
+            scores = of_two(output.float().reshape(len(output), 1, -1), self.is_probability)
+            return logarithms(scores, self.is_probability)
         return logarithms(output.float().movedim(self.axis, 1).flatten(2), self.is_probability)
 
     def answers(self, output: Array, batch: Batch) -> tuple[Array, Array]:
-        """For each position of each sample, the class with the largest score, and the label."""
-        scores = np.moveaxis(output, self.axis, -1)
-        labels = batch.targets[TARGET].reshape(len(batch), -1)
-        found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1)).reshape(len(batch), -1)
+        """For each position of each sample, the class with the largest score, and the label.
+
+        A model of fixed length gives more positions than the longest sample has.
+        """
+        labels = self.class_numbers(batch.targets[TARGET]).reshape(len(batch), -1).astype(np.int64)
+        if self.is_single:
+            found = np.where(np.isnan(output), -1, output > threshold(self.is_probability))
+        else:
+            scores = np.moveaxis(output, self.axis, -1)
+            found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1))
+        found = found.reshape(len(batch), -1)
         missing = found.shape[1] - labels.shape[1]
         return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
 
     def counts(self, split: Labels) -> Array:
         """How often each class is right, in some samples of a split."""
-        labels = split.some_targets
+        labels = self.class_numbers(split.some_targets)
         return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
 
 
@@ -95,11 +111,3 @@ class Positions(ClassMap):
         """Accuracy of naming the most frequent class."""
         counts = self.counts(split)
         return float(counts.max() / max(counts.sum(), 1))
-
-
-def _filled(labels: Tensor, output: Tensor, task: ClassMap) -> Tensor:
-    """Labels for as many positions as the output has: a model of fixed length gives more than the longest sample."""
-    import torch.nn.functional as F
-
-    positions = output.numel() // (len(output) * output.shape[task.axis])
-    return F.pad(labels, (0, positions - labels.shape[1]), value=task.ignored)

@@ -45,6 +45,8 @@ def score(outputs, batch):
         ("multilabel", "mean average precision", "per-label accuracy"),
         ("binary", "top-1", None),
         ("squeezed", "top-1", None),
+        ("one-hot", "top-1", None),
+        ("masks", "mIoU", "pixel accuracy"),
         ("segment", "mIoU", "pixel accuracy"),
         ("positions", "top-1", None),
     ],

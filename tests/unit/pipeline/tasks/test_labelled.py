@@ -29,10 +29,32 @@ TASKS: Sequence[tuple[Labelled, np.ndarray, np.ndarray]] = (
     (Classification(Y, classes=2, is_single=True), RNG.normal(size=9), RNG.integers(0, 2, 9)),
     (Positions(Y, classes=4, axis=2), RNG.normal(size=(9, 5, 4)), RNG.integers(0, 4, (9, 5))),
     (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 4, 5)), RNG.integers(0, 3, (9, 4, 5))),
+    (Classification(Y, classes=4, one_hot=1), RNG.normal(size=(9, 4)), np.eye(4)[RNG.integers(0, 4, 9)]),
+    (
+        Segmentation(Y, classes=3, axis=1, one_hot=1),
+        RNG.normal(size=(9, 3, 4, 5)),
+        np.moveaxis(np.eye(3)[RNG.integers(0, 3, (9, 4, 5))], -1, 1),
+    ),
+    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 1, 4, 5)), RNG.integers(0, 2, (9, 4, 5))),
+    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 4, 5)), RNG.integers(0, 2, (9, 4, 5)) / 1.0),
+    (Positions(Y, classes=2, is_single=True), RNG.normal(size=(9, 5)), RNG.integers(0, 2, (9, 5))),
     (Multilabel(Y), RNG.normal(size=(9, 3)), RNG.integers(0, 2, (9, 3))),
     (Regression(Y, spread=2.0), RNG.normal(size=(9, 2)), RNG.normal(size=(9, 2))),
 )
-NAMES = ["classes", "two classes", "two classes without an axis", "positions", "maps", "multi-label", "numbers"]
+NAMES = [
+    "classes",
+    "two classes",
+    "two classes without an axis",
+    "positions",
+    "maps",
+    "one-hot rows",
+    "one-hot maps",
+    "masks",
+    "masks without channels",
+    "marks",
+    "multi-label",
+    "numbers",
+]
 
 
 def judged(output: np.ndarray, target: np.ndarray, size: int = 4) -> list[Judged]:
@@ -102,6 +124,26 @@ def test_miou_is_the_mean_of_jaccard_scores():
     assert value(Segmentation(Y, classes=4, axis=1), output, target) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("shape", [(7, 1, 6, 5), (7, 6, 5), (7, 6, 5, 1)])
+def test_one_channel_tells_two_classes_by_a_threshold(shape: tuple[int, ...]):
+    target = RNG.integers(0, 2, (7, 6, 5))
+    logits = RNG.normal(size=target.shape) + 2 * target - 1
+    by_two = np.stack([np.zeros_like(logits), logits], axis=1)
+    wanted = metrics.jaccard_score(target.ravel(), (logits > 0).ravel(), average="macro")
+    labels, output = {TARGET: torch.tensor(target)}, logits.reshape(shape)
+    sigmoid = 1 / (1 + np.exp(-output))
+    two = Segmentation(Y, classes=2, axis=1).loss([torch.tensor(by_two)], labels, None)
+    for is_probability, y in ((False, output), (True, sigmoid)):
+        task = Segmentation(Y, classes=2, is_single=True, is_probability=is_probability)
+        assert value(task, y, target) == pytest.approx(wanted)
+        assert float(task.loss([torch.tensor(y)], labels, None)) == pytest.approx(float(two), rel=1e-5)
+
+
+def test_a_pixel_that_is_no_number_is_no_class():
+    task = Segmentation(Y, classes=2, is_single=True)
+    assert value(task, np.array([[[np.nan, -1.0]]]), np.array([[[0, 0]]])) == 0.5
+
+
 def test_a_pixel_without_a_label_does_not_count():
     target = np.array([[[0, 1], [255, 255]]])
     output = np.moveaxis(np.eye(2)[[[[0, 1], [0, 1]]]], -1, 1)
@@ -158,6 +200,8 @@ def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(task: L
     [
         (Positions(Y, classes=3, axis=2), np.array([[0, 1], [1, 1], [-100, 2]]), 0.6),
         (Segmentation(Y, classes=3, axis=1), np.array([[[0, 1]], [[1, 1]]]), 0.375),
+        (Segmentation(Y, classes=3, axis=1, one_hot=1), np.moveaxis(np.eye(3)[[[[0, 1]], [[1, 1]]]], -1, 1), 0.375),
+        (Classification(Y, classes=3, one_hot=1), np.eye(3)[[0, 2, 2, 1]], 0.5),
         (Multilabel(Y), np.array([[1, 0], [0, 0], [1, 0], [1, 1]]), 0.5),
         (Regression(Y), np.array([1.5, 2.5]), 0.0),
     ],
