@@ -178,6 +178,7 @@ class Difference(Part):
 
     value: float | None = None
     interval: Interval | None = None
+    reasons: Reasons = Field(default_factory=dict)
 
 
 class Report(Part):

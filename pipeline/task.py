@@ -116,10 +116,10 @@ class Task(Protocol):
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """How sure the drop from one network to another is, by the evidence of both on the same samples.
 
-        Positive is worse.
+        Positive is worse. None where that is not known (intervals.UNDEFINED).
         """
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:

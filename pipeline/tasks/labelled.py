@@ -85,8 +85,13 @@ class Labelled:
         raise NotImplementedError
 
     def value(self, evidence: Array) -> float:
-        """The metric."""
+        """The metric; NaN where it is undefined."""
         raise NotImplementedError
+
+    def measured(self, evidence: Array) -> float:
+        """The metric; 0 where it is undefined."""
+        value = self.value(evidence)
+        return 0.0 if np.isnan(value) else value
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
@@ -99,6 +104,6 @@ class Labelled:
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """It has to be measured."""
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """By resampling: the metric is no mean over samples."""
         return bootstrap_interval(before, after, self.value, confidence)

@@ -51,14 +51,14 @@ class Multilabel(Labelled):
         """Mean over the labels that any sample has."""
         precision = average_precision(*np.split(evidence, 2, axis=1))
         known = precision[~np.isnan(precision)]
-        return float(known.mean()) if known.size else 0.0
+        return float(known.mean()) if known.size else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Mean average precision, and beside it the share of right answers over all labels."""
         scores, there = np.split(evidence, 2, axis=1)
         right = float(((scores > threshold(self.is_probability)) == (there > 0.5)).mean())
         beside = (Figure("per-label accuracy", right),)
-        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
+        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
 
     def guess(self, split: Labels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""

@@ -90,7 +90,11 @@ class Own:
         if not np.isfinite(loss):
             raise InputError(f"loss of {self.own.origin} is {loss} on the first samples", "return a finite number")
         arrays = [y.float().cpu().numpy() for y in outputs]
-        self.quick.accuracy(self.quick.evidence([Judged(arrays, batch, arrays)], [1.0] * len(arrays)), "train")
+        judged = [Judged(arrays, batch, arrays)]
+        if self._measures:
+            self.quick._measured(judged, on_few=True)
+        else:
+            self.quick.accuracy(self.quick.evidence(judged, [1.0] * len(arrays)), "train")
 
     def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
         """For nearness to the original."""
@@ -116,10 +120,11 @@ class Own:
             )
         return each
 
-    def _measured(self, judged: Iterable[Judged]) -> Array:
+    def _measured(self, judged: Iterable[Judged], on_few: bool = False) -> Array:
         """The metric, and that of each replicate: there a sample counts as often as a Poisson number says.
 
-        So the outputs need not be kept, and two networks have the same replicates.
+        So the outputs need not be kept, and two networks have the same replicates. These may be undefined, and so may
+        be the metric of a few samples.
         """
         rng, samples = np.random.default_rng(0), 0
         meters = [self.own.call("measure") for _ in range(1 + self.replicates)]
@@ -132,14 +137,21 @@ class Own:
                 if len(rows):
                     with self.own.theirs("update"):
                         meter.update(_rows(found, rows), _rows(whole, rows))
-        return np.array([(self._computed(meter), samples) for meter in meters])
+        may_be_undefined = [on_few] + [True] * self.replicates
+        return np.array([(self._computed(*each), samples) for each in zip(meters, may_be_undefined, strict=True)])
 
-    def _computed(self, meter: Any) -> float:
+    def _computed(self, meter: Any, may_be_undefined: bool) -> float:
+        """Their metric; NaN where it may be undefined, and is no number or fails as such metrics do."""
         with self.own.theirs("compute"):
-            value = float(meter.compute())
-        if not np.isfinite(value):
+            try:
+                value = float(meter.compute())
+            except (ArithmeticError, ValueError):
+                if not may_be_undefined:
+                    raise
+                value = np.nan
+        if not np.isfinite(value) and not may_be_undefined:
             raise InputError(f"compute of {self.own.origin} returns {value}", "return a finite number")
-        return value
+        return value if np.isfinite(value) else np.nan
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Their metric."""
@@ -150,7 +162,7 @@ class Own:
             return Accuracy(value, None, None, int(samples), split)
         return self.imitation.accuracy(evidence, split)
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """Of the drop, which is positive where the second is worse."""
         if self.is_relative:
             return self.imitation.interval(before, after, confidence)

@@ -100,11 +100,11 @@ class Positions(ClassMap):
     def value(self, evidence: Array) -> float:
         """Right ones of all."""
         right, count = evidence.sum(0)
-        return float(right / max(count, 1))
+        return float(right / count) if count else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Top-1."""
-        top1 = self.value(evidence)
+        top1 = self.measured(evidence)
         return Accuracy(top1, top1, None, len(evidence), split)
 
     def guess(self, split: Labels) -> float:

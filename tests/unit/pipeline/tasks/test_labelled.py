@@ -196,6 +196,30 @@ def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(task: L
 
 
 @pytest.mark.parametrize(
+    ("task", "output", "target"),
+    [
+        (Multilabel(Y), RNG.normal(size=(9, 3)), np.zeros((9, 3))),
+        (Regression(Y), RNG.normal(size=(9, 2)), np.ones((9, 2))),
+        (Positions(Y, classes=3, axis=2), RNG.normal(size=(9, 5, 3)), np.full((9, 5), -100)),
+        (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 2, 2)), np.full((9, 2, 2), -100)),
+    ],
+)
+def test_where_nothing_can_be_measured_the_metric_is_zero_and_a_drop_has_no_interval(task: Labelled, output, target):
+    evidence = task.evidence(judged(output, target), ())
+    assert value(task, output, target) == 0.0
+    assert task.interval(evidence, evidence) is None
+
+
+def test_draws_without_any_label_do_not_narrow_an_interval():
+    there = np.zeros((60, 1))
+    there[0] = 1
+    scores, worse = np.linspace(1, 0, 60)[:, None], np.linspace(0, 1, 60)[:, None]
+    before, after = (Multilabel(Y).evidence(judged(y, there), ()) for y in (scores, worse))
+    low, _ = Multilabel(Y).interval(before, after) or (0.0, 0.0)
+    assert low > 0.5  # a third of the draws has no label; there the difference would be 0
+
+
+@pytest.mark.parametrize(
     ("task", "target", "guess"),
     [
         (Positions(Y, classes=3, axis=2), np.array([[0, 1], [1, 1], [-100, 2]]), 0.6),
