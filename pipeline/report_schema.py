@@ -18,6 +18,7 @@ from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import (
     Accuracy,
+    Asked,
     Data,
     Entry,
     Environment,
@@ -188,6 +189,7 @@ class Report(Part):
     verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
     gates: tuple[Verdict, ...] = ()
     metric: Metric = Metric()
+    task: Asked = Asked()
     model: Model = Model()
     data: Data = Data()
     original: Original = Original()

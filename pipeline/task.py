@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.records import Accuracy, Array
+    from ltp_pipeline.report_parts import Asked
 
     Inputs = Mapping[str, Array]
     Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
@@ -79,6 +80,10 @@ class Task(Protocol):
     @property
     def metric(self) -> Metric:
         """What is measured."""
+
+    @property
+    def asked(self) -> Asked:
+        """What the network is for, and how it tells its answer."""
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -9,8 +9,10 @@ import numpy as np
 
 from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET, Metric
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +32,15 @@ class Classification(Labelled):
     is_probability: bool = False  # the output comes out of a Softmax, or a single one out of a Sigmoid
     is_single: bool = False
 
+    task_kind = "classify"
     metric = TOP1
+
+    @property
+    def asked(self) -> Asked:
+        """The largest score, or whether the single one is large."""
+        if self.is_single:
+            return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+        return Asked(self.task_kind, self.output.name, axis=1)
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 import numpy as np
 
 from ltp_pipeline.intervals import bootstrap_interval
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET, Judged, Metric, Output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ltp_pipeline.config import TaskKind
     from ltp_pipeline.records import Accuracy, Array
     from ltp_pipeline.task import Batch, Labels
 
@@ -29,6 +31,7 @@ class Labelled:
     label_smoothing: float = 0.0  # share of a class label that is spread over all classes
     one_hot: int | None = None  # axis of the labels along which a 1 marks the class; None where they are its number
 
+    task_kind: ClassVar[TaskKind]
     metric: ClassVar[Metric]
     is_relative: ClassVar[bool] = False
     is_steep: ClassVar[bool] = False
@@ -38,6 +41,11 @@ class Labelled:
     def quick(self) -> Self:
         """Intervals need nothing more."""
         return self
+
+    @property
+    def asked(self) -> Asked:
+        """The output's own numbers are the answer."""
+        return Asked(self.task_kind, self.output.name)
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ltp_pipeline.metric import Figure, Metric
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.labelled import Labelled
 from ltp_pipeline.tasks.outputs import threshold
@@ -28,7 +29,13 @@ class Multilabel(Labelled):
 
     is_probability: bool = False  # the output comes out of a Sigmoid
 
+    task_kind = "multilabel"
     metric = MAP
+
+    @property
+    def asked(self) -> Asked:
+        """Whether each score is large."""
+        return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy."""

@@ -11,6 +11,7 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import mean_interval, replicate_interval
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import Judged, Metric, Output
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ class Own:
     def metric(self) -> Metric:
         """Theirs, or how near the original is."""
         return self.own.metric if self._scores or self._measures else self.imitation.metric
+
+    @property
+    def asked(self) -> Asked:
+        """What nobody but the user knows."""
+        return Asked("own")
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.labelled import Labelled
@@ -32,6 +33,13 @@ class ClassMap(Labelled):
     is_probability: bool = False  # the output comes out of a Softmax, or single scores out of a Sigmoid
     is_single: bool = False
     ignored: int = -100
+
+    @property
+    def asked(self) -> Asked:
+        """The largest score of a position, or whether the single one is large."""
+        if self.is_single:
+            return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+        return Asked(self.task_kind, self.output.name, axis=self.axis)
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy; a batch without any label has none."""
@@ -88,6 +96,7 @@ class ClassMap(Labelled):
 class Positions(ClassMap):
     """The share of right answers over all positions with a label."""
 
+    task_kind = "classify"
     metric = TOP1
 
     def rows(self, output: Array, batch: Batch) -> Array:

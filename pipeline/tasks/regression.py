@@ -30,6 +30,7 @@ class Regression(Labelled):
     spread: float = 1.0  # standard deviation of the training targets
     kind: Literal["squared", "absolute"] = "squared"
 
+    task_kind = "regress"
     metric = R2
     is_steep = True
 

@@ -22,6 +22,7 @@ MIOU = Metric("mIoU")
 class Segmentation(ClassMap):
     """Cross-entropy on class maps; the mean over classes of intersection / union."""
 
+    task_kind = "segment"
     metric = MIOU
 
     def rows(self, output: Array, batch: Batch) -> Array:

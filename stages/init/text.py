@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.task import Task
 
 PIXEL = 255
-KINDS = {
-    "Classification": "classify",
-    "Positions": "classify",
-    "Multilabel": "multilabel",
-    "Regression": "regress",
-    "Segmentation": "segment",
-    "Imitation": "imitate",
-}
 MOST_NAMED = 5  # kernels that are not pruned
 
 
@@ -66,7 +58,7 @@ def stored(trial: Trial) -> Iterator[str]:
 
 def how_well(trial: Trial) -> str:
     """Which task the labels suggest, and how good the original is at it."""
-    metric, kind = trial.task.metric, KINDS[type(trial.task).__name__]
+    metric, kind = trial.task.metric, trial.task.asked.kind
     if trial.task.is_relative:
         return f'task: "{kind}", there are no labels; the original is what is learned from'
     value = metric.shown(trial.value)
@@ -169,7 +161,7 @@ def _task_lines(trial: Trial | None, task: OwnTask | None) -> Iterator[str]:
     if task is not None or trial is None:
         yield '# kind = "classify"           # or multilabel, regress, segment, imitate; labels and outputs tell'
         return
-    kind = KINDS[type(trial.task).__name__]
+    kind = trial.task.asked.kind
     outputs = ", ".join(_name(output.name) for output in trial.task.outputs)
     labels = (
         "no labels: the original's own outputs are learned from"

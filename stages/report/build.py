@@ -83,6 +83,7 @@ def build(f: Findings) -> schema.Report:
     unlikely = unlikely_gain(pruned, f.task.metric)
     return schema.Report(
         metric=f.task.metric,
+        task=f.task.asked,
         model=_model(f),
         data=_data(f),
         original=schema.Original(

@@ -11,7 +11,7 @@ from ltp_pipeline.config import TaskSettings
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.data.samples import Data, Split
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.init.text import KINDS
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks import find_task
 from tests.support.models import one_node_each
@@ -113,7 +113,7 @@ def test_positions_may_have_two_classes_and_one_score():
 
 @pytest.mark.parametrize("kind", ["multilabel", "regress"])
 def test_one_hot_rows_are_what_the_settings_say(kind: Any):
-    assert KINDS[type(task_of(HOT, ("Gemm", (3,)), kind=kind)).__name__] == kind
+    assert task_of(HOT, ("Gemm", (3,)), kind=kind).asked.kind == kind
 
 
 def test_a_line_in_a_mask_marks_no_class():
@@ -268,6 +268,29 @@ def test_positions_may_have_no_label():
 def test_multi_hot_labels_are_zero_or_one():
     with pytest.raises(InputError, match="the labels of sample 1 hold 2"):
         task_of(np.array([[1, 0], [2, 0], [0, 1], [1, 1], [0, 0], [1, 0]]), ("Sigmoid", (2,)), kind="multilabel")
+
+
+@pytest.mark.parametrize(
+    ("target", "op", "shape", "asked"),
+    [
+        (CLASSES, "Gemm", (3,), Asked("classify", "y1", axis=1)),
+        (HOT_MAPS, "Gemm", (3, 4, 5), Asked("segment", "y1", axis=1)),
+        (BINARY, "Sigmoid", (1,), Asked("classify", "y1", threshold=0.5)),
+        (TOKENS, "Gemm", (7, 3), Asked("classify", "y1", axis=2)),
+        (TOKENS, "Gemm", (3, 7), Asked("classify", "y1", axis=1)),
+        (MASKS, "Sigmoid", (4, 5), Asked("segment", "y1", threshold=0.5)),
+        (MULTI_HOT, "Gemm", (3,), Asked("multilabel", "y1", threshold=0.0)),
+        (NUMBERS, "Gemm", (2,), Asked("regress", "y1")),
+        (None, "Softmax", (3,), Asked("imitate", "y1", axis=1)),
+        (None, "Gemm", (3,), Asked("imitate", "y1")),
+    ],
+)
+def test_a_task_says_what_is_asked_of_which_output(target: Any, op: str, shape: tuple[int, ...], asked: Asked):
+    assert task_of(target, ("Conv", (9, 9, 9, 9)), (op, shape), output="y1").asked == asked
+
+
+def test_of_several_outputs_that_are_imitated_none_is_meant():
+    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).asked == Asked("imitate")
 
 
 def test_targets_that_never_vary_are_refused():
