@@ -51,6 +51,20 @@ class Verdict:
         return printable(f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a network is for, and how the output that is judged tells its answer."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Annotated[str | None, Field(description="as [task] kind, or own")] = None
+    output: Annotated[str | None, Field(description="null where several are judged")] = None
+    axis: Annotated[int | None, Field(description="along which the largest number tells the class")] = None
+    threshold: Annotated[
+        float | None, Field(description="above which a number tells class 1, not 0, or that a label is there")
+    ] = None
+
+
 class Accuracy(Part):
     """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 

@@ -13,6 +13,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import mean_interval, replicate_interval
 from ltp_pipeline.own_task import as_array, called, is_numbers
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import Judged, Metric, Output
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Own:
     def metric(self) -> Metric:
         """Theirs, or how near the original is."""
         return self.own.metric if self._scores or self._measures else self.imitation.metric
+
+    @property
+    def asked(self) -> Asked:
+        """What nobody but the user knows."""
+        return Asked("own")
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -105,7 +111,11 @@ class Own:
         if not self.is_taught:
             self._check_loss(outputs, batch)
         arrays = [y.float().cpu().numpy() for y in outputs]
-        self.quick.accuracy(self.quick.evidence([Judged(arrays, batch, arrays)], [1.0] * len(arrays)), "train")
+        judged = [Judged(arrays, batch, arrays)]
+        if self._measures:
+            self.quick._measured(judged, on_few=True)
+        else:
+            self.quick.accuracy(self.quick.evidence(judged, [1.0] * len(arrays)), "train")
 
     def _check_loss(self, outputs: Sequence[Tensor], batch: Batch) -> None:
         import torch
@@ -142,23 +152,24 @@ class Own:
             raise InputError(what, "return one number for each sample")
         return each
 
-    def _numbers(self, part: str, given: Any, remedy: str) -> Array:
-        """What a part of theirs returns; it must be finite numbers."""
+    def _numbers(self, part: str, given: Any, remedy: str, may_be_undefined: bool = False) -> Array:
+        """What a part of theirs returns; it must be numbers, finite ones where they may not be undefined."""
         try:
             found = as_array(given)
         except (TypeError, ValueError):  # lists of uneven length
             found = np.array(None)
         if not is_numbers(found):
             raise InputError(f"{part} of {self.own.origin} returns {called(given)}, not numbers", remedy)
-        if not np.isfinite(found).all():
+        if not (may_be_undefined or np.isfinite(found).all()):
             what = f"{part} of {self.own.origin} returns {found[~np.isfinite(found)].flat[0]}"
             raise InputError(what, "return finite numbers")
         return found.astype(np.float64)
 
-    def _measured(self, judged: Iterable[Judged]) -> Array:
+    def _measured(self, judged: Iterable[Judged], on_few: bool = False) -> Array:
         """The metric, and that of each replicate: there a sample counts as often as a Poisson number says.
 
-        So the outputs need not be kept, and two networks have the same replicates.
+        So the outputs need not be kept, and two networks have the same replicates. These may be undefined, and so may
+        be the metric of a few samples.
         """
         rng, samples = np.random.default_rng(0), 0
         meters = [self._meter() for _ in range(1 + self.replicates)]
@@ -171,7 +182,8 @@ class Own:
                 if len(rows):
                     with self.own.theirs("update"), draws.apart("update", number):
                         meter.update(_rows(found, rows), _rows(whole, rows))
-        return np.array([(self._computed(meter), samples) for meter in meters])
+        may_be_undefined = [on_few] + [True] * self.replicates
+        return np.array([(self._computed(*each), samples) for each in zip(meters, may_be_undefined, strict=True)])
 
     def _meter(self) -> Any:
         found = self.own.call("measure", drawn=("measure",))
@@ -184,13 +196,19 @@ class Own:
                 raise InputError(what, "return an object with update(outputs, batch) and compute()")
         return found
 
-    def _computed(self, meter: Any) -> float:
+    def _computed(self, meter: Any, may_be_undefined: bool) -> float:
+        """Their metric; NaN where it may be undefined, and is no number or fails as such metrics do."""
         with self.own.theirs("compute"), draws.apart("compute"):
-            value = meter.compute()
-        found = self._numbers("compute", value, "return one number")
+            try:
+                value = meter.compute()
+            except (ArithmeticError, ValueError):
+                if not may_be_undefined:
+                    raise
+                return np.nan
+        found = self._numbers("compute", value, "return one number", may_be_undefined)
         if found.size != 1:
             raise InputError(f"compute of {self.own.origin} returns shape {found.shape}", "return one number")
-        return float(found.item())
+        return float(found.item()) if np.isfinite(found).all() else np.nan
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Their metric."""
@@ -201,7 +219,7 @@ class Own:
             return Accuracy(value, None, None, int(samples), split)
         return self.imitation.accuracy(evidence, split)
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """Of the drop, which is positive where the second is worse."""
         if self.is_relative:
             return self.imitation.interval(before, after, confidence)

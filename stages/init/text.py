@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.results import Inspection
     from ltp_pipeline.stages.init.trial import Trial
 
-KINDS = {
-    "Classification": "classify",
-    "Positions": "classify",
-    "Multilabel": "multilabel",
-    "Regression": "regress",
-    "Segmentation": "segment",
-    "Imitation": "imitate",
-}
 MOST_NAMED = 5  # kernels that are not pruned
 
 
@@ -52,7 +44,7 @@ def stored(trial: Trial) -> Iterator[str]:
 def how_well(trial: Trial, task: OwnTask | None) -> str:
     """Which task the labels suggest, or whose it is, and how good the original is at it."""
     metric, samples = trial.task.metric, trial.samples
-    whose = _plain(task.origin) if task is not None else f'"{KINDS[type(trial.task).__name__]}"'
+    whose = _plain(task.origin) if task is not None else f'"{trial.task.asked.kind}"'
     if trial.value is None:
         missing = "there are no labels" if task is None else "it has neither score nor measure"
         return f"task: {whose}, {missing}; how near a pruned network is to the original is measured"
@@ -170,7 +162,7 @@ def _task_lines(trial: Trial | None, task: OwnTask | None) -> Iterator[str]:
     if task is not None:
         yield f"# from {_plain(task.origin)}, given by --task; the metric is {metric}"
         return
-    kind = KINDS[type(trial.task).__name__]
+    kind = trial.task.asked.kind
     outputs = ", ".join(_plain(output.name) for output in trial.task.outputs)
     relative = trial.task.is_relative
     labels = "no labels: the original's own outputs are learned from" if relative else "labels and outputs say so"

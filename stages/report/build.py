@@ -14,6 +14,7 @@ from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
 from ltp_pipeline.gain import Gain, Point, compare
+from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.own import Own
@@ -83,9 +84,10 @@ def build(f: Findings) -> schema.Report:
     unlikely = unlikely_gain(pruned, f.task.metric)
     return schema.Report(
         metric=f.task.metric,
+        task=f.task.asked,
         model=_model(f),
         data=_data(f),
-        task=_user_task(f),
+        own_task=_user_task(f),
         original=schema.Original(
             accuracy=_accuracy(f.original.accuracy),
             reasons=_reasons(f.original.accuracy),
@@ -192,11 +194,12 @@ def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
+    interval = f.task.interval(f.original.correct, m.correct)
     return schema.Pruned(
         accuracy=_accuracy(accuracy),
-        reasons=_reasons(accuracy),
+        reasons=_reasons(accuracy) | ({} if interval else {"drop_interval": UNDEFINED}),
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
-        drop_interval=f.task.interval(f.original.correct, m.correct),
+        drop_interval=interval,
         compression=counted.counted.compression,
         model_compression=counted.whole.compression,
         sparsity=counted.counted.sparsity,
@@ -312,7 +315,8 @@ def _difference(f: Findings) -> schema.Difference | None:
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.least_accurate.accuracy.value, baseline.least_accurate.accuracy.value)
-    return schema.Difference(value=value, interval=f.task.interval(pruned.correct, baseline.correct))
+    interval = f.task.interval(pruned.correct, baseline.correct)
+    return schema.Difference(value=value, interval=interval, reasons={} if interval else {"interval": UNDEFINED})
 
 
 def _layers(f: Findings) -> tuple[parts.Layer, ...]:

@@ -49,16 +49,19 @@ def score(outputs, batch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric", "beside"),
+    ("kind", "metric", "beside", "answer"),
     [
-        ("regress", "R²", "root mean squared error"),
-        ("multilabel", "mean average precision", "per-label accuracy"),
-        ("binary", "top-1", None),
-        ("segment", "mIoU", "pixel accuracy"),
-        ("positions", "top-1", None),
+        ("regress", "R²", "root mean squared error", None),
+        ("multilabel", "mean average precision", "per-label accuracy", "scores > 0.5"),
+        ("binary", "top-1", None, "scores > 0.5"),
+        ("squeezed", "top-1", None, "scores > 0.5"),
+        ("one-hot", "top-1", None, "scores.argmax(axis=1)"),
+        ("masks", "mIoU", "pixel accuracy", "scores > 0.5"),
+        ("segment", "mIoU", "pixel accuracy", "scores.argmax(axis=1)"),
+        ("positions", "top-1", None, "scores.argmax(axis=2)"),
     ],
 )
-def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, kind, metric, beside) -> None:
+def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, kind, metric, beside, answer) -> None:
     kinds.write(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
     begun = invoke(capsys, "init", "model.onnx", "--data", "data.npz")
@@ -73,6 +76,8 @@ def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, k
     assert low <= report["pruned"]["drop"] <= high
     judged = invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 0.99, "--min-compression", 1.9)
     assert judged.code == 0, judged.err
+    page = Path("model-ltp/handoff/HANDOFF.md").read_text()
+    assert re.findall(r"`(scores[.> ].*?)`", page) == ([answer] if answer else [])
 
 
 @pytest.fixture
@@ -150,7 +155,7 @@ def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys)
     assert "--data" not in page
     example = np.load("model-ltp/handoff/example.npz")
     np.testing.assert_array_equal(example["samples/x"], np.load("data.npz")["x"][250:253])
-    assert json.loads(Path("model-ltp/report.json").read_text())["task"]["sha256"] == digest
+    assert json.loads(Path("model-ltp/report.json").read_text())["own_task"]["sha256"] == digest
     assert f"samples and metric are those of my_task.py (SHA-256 {digest})" in Path("model-ltp/report.html").read_text()
 
 

@@ -393,6 +393,59 @@ def test_a_metric_with_update_and_compute_has_an_interval_like_that_of_a_mean():
     assert (low, high) == pytest.approx((apart.mean() - half, apart.mean() + half), abs=half / 2)
 
 
+class Recall:
+    """Of positives; there may be none."""
+
+    def __init__(self) -> None:
+        self.found, self.there = 0, 0
+
+    def update(self, outputs: Any, batch: Any) -> None:
+        there = batch["there"] > 0
+        self.found += int((there & (outputs["y"][:, 0] > 0)).sum())
+        self.there += int(there.sum())
+
+    def compute(self) -> float:
+        return self.found / self.there
+
+
+class QuietRecall(Recall):
+    def compute(self) -> float:
+        return self.found / self.there if self.there else float("nan")
+
+
+@pytest.mark.parametrize("measure", [Recall, QuietRecall])
+def test_replicates_on_which_a_metric_is_undefined_end_nothing(measure: Any):
+    own, there = Own(task(measure=measure), Imitation(OUTPUTS)), np.arange(100) < 2
+    before, after = (own.evidence(judged(y, there=there), ()) for y in (np.ones((100, 1)), np.ones((100, 1))))
+    missing = np.isnan(before[:, 0]).sum()
+    assert 0 < missing < 25
+    assert own.accuracy(before, "test").value == 1.0
+    assert own.interval(before, after) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("measure", [Recall, QuietRecall])
+def test_a_metric_that_is_undefined_on_all_samples_is_refused(measure: Any):
+    with pytest.raises(InputError, match="compute of the task"):
+        Own(task(measure=measure), Imitation(OUTPUTS)).evidence(judged(np.ones((9, 1)), there=np.zeros(9)), ())
+
+
+@pytest.mark.parametrize("measure", [Recall, QuietRecall])
+def test_a_metric_may_be_undefined_on_the_first_samples(measure: Any):
+    y = torch.ones(2, 1)
+    batch = Batch({"x": np.zeros((2, 1))}, {"there": np.zeros(2)})
+    Own(task(measure=measure), Imitation(OUTPUTS)).check([y], batch)
+
+
+def test_an_error_in_their_metric_is_told_before_anything_is_trained():
+    class Broken(Recall):
+        def compute(self) -> float:
+            return self.fuond / self.there  # type: ignore[attr-defined]
+
+    own = Own(task(measure=Broken), Imitation(OUTPUTS))
+    with pytest.raises(TaskFailed, match="AttributeError"):
+        own.check([torch.ones(2, 1)], Batch({"x": np.zeros((2, 1))}, {"there": np.ones(2)}))
+
+
 def test_what_is_left_out_is_that_of_imitating_the_original():
     own = Own(task(), Imitation(OUTPUTS))
     assert (own.is_taught, own.is_relative, own.metric.name) == (True, True, "explained")
