@@ -149,7 +149,7 @@ def test_tokens_out_of_the_vocabulary_are_refused_as_by_run(tmp_path: Path) -> N
     model, arrays = kinds.positions(np.random.default_rng(0))
     ids = arrays["ids"].copy()
     ids[3] = 99
-    with pytest.raises(InputError, match="hold token 99"):
+    with pytest.raises(InputError, match="holds token 99"):
         begun(tmp_path, model, {**arrays, "ids": ids})
 
 
