@@ -116,6 +116,12 @@ def test_one_hot_rows_are_what_the_settings_say(kind: Any):
     assert task_of(HOT, ("Gemm", (3,)), kind=kind).asked.kind == kind
 
 
+def test_the_axis_that_one_hot_labels_mark_is_that_of_the_classes():
+    cube = np.eye(4)[RNG.integers(0, 4, (6, 4, 4))]
+    task = task_of(cube, ("Softmax", (4, 4, 4)))
+    assert (task.one_hot, task.axis) == (3, 3)
+
+
 def test_a_line_in_a_mask_marks_no_class():
     line = np.eye(4)[RNG.integers(0, 4, (6, 5))].swapaxes(1, 2)  # one pixel in each column
     assert task_of(line, ("Conv", (1, 4, 5)), kind="segment").is_single
