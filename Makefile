@@ -51,7 +51,7 @@ bench: $(STAMP)
 
 # Hours; goes on where it stopped. benchmarks/README.md has the plan.
 results: $(STAMP)
-	for name in $(TRAINED) resnet20; do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name --workers 2 --cifar $(CIFAR) --out benchmarks/results/$$name.json || exit 1; done
+	for name in $(TRAINED) resnet20 languages; do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name --workers 2 --cifar $(CIFAR) --out benchmarks/results/$$name.json || exit 1; done
 	$(BIN)/python -m benchmarks.six_networks --out benchmarks/results/six_networks.json
 	test -f benchmarks/results/decoding.json || $(BIN)/python -m benchmarks.decoding --out benchmarks/results/decoding.json
 	$(BIN)/python scripts/write_results.py

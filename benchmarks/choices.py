@@ -21,12 +21,11 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
 from ltp_pipeline.stages.train.evaluate import accuracy
 
-SEEDS = (0,)
+SEEDS = (0, 1)
 SHARES = (0.0, 0.5)  # of the loss, learned from the original
 STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # of AdamW
-TRANSFORMER = "pixels"
-TRANSFORMER_SEEDS = (0, 1)
+TRANSFORMER = "patches"
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def main() -> None:
         plans += [
             {"cell": TRANSFORMER, "compression": c, "seed": seed, "lr": lr}
             for c in matrix.CELLS[TRANSFORMER].compressions
-            for seed in TRANSFORMER_SEEDS
+            for seed in SEEDS
             for lr in RATES
         ]
     if options.quick:

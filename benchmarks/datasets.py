@@ -26,7 +26,7 @@ ALPHABET = " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóô�
 
 PREPARATION: dict[str, dict[str, Any]] = {
     "digits": {"scale": 1 / 16},
-    "pixels": {},
+    "patches": {},
     "fashion": {"scale": 1 / 255, "mean": [0.286], "std": [0.353]},
     "cifar": {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"},
     "tones": {},
@@ -63,11 +63,6 @@ def digits(_: Path | None) -> Arrays:
     return {f"{n}_{s}": a[rows] for s, rows in cuts.items() for n, a in (("x", x.astype(np.float32)), ("y", y))}
 
 
-def pixels(folder: Path | None) -> Arrays:
-    """The same digits as sequences: 64 tokens, each a pixel's grey value from 0 to 16."""
-    return {name: a.astype(np.int64) for name, a in digits(folder).items()}
-
-
 def fashion_mnist(folder: Path | None) -> Arrays:
     """Fashion-MNIST, of which the last training images validate."""
     assert folder is not None  # noqa: S101 - the caller has it
@@ -75,6 +70,15 @@ def fashion_mnist(folder: Path | None) -> Arrays:
     arrays = {name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()}
     test = {f"{name}_test": column.samples.take(np.arange(10_000)) for name, column in parts["test"].items()}
     return {**dict(_held_out(arrays)), **test}
+
+
+def patches(folder: Path | None) -> Arrays:
+    """Fashion-MNIST as sequences: 49 tokens, each the grey value of 4 × 4 pixels from 0 to 15."""
+    arrays = fashion_mnist(folder)
+    for name in ("x_train", "x_val", "x_test"):
+        blocks = arrays[name].reshape(-1, 7, 4, 7, 4).mean((2, 4))
+        arrays[name] = (blocks // 16).astype(np.int64).reshape(-1, 49)
+    return arrays
 
 
 def cifar(folder: Path | None) -> Arrays:
@@ -151,4 +155,11 @@ def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{name}_val", values[-VALIDATION:]
 
 
-READERS = {"digits": digits, "pixels": pixels, "fashion": fashion_mnist, "cifar": cifar, "tones": tones, "words": words}
+READERS = {
+    "digits": digits,
+    "fashion": fashion_mnist,
+    "patches": patches,
+    "cifar": cifar,
+    "tones": tones,
+    "words": words,
+}

@@ -10,7 +10,18 @@ from benchmarks.drawing import Drawing
 from benchmarks.rows import Row, origins
 from benchmarks.tables import table, text
 
-FILES = ("matrix", "resnet20", "choices", "paper_claim", "paper", "ablations", "restore_bn", "six_networks", "decoding")
+FILES = (
+    "matrix",
+    "resnet20",
+    "languages",
+    "choices",
+    "paper_claim",
+    "paper",
+    "ablations",
+    "restore_bn",
+    "six_networks",
+    "decoding",
+)
 STAGES = ("import", "original", "learn", "finetune", "export", "validate")
 
 HEAD = """# Results

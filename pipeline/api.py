@@ -119,15 +119,20 @@ def validate(
     """
     from ltp_pipeline.stages.validate import validate as measure
 
+    own, run = _own(task), Workspace(Path(model).parent)
+    if own is not None and run.has_own_task:
+        from ltp_pipeline.stages.preflight import require_task
+
+        require_task(run, own)
     if isinstance(data, DataSettings):
-        return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=imitate or "auto")
+        taken = imitate or "auto"
+        return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own)
     settings = load_settings(model, config, options={"data": {"path": data}})
-    run = Workspace(Path(model).parent)
     if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
         _, of_run = run.inputs()  # a file in its own run: prepared as it was there
-        if task is None and data is None and run.has_own_task:
+        if own is None and data is None and run.has_own_task:
             raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
-        path = settings.data.path or of_run.data.path
+        path = settings.data.path or (of_run.data.path if own is None else None)
         settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
     return measure(
         model,
@@ -137,7 +142,7 @@ def validate(
         provider=provider,
         imitate=imitate or settings.train.imitate,
         asked=settings.task,
-        own=_own(task),
+        own=own,
     )
 
 
@@ -215,18 +220,21 @@ def handoff(
     out: AnyPath | None = None,
     example_samples: int = 0,
     of_baseline: bool = False,
+    *,
+    task: Any = None,
 ) -> Path:
     """Gather a finished run's files, report and hashes for those who deploy them, in RUN/handoff or `out`.
 
-    The example holds the first `example_samples` of the test split, or else generated ones. With
-    `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a report of its own.
+    The example holds the first `example_samples` of the test split, from the `task` of a run that has one,
+    or else generated ones. With `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a report
+    of its own.
     """
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
     content = report_io.read(folder / REPORT_JSON)
-    samples = stored_samples(folder, content, example_samples) if example_samples else None
+    samples = stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
     if of_baseline:
         make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
     else:

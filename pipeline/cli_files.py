@@ -43,7 +43,9 @@ def init(
     elif not quiet:
         for line in said:
             typer.echo(line)
-        typer.echo(f"{path}: look through it, then: ltp-pipeline run {model}")
+        own = "" if task is None else f" --task {task}"
+        todo = "look through it" if data or task else "say in it where the data are"
+        typer.echo(f"{path}: {todo}, then: ltp-pipeline run {model}{own}")
 
 
 def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
@@ -152,6 +154,7 @@ def handoff(
     example_samples: Annotated[
         int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
     ] = 0,
+    task: opt.TaskOption = None,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
@@ -160,7 +163,8 @@ def handoff(
 
     if of not in ("pruned", "baseline"):
         raise UsageError(f"--of {of} is no network of a run", "give --of pruned or --of baseline")
-    _print_path(api.handoff(folder, out, example_samples, of_baseline=of == "baseline"), as_json, quiet)
+    made = api.handoff(folder, out, example_samples, of_baseline=of == "baseline", task=task)
+    _print_path(made, as_json, quiet)
 
 
 def unpack(

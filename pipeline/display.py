@@ -165,9 +165,10 @@ def show_validation(found: Measurement) -> None:
     other = found.against
     if other:
         name, agreed = printable(metric.name), "equal arg-max" if metric.name == "explained" else "agreement"
+        spread = "" if other.drop_interval is None else f" (95 %: {metric.shown_interval(other.drop_interval)})"
         lines += [
             f"against      {other.path}: {name} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
-            f"drop         {metric.shown_drop(other.drop)} (95 %: {metric.shown_interval(other.drop_interval)})",
+            f"drop         {metric.shown_drop(other.drop)}{spread}",
             *([] if other.agreement is None else [f"{agreed:<12} {percent(other.agreement)}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",
         ]

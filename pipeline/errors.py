@@ -3,8 +3,9 @@
 An error says in one line what is wrong and in one line what to do. Anything else that escapes is a bug.
 """
 
+import copyreg
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class LtpError(Exception):
@@ -16,6 +17,10 @@ class LtpError(Exception):
         super().__init__(what)
         self.what = what
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, whatever its class takes: errors come back from worker processes."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]  # missing there
 
 
 class UsageError(LtpError):

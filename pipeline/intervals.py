@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95  # of the intervals that stand in a report
 DRAWS, FEWEST_DRAWS = 1000, 200  # of a bootstrap
 MOST_DRAWN = 100_000_000  # numbers in all its draws
+DEFINED = 0.5  # share of draws on which a metric must be defined for an interval
+UNDEFINED = "on most samples that were drawn anew the metric is undefined"  # why there is none
 Interval = tuple[float, float]
 
 
@@ -65,10 +67,11 @@ def paired_interval(before_correct: Outcomes, after_correct: Outcomes, confidenc
 
 def bootstrap_interval(
     before: Outcomes, after: Outcomes, value: Callable[[Outcomes], float], confidence: float = CONFIDENCE
-) -> Interval:
+) -> Interval | None:
     """Interval of value(before) - value(after) by a paired bootstrap: the same samples are drawn for both.
 
-    Between percentiles of the differences (Efron, 1981); the seed is fixed, so that a report can be repeated.
+    Between percentiles of the differences (Efron, 1981); the seed is fixed, so that a report can be repeated. Draws on
+    which the metric is undefined (NaN) are left out; None where most are.
     """
     import numpy as np
 
@@ -80,19 +83,35 @@ def bootstrap_interval(
     for _ in range(draws):
         rows = rng.integers(0, len(before), len(before))
         apart.append(value(before[rows]) - value(after[rows]))
-    low, high = np.quantile(apart, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    known = _defined(np.array(apart))
+    if known is None:
+        return None
+    low, high = np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
     point = value(before) - value(after)
     return min(low, point), max(high, point)
 
 
-def replicate_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of before[0] - after[0]; what follows was measured on samples drawn anew, the same for both."""
+def replicate_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of before[0] - after[0]; what follows was measured on samples drawn anew, the same for both.
+
+    Those that are undefined (NaN) are left out; None where most are.
+    """
     import numpy as np
 
     apart = np.subtract(before, after, dtype=np.float64)
-    middle = float(apart[0])
-    half = _quantile(confidence) * float(apart[1:].std(ddof=1)) if apart.size > 2 else 0.0
+    middle, known = float(apart[0]), _defined(apart[1:])
+    if known is None:
+        return None
+    half = _quantile(confidence) * float(known.std(ddof=1)) if known.size > 1 else 0.0
     return middle - half, middle + half
+
+
+def _defined(apart: Outcomes) -> Outcomes | None:
+    """The differences that are numbers; None where most are not."""
+    import numpy as np
+
+    known: Outcomes = apart[np.isfinite(apart)]
+    return known if known.size >= DEFINED * apart.size else None
 
 
 def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:

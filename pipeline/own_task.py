@@ -5,16 +5,19 @@ It is their code. It is loaded only where the user names it, and its errors are 
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
+from ltp_pipeline import draws
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.task import Metric
@@ -22,8 +25,12 @@ from ltp_pipeline.task import Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ltp_pipeline.records import Array
+
     Values = dict[str, Any]  # tensors by name; a list of tensors where samples differ in shape
 
+PARTS = ("dataset", "loss", "score", "measure")
+NOT_THEIRS = ("ltp_pipeline", "importlib", "contextlib")  # modules whose lines say nothing of a user's error
 NAME = "task"  # of the object in a file that is the task; without one, the file's own functions are
 UNNAMED = Metric("score", share=False)
 
@@ -72,11 +79,11 @@ class UserTask(Protocol):
 
 @dataclass(frozen=True)
 class OwnTask:
-    """A user's task: `code` has the functions, `origin` is what messages call it."""
+    """A user's task: `code` has the functions, `origin` is what messages call it, `sha256` that of its file."""
 
     code: Any
     origin: str
-    fingerprint: str | None
+    sha256: str | None = None
 
     @classmethod
     def of(cls, given: Any) -> OwnTask:
@@ -85,33 +92,76 @@ class OwnTask:
             return given
         if isinstance(given, str | Path):
             return _load(Path(given))
-        own = getattr(given, "fingerprint", None)
-        return _checked(cls(given, f"the task {type(given).__name__}", None if own is None else f"object {own}"))
+        name = given.__name__ if isinstance(given, type) else type(given).__name__
+        return _checked(cls(given, f"the task {name}"))
+
+    @property
+    def named(self) -> str | None:
+        """The fingerprint that it gives itself."""
+        found = getattr(self.code, "fingerprint", None)
+        return None if found is None else str(found)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells it from others, with the hash of its file; None where nothing does."""
+        if self.sha256 is not None:
+            return f"file {self.sha256} {self.named or ''}".rstrip()
+        return None if self.named is None else f"object {self.named}"
 
     @property
     def metric(self) -> Metric:
         """What its score is called."""
         found = getattr(self.code, "metric", None)
-        return found if isinstance(found, Metric) else UNNAMED
+        return UNNAMED if found is None else found
 
     def has(self, name: str) -> bool:
         """Whether it has this part."""
         return callable(getattr(self.code, name, None))
 
-    def call(self, name: str, *args: Any) -> Any:
-        """Call a part of it; what goes wrong there is shown as theirs."""
-        with self.theirs(name):
+    def call(self, name: str, *args: Any, drawn: tuple[int | str, ...]) -> Any:
+        """Call a part of it; random numbers that it draws depend on `drawn` alone."""
+        with self.theirs(name), draws.apart(*drawn):
             return getattr(self.code, name)(*args)
 
-    @contextlib.contextmanager
-    def theirs(self, doing: str) -> Iterator[None]:
-        """Their code runs here."""
-        try:
-            yield
-        except InputError:
-            raise
-        except Exception as error:
-            raise _failed(f"{doing} of {self.origin} failed", error, self.origin) from error
+    def theirs(self, doing: str) -> AbstractContextManager[None]:
+        """Their code runs here; what goes wrong is shown as theirs."""
+        return theirs(f"{doing} of {self.origin} failed", self.origin)
+
+
+@contextmanager
+def theirs(what: str, origin: str) -> Iterator[None]:
+    """Code of this origin runs here; `what` is what its errors begin with."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
+        raise TaskFailed(said, f"correct {origin}", _trace(error)) from error
+
+
+def as_array(value: Any) -> Array:
+    """What their code gives; tensors may be on any device and need a gradient."""
+    import torch
+
+    if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
+        return np.stack([as_array(v) for v in value])
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu()
+        value = value.float() if value.dtype == torch.bfloat16 else value
+    return np.asarray(value)
+
+
+def is_numbers(array: Array) -> bool:
+    """Whether it holds nothing else: no text, no objects."""
+    return array.dtype.kind in "biuf"
+
+
+def called(value: Any) -> str:
+    """What a message calls something that was not expected."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return {"str": "text", "NoneType": "None"}.get(type(value).__name__, f"a {type(value).__name__}")
 
 
 def _load(path: Path) -> OwnTask:
@@ -123,25 +173,32 @@ def _load(path: Path) -> OwnTask:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # worker processes and dataclasses look for it there
     sys.path.insert(0, str(path.resolve().parent))  # as for a script: what lies beside it can be imported
-    try:
+    with theirs(f"{path.name} cannot be loaded", path.name), draws.apart("load"):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise _failed(f"{path.name} cannot be loaded", error, path.name) from error
-    code = getattr(module, NAME, module)
-    own = getattr(code, "fingerprint", "")
-    return _checked(OwnTask(code, path.name, f"file {sha256_of(path)} {own}"))
+    return _checked(OwnTask(getattr(module, NAME, module), path.name, sha256_of(path)))
 
 
 def _checked(task: OwnTask) -> OwnTask:
+    if isinstance(task.code, type):
+        raise InputError(f"{task.origin} has the class {task.code.__name__} as its task", "make an object of it")
     if not task.has("dataset"):
         where = "define dataset(split)" if isinstance(task.code, ModuleType) else "give it a method dataset(split)"
         raise InputError(f"{task.origin} has no data set", f"{where} that returns samples (docs/tasks.md)")
+    for part in PARTS:
+        found = getattr(task.code, part, None)
+        if found is not None and not callable(found):
+            raise InputError(f"{part} of {task.origin} is {called(found)}, no function", "define it, or leave it out")
+    if not isinstance(task.metric, Metric):
+        raise InputError(
+            f"metric of {task.origin} is {called(task.metric)}, no Metric",
+            "write metric = Metric(NAME), from ltp_pipeline; what measures belongs into score or measure",
+        )
     return task
 
 
-def _failed(what: str, error: Exception, origin: str) -> TaskFailed:
-    frames = traceback.extract_tb(error.__traceback__)
-    mine = Path(__file__).name
-    theirs = [f for f in frames if Path(f.filename).name != mine and "importlib" not in f.filename] or list(frames)
-    text = "".join([*traceback.format_list(theirs), *traceback.format_exception_only(error)])
-    return TaskFailed(f"{what}: {type(error).__name__}: {error}", f"correct {origin}", text)
+def _trace(error: BaseException) -> str:
+    """The traceback from their first line on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THEIRS:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))

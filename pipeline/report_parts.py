@@ -51,6 +51,20 @@ class Verdict:
         return printable(f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}")
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a network is for, and how the output that is judged tells its answer."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    kind: Annotated[str | None, Field(description="as [task] kind, or own")] = None
+    output: Annotated[str | None, Field(description="null where several are judged")] = None
+    axis: Annotated[int | None, Field(description="along which the largest number tells the class")] = None
+    threshold: Annotated[
+        float | None, Field(description="above which a number tells class 1, not 0, or that a label is there")
+    ] = None
+
+
 class Accuracy(Part):
     """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 
@@ -209,6 +223,19 @@ class Data(Part):
     inputs: Annotated[dict[str, InputData], Field(description="by the model's inputs")] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     class_names: Annotated[tuple[str, ...] | None, Field(description="by number, where the data have names")] = None
+
+
+class UserTask(Part):
+    """The user's own task, by which it was trained and measured."""
+
+    name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
+    sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
+    fingerprint: Annotated[str | None, Field(description="that the task gives itself")] = None
+
+    @property
+    def words(self) -> str:
+        """What people are told of it."""
+        return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
 
 
 class Histogram(Part):

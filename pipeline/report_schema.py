@@ -18,6 +18,7 @@ from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import (
     Accuracy,
+    Asked,
     Data,
     Entry,
     Environment,
@@ -29,6 +30,7 @@ from ltp_pipeline.report_parts import (
     Part,
     Scatter,
     Share,
+    UserTask,
     Verdict,
     Whole,
 )
@@ -178,6 +180,7 @@ class Difference(Part):
 
     value: float | None = None
     interval: Interval | None = None
+    reasons: Reasons = Field(default_factory=dict)
 
 
 class Report(Part):
@@ -187,8 +190,10 @@ class Report(Part):
     verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
     gates: tuple[Verdict, ...] = ()
     metric: Metric = Metric()
+    task: Asked = Asked()
     model: Model = Model()
     data: Data = Data()
+    own_task: Annotated[UserTask | None, Field(description="null where it is none of the user's own")] = None
     original: Original = Original()
     pruned: Pruned = Pruned()
     baseline: Baseline | None = None

@@ -76,7 +76,7 @@ class Against:
     path: str
     accuracy: Accuracy
     drop: float  # from the other file to the measured one
-    drop_interval: tuple[float, float]
+    drop_interval: tuple[float, float] | None  # None where the metric is undefined on most samples drawn anew
     agreement: float | None  # share of samples with the same arg-max; None where outputs are no scores
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]

@@ -120,6 +120,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         task=job.task,
         timings=workspace.timings,
         notes=[
+            *notes.about_labels(job),
             *notes.about_metric(job),
             *notes.about_budget(job),
             *notes.about_optimizer(job),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.records import Accuracy, Array
+    from ltp_pipeline.report_parts import Asked
 
     Inputs = Mapping[str, Array]
     Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
@@ -60,10 +61,9 @@ class Labels(Protocol):
     def labels(self) -> Array | None:
         """The class number of each sample; None where samples have none."""
 
-    def first(self, count: int) -> Batch:
-        """The first samples, as many as there are."""
-
-    def __len__(self) -> int: ...
+    @property
+    def some_targets(self) -> Array:
+        """What outputs should be, of all samples or of some."""
 
 
 class Judged(NamedTuple):
@@ -80,6 +80,10 @@ class Task(Protocol):
     @property
     def metric(self) -> Metric:
         """What is measured."""
+
+    @property
+    def asked(self) -> Asked:
+        """What the network is for, and how it tells its answer."""
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -117,10 +121,10 @@ class Task(Protocol):
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """How sure the drop from one network to another is, by the evidence of both on the same samples.
 
-        Positive is worse.
+        Positive is worse. None where that is not known (intervals.UNDEFINED).
         """
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:

@@ -164,7 +164,12 @@ class Workspace:
     @property
     def has_own_task(self) -> bool:
         """Whether the run in this directory was made with a task of the user's own."""
-        return self.is_run and "task" in self._read_manifest().get("identity", {})
+        return self.is_run and "task" in self._read_manifest()["identity"]
+
+    @property
+    def task_fingerprint(self) -> str | None:
+        """Of that task; None where it had none."""
+        return cast("str | None", self._read_manifest()["identity"].get("task"))
 
     @property
     def metric(self) -> Metric:
@@ -432,7 +437,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += _differences(a, b, f"{prefix}{key}.")
-        elif a != b and not prefix and key in ("data", "model"):
+        elif a != b and not prefix and key in ("data", "model", "task"):
             found.append(f"its {key} {'were' if key == 'data' else 'was'} another")  # hashes tell nobody anything
         elif a != b:
             found.append(f"{prefix}{key} was {a!r}, is now {b!r}")

@@ -7,17 +7,20 @@ a run that goes on sees what one that was never interrupted does.
 from __future__ import annotations
 
 import hashlib
-import random
+import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline import draws, interrupts, own_task
 from ltp_pipeline.config import DataSettings
 from ltp_pipeline.data import vocabulary
 from ltp_pipeline.data.checks import NUMBERS, first_lost, refuse_value
@@ -47,7 +50,9 @@ def open_own(
 
     `tables` has, for each input of tokens, how many rows the model's table has for them.
     """
-    found = {name: task.call("dataset", name) for name in SPLITS}
+    if settings.path is not None:
+        raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
+    found = {name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS}  # one order for all
     if found["train"] is None:
         raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")
     sets = {name: Rows(task, name, given, settings.workers) for name, given in found.items() if given is not None}
@@ -65,14 +70,16 @@ def open_own(
 
 
 class Rows:
-    """A data set, read by rows; several threads may ask, and one at a time reads."""
+    """A data set, read by rows: here and now, or by worker processes."""
 
     def __init__(self, task: OwnTask, split: str, given: Any, workers: int) -> None:
-        self.origin = f"dataset({split!r}) of {task.origin}"
-        self._task, self._given, self._workers = task, given, workers
+        self.task, self.workers, self._given = task, workers, given
+        self._name = f"dataset({split!r})"
+        self.origin = f"{self._name} of {task.origin}"
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
-        with task.theirs(f"len of {self.origin}"):
+        self._names: frozenset[str] | None = None  # of what a sample holds
+        with task.theirs(f"len of {self._name}"):
             self._count = len(given)
         if not self._count:
             raise InputError(f"{self.origin} is empty", "return samples, or None")
@@ -83,49 +90,79 @@ class Rows:
     def read(self, rows: Array, seed: int | None) -> list[dict[str, Any]]:
         """These samples; a seed lets the data set draw other numbers than the last time."""
         base = 0 if seed is None else seed
-        with self._lock, self._task.theirs(f"reading a sample in {self.origin}"):
-            if not self._workers:
-                return [read_one(self._given, int(row), base) for row in rows]
-            found: list[dict[str, Any]] = []
-            parts = np.array_split(rows, min(self._workers, len(rows)))
-            for part in self._start().map(_read_in_worker, [part.tolist() for part in parts], [base] * len(parts)):
-                found += part
-            return found
+        samples = self._by_workers(rows, base) if self.workers else self._here(rows, base)
+        for row, sample in zip(rows, samples, strict=True):
+            self._check(f"sample {row} of {self.origin}", sample)
+        return samples
+
+    def _here(self, rows: Array, seed: int) -> list[dict[str, Any]]:
+        with draws.apart():
+            return read_some(self._given, rows.tolist(), seed, self._name, self.task.origin)
+
+    def _by_workers(self, rows: Array, seed: int) -> list[dict[str, Any]]:
+        parts = [part.tolist() for part in np.array_split(rows, min(self.workers, len(rows)))]
+        with self._lock, self.task.theirs(f"reading {self._name} by worker processes"):
+            try:
+                return [s for part in self._start().map(_read_in_worker, parts, [seed] * len(parts)) for s in part]
+            except BrokenProcessPool:
+                what = f"a process that reads {self.origin} has ended"
+                raise InputError(what, "if memory ran out, set fewer workers in [data]; else try workers = 0") from None
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = get_context("fork" if sys.platform == "linux" else "spawn")
-            self._pool = ProcessPoolExecutor(self._workers, context, _begin_worker, (self._given,))
+            given = (self._given, self._name, self.task.origin)
+            self._pool = ProcessPoolExecutor(self.workers, context, _begin_worker, given)
         return self._pool
 
+    def _check(self, said: str, sample: dict[str, Any]) -> None:
+        self._names = names = self._names or frozenset(sample)
+        for name in sorted(names ^ set(sample)):
+            has = f"has no {name!r}; it has {', '.join(map(repr, sample))}"
+            what = f"{said} {has if name in names else f'has {name!r}, which others have not'}"
+            raise InputError(what, "give every sample the same names; an empty array where there is nothing")
+        for name, value in sample.items():
+            if not own_task.is_numbers(value):
+                what = f"{name!r} of {said} holds {value.dtype}, not numbers"
+                raise InputError(what, "give numbers; for text, where in a list of your own it stands")
 
-def read_one(given: Any, row: int, seed: int) -> dict[str, Any]:
-    """One sample, with every generator of random numbers set by the seed and its row."""
-    import torch
 
-    drawn = int.from_bytes(hashlib.sha256(f"{seed}/{row}".encode()).digest()[:4], "big")
-    random.seed(drawn)
-    np.random.seed(drawn)
-    state = torch.get_rng_state()  # which training uses at the same time
-    torch.manual_seed(drawn)
-    try:
-        sample = given[row]
-    finally:
-        torch.set_rng_state(state)
+def read_some(given: Any, rows: Sequence[int], seed: int, name: str, origin: str) -> list[dict[str, Any]]:
+    """Some samples, each with every generator of random numbers set by the seed and its row."""
+    with own_task.theirs(f"reading a sample of {name} of {origin} failed", origin):
+        return [_read_one(given, row, seed, f"sample {row} of {name} of {origin}") for row in rows]
+
+
+def _read_one(given: Any, row: int, seed: int, said: str) -> dict[str, Any]:
+    draws.seed(seed, row)
+    sample = given[row]
     if not isinstance(sample, Mapping):
-        raise TypeError(f"sample {row} is a {type(sample).__name__}, not a dict of arrays by name")
-    return {str(name): np.asarray(value) for name, value in sample.items()}
+        raise InputError(f"{said} is {own_task.called(sample)}, not a dict", "return a dict of arrays by their names")
+    return {str(key): own_task.as_array(value) for key, value in sample.items()}
 
 
-def _begin_worker(given: Any) -> None:
+def _begin_worker(*given: Any) -> None:
     import torch
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends its processes
+    for name in {*interrupts.SIGNALS} - {"SIGTERM"}:  # which are for the process that asks
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _in_worker["data"] = given
+    _in_worker["data"], _in_worker["name"], _in_worker["origin"] = given
+
+
+def _end_with_parent() -> None:
+    """Outlive no process that asks, however it ends."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
 
 
 def _read_in_worker(rows: list[int], seed: int) -> list[dict[str, Any]]:
-    return [read_one(_in_worker["data"], row, seed) for row in rows]
+    return read_some(_in_worker["data"], rows, seed, _in_worker["name"], _in_worker["origin"])
 
 
 @dataclass(frozen=True)
@@ -178,6 +215,16 @@ class Taken:
 
 class OwnSplit(Split):
     """Some rows of a user's data set."""
+
+    @property
+    def reads_ahead(self) -> bool:  # type: ignore[override]  # it depends
+        """Only in other processes: generators of random numbers belong to all threads of one."""
+        return self._source.workers > 0
+
+    @property
+    def task(self) -> OwnTask:
+        """Whose data set it is."""
+        return self._source.task
 
     def __init__(self, name: str, source: Rows, inputs: Sequence[Taken], rows: Array) -> None:
         self._source, self._inputs = source, inputs

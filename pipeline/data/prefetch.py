@@ -1,4 +1,4 @@
-"""Batches, each read while those before are being used."""
+"""Batches, each read while those before are being used, where the samples allow it."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -28,7 +28,13 @@ def batches(
         raise ValueError(f"batch_size is {batch_size}")
     order = np.arange(len(split)) if order is None else np.asarray(order)
     stop = len(order) - len(order) % batch_size if drop_last else len(order)
-    return _read_ahead(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed)
+    read = _read_ahead if split.reads_ahead else _read_in_turn
+    return read(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed)
+
+
+def _read_in_turn(split: Split, chunks: list[Array], seed: int | None) -> Iterator[Batch]:
+    for chunk in chunks:
+        yield split.read(chunk, seed)
 
 
 def _read_ahead(split: Split, chunks: list[Array], seed: int | None) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """What a format hands over, and what the rest of the pipeline reads: samples stay stored until a batch is asked for."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ from ltp_pipeline.task import TARGET, Batch
 Array = np.ndarray[Any, Any]
 Layout = Literal["NCHW", "NHWC"]
 X, Y = "x", "y"  # columns of data with one input and its labels
+SOME, SOME_VALUES = 10_000, 2**24  # targets, and numbers in them, by which a task is told and guessed
 
 
 class Samples(Protocol):
@@ -114,6 +116,8 @@ class Input(NamedTuple):
 class Split:
     """Some rows of the stored samples, prepared as they are read."""
 
+    reads_ahead = True  # whether other threads may read batches while one is used
+
     def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array) -> None:
         self.name = name
         self.inputs = inputs
@@ -128,6 +132,14 @@ class Split:
         """The class number of each sample; None where samples have none."""
         target = self.targets.get(TARGET)
         return target.take(self.rows) if isinstance(target, ClassNumbers) else None
+
+    @cached_property
+    def some_targets(self) -> Array:
+        """What outputs should be, of all samples or of some from everywhere in the split; inputs are not read."""
+        target = self.targets[TARGET]
+        fitting = max(1, SOME_VALUES // max(1, math.prod(n or 1 for n in target.shape)))
+        chosen = np.linspace(0, len(self) - 1, min(len(self), SOME, fitting)).astype(np.int64)
+        return target.take(self.rows[chosen])
 
     def first(self, count: int) -> Batch:
         """The first samples, as many as there are."""

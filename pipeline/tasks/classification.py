@@ -9,8 +9,10 @@ import numpy as np
 
 from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET, Metric
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,13 +32,22 @@ class Classification(Labelled):
     is_probability: bool = False  # the output comes out of a Softmax, or a single one out of a Sigmoid
     is_single: bool = False
 
+    task_kind = "classify"
     metric = TOP1
+
+    @property
+    def asked(self) -> Asked:
+        """The largest score, or whether the single one is large."""
+        if self.is_single:
+            return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+        return Asked(self.task_kind, self.output.name, axis=1)
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""
         import torch.nn.functional as F
 
-        return F.cross_entropy(self._scores(output), target, label_smoothing=self.label_smoothing)
+        labels = self.class_numbers(target).reshape(-1)
+        return F.cross_entropy(self._scores(output), labels, label_smoothing=self.label_smoothing)
 
     def distance(self, output: Tensor, taught: Tensor) -> Tensor:
         """Divergence of the softened probabilities."""
@@ -47,12 +58,12 @@ class Classification(Labelled):
     def _scores(self, output: Tensor) -> Tensor:
         from ltp_pipeline.tasks.losses import log_probabilities, of_two
 
-        scores = output.float().flatten(1)
+        scores = output.float().reshape(len(output), -1)  # a single score may have no axis of its own
         return log_probabilities(of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability)
 
     def rows(self, output: Array, batch: Batch) -> Array:
         """Whether the label has the largest score, and whether one of the five largest."""
-        scores, y = output.reshape(len(batch), -1), batch.targets[TARGET]
+        scores, y = output.reshape(len(batch), -1), self.class_numbers(batch.targets[TARGET]).reshape(-1)
         if self.is_single:
             scores = np.concatenate([(1 if self.is_probability else 0) - scores, scores], axis=1)
         of_label = np.take_along_axis(scores, y[:, None], axis=1)
@@ -77,5 +88,5 @@ class Classification(Labelled):
 
     def guess(self, split: Labels) -> float | None:
         """Accuracy of naming the most frequent class."""
-        labels = split.labels
+        labels = split.labels if self.one_hot is None else self.class_numbers(split.some_targets)
         return None if labels is None else float(np.unique(labels, return_counts=True)[1].max() / len(labels))

@@ -11,6 +11,7 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import paired_interval
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import Judged, Kind, Metric, Output
 from ltp_pipeline.tasks.outputs import SCORING, SQUASHED, from_softmax, is_score, makers
 
@@ -70,6 +71,14 @@ class Imitation:
     def quick(self) -> Imitation:
         """Intervals need nothing more."""
         return self
+
+    @property
+    def asked(self) -> Asked:
+        """What the original does."""
+        if len(self.outputs) > 1:
+            return Asked("imitate")
+        (output,) = self.outputs
+        return Asked("imitate", output.name, axis=1 if output.kind == "scores" else None)
 
     @property
     def metric(self) -> Metric:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from ltp_pipeline.intervals import bootstrap_interval
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET, Judged, Metric, Output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ltp_pipeline.config import TaskKind
     from ltp_pipeline.records import Accuracy, Array
     from ltp_pipeline.task import Batch, Labels
+
+Values = TypeVar("Values", "Array", "Tensor")
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,9 @@ class Labelled:
     output: Output
     distill: float = 0.0  # share of the loss that is learned from the original
     label_smoothing: float = 0.0  # share of a class label that is spread over all classes
+    one_hot: int | None = None  # axis of the labels along which a 1 marks the class; None where they are its number
 
+    task_kind: ClassVar[TaskKind]
     metric: ClassVar[Metric]
     is_relative: ClassVar[bool] = False
     is_steep: ClassVar[bool] = False
@@ -35,6 +41,11 @@ class Labelled:
     def quick(self) -> Self:
         """Intervals need nothing more."""
         return self
+
+    @property
+    def asked(self) -> Asked:
+        """The output's own numbers are the answer."""
+        return Asked(self.task_kind, self.output.name)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -57,6 +68,10 @@ class Labelled:
             return errors
         return (1 - self.distill) * errors + self.distill * self.distance(outputs[0], taught[0])
 
+    def class_numbers(self, target: Values) -> Values:
+        """The labels as class numbers."""
+        return target if self.one_hot is None else target.argmax(self.one_hot)
+
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """How far an output is from its target, over a batch."""
         raise NotImplementedError
@@ -78,8 +93,13 @@ class Labelled:
         raise NotImplementedError
 
     def value(self, evidence: Array) -> float:
-        """The metric."""
+        """The metric; NaN where it is undefined."""
         raise NotImplementedError
+
+    def measured(self, evidence: Array) -> float:
+        """The metric; 0 where it is undefined."""
+        value = self.value(evidence)
+        return 0.0 if np.isnan(value) else value
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
@@ -92,6 +112,6 @@ class Labelled:
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """It has to be measured."""
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """By resampling: the metric is no mean over samples."""
         return bootstrap_interval(before, after, self.value, confidence)

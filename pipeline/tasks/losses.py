@@ -13,7 +13,7 @@ SOFTNESS = 4.0  # temperature of distillation
 
 def log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
     """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
-    return logarithms(output.float().flatten(1), is_probability)
+    return logarithms(output.float().reshape(len(output), -1), is_probability)
 
 
 def logarithms(scores: Tensor, is_probability: bool) -> Tensor:

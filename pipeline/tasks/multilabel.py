@@ -9,8 +9,10 @@ import numpy as np
 
 from ltp_pipeline.metric import Figure, Metric
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.task import Batch, Labels
 
 MAP = Metric("mean average precision")
-GUESSED_SAMPLES = 100_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,13 @@ class Multilabel(Labelled):
 
     is_probability: bool = False  # the output comes out of a Sigmoid
 
+    task_kind = "multilabel"
     metric = MAP
+
+    @property
+    def asked(self) -> Asked:
+        """Whether each score is large."""
+        return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy."""
@@ -51,19 +58,19 @@ class Multilabel(Labelled):
         """Mean over the labels that any sample has."""
         precision = average_precision(*np.split(evidence, 2, axis=1))
         known = precision[~np.isnan(precision)]
-        return float(known.mean()) if known.size else 0.0
+        return float(known.mean()) if known.size else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Mean average precision, and beside it the share of right answers over all labels."""
         scores, there = np.split(evidence, 2, axis=1)
-        right = float(((scores > (0.5 if self.is_probability else 0)) == (there > 0.5)).mean())
+        right = float(((scores > threshold(self.is_probability)) == (there > 0.5)).mean())
         beside = (Figure("per-label accuracy", right),)
-        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
+        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
 
     def guess(self, split: Labels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""
-        there = split.first(GUESSED_SAMPLES).targets[TARGET].reshape(min(len(split), GUESSED_SAMPLES), -1)
-        shares = there.mean(0)
+        there = split.some_targets
+        shares = there.reshape(len(there), -1).mean(0)
         return float(shares[shares > 0].mean()) if shares.any() else 0.0
 
 

@@ -23,6 +23,11 @@ def is_score(shape: Sequence[int], samples: int) -> bool:
     return len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
 
 
+def threshold(is_probability: bool) -> float:
+    """Above which a single score says yes: one that comes out of a Sigmoid, or one that would go into it."""
+    return 0.5 if is_probability else 0.0
+
+
 def makers(graph: GraphProto) -> list[str]:
     """For each output, the kind of node that computes it; nodes that only move values are looked through."""
     nodes = View(graph).producers

@@ -9,9 +9,11 @@ import numpy as np
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import Accuracy
+from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.tasks.outputs import threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,26 +21,36 @@ if TYPE_CHECKING:
     from ltp_pipeline.records import Array
     from ltp_pipeline.task import Batch, Labels
 
-GUESSED_SAMPLES = 10_000  # by which the most frequent class is told
-
 
 @dataclass(frozen=True)
 class ClassMap(Labelled):
-    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes."""
+    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes.
+
+    A single score for each position is that of class 1 beside class 0.
+    """
 
     classes: int = 0
     axis: int = -1
-    is_probability: bool = False
+    is_probability: bool = False  # the output comes out of a Softmax, or single scores out of a Sigmoid
+    is_single: bool = False
     ignored: int = -100
+
+    @property
+    def asked(self) -> Asked:
+        """The largest score of a position, or whether the single one is large."""
+        if self.is_single:
+            return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+        return Asked(self.task_kind, self.output.name, axis=self.axis)
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy; a batch without any label has none."""
         import torch.nn.functional as F
 
-        scores, labels = self._scores(output), _filled(target.reshape(len(target), -1), output, self)
+        scores, labels = self._scores(output), self.class_numbers(target).reshape(len(target), -1).long()
+        labels = F.pad(labels, (0, _missing(labels.shape[1], scores.shape[2])), value=self.ignored)  # see answers
         total = F.cross_entropy(
             scores,
-            labels.long(),
+            labels,
             ignore_index=self.ignored,
             reduction="sum",
             label_smoothing=self.label_smoothing,
@@ -53,21 +65,31 @@ class ClassMap(Labelled):
 
     def _scores(self, output: Tensor) -> Tensor:
         """Classes on axis 1, positions on axis 2."""
-        from ltp_pipeline.tasks.losses import logarithms
+        from ltp_pipeline.tasks.losses import logarithms, of_two
 
+        if self.is_single:
+            scores = of_two(output.float().reshape(len(output), 1, -1), self.is_probability)
+            return logarithms(scores, self.is_probability)
         return logarithms(output.float().movedim(self.axis, 1).flatten(2), self.is_probability)
 
     def answers(self, output: Array, batch: Batch) -> tuple[Array, Array]:
-        """For each position of each sample, the class with the largest score, and the label."""
-        scores = np.moveaxis(output, self.axis, -1)
-        labels = batch.targets[TARGET].reshape(len(batch), -1)
-        found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1)).reshape(len(batch), -1)
+        """For each position of each sample, the class with the largest score, and the label.
+
+        A model of fixed length gives more positions than the longest sample has.
+        """
+        labels = self.class_numbers(batch.targets[TARGET]).reshape(len(batch), -1).astype(np.int64)
+        if self.is_single:
+            found = np.where(np.isnan(output), -1, output > threshold(self.is_probability))
+        else:
+            scores = np.moveaxis(output, self.axis, -1)
+            found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1))
+        found = found.reshape(len(batch), -1)
         missing = _missing(labels.shape[1], found.shape[1])
         return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
 
     def counts(self, split: Labels) -> Array:
-        """How often each class is right, in the first samples of a split."""
-        labels = split.first(GUESSED_SAMPLES).targets[TARGET]
+        """How often each class is right, in some samples of a split."""
+        labels = self.class_numbers(split.some_targets)
         return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
 
 
@@ -75,6 +97,7 @@ class ClassMap(Labelled):
 class Positions(ClassMap):
     """The share of right answers over all positions with a label."""
 
+    task_kind = "classify"
     metric = TOP1
 
     def rows(self, output: Array, batch: Batch) -> Array:
@@ -87,25 +110,17 @@ class Positions(ClassMap):
     def value(self, evidence: Array) -> float:
         """Right ones of all."""
         right, count = evidence.sum(0)
-        return float(right / max(count, 1))
+        return float(right / count) if count else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """Top-1."""
-        top1 = self.value(evidence)
+        top1 = self.measured(evidence)
         return Accuracy(top1, top1, None, len(evidence), split)
 
     def guess(self, split: Labels) -> float:
         """Accuracy of naming the most frequent class."""
         counts = self.counts(split)
         return float(counts.max() / max(counts.sum(), 1))
-
-
-def _filled(labels: Tensor, output: Tensor, task: ClassMap) -> Tensor:
-    """Labels for as many positions as the output has: a model of fixed length gives more than the longest sample."""
-    import torch.nn.functional as F
-
-    positions = output.numel() // (len(output) * output.shape[task.axis])
-    return F.pad(labels, (0, _missing(labels.shape[1], positions)), value=task.ignored)
 
 
 def _missing(labels: int, positions: int) -> int:

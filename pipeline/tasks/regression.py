@@ -30,6 +30,7 @@ class Regression(Labelled):
     spread: float = 1.0  # standard deviation of the training targets
     kind: Literal["squared", "absolute"] = "squared"
 
+    task_kind = "regress"
     metric = R2
     is_steep = True
 
@@ -61,7 +62,7 @@ class Regression(Labelled):
         (squared, _, total, squares), count = np.split(evidence[:, :-1].sum(0), 4), evidence[:, -1].sum()
         variance = squares - total**2 / count
         varies = variance > 1e-12 * squares
-        return float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else 0.0
+        return float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """R², and beside it the error in the targets' unit."""
@@ -72,7 +73,7 @@ class Regression(Labelled):
         else:
             name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
         beside = (Figure(name, error, share=False, higher_is_better=False),)
-        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=beside)
+        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
 
     def guess(self, split: Labels) -> float:  # noqa: ARG002 - a Task's
         """Of the mean."""

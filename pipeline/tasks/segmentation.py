@@ -22,6 +22,7 @@ MIOU = Metric("mIoU")
 class Segmentation(ClassMap):
     """Cross-entropy on class maps; the mean over classes of intersection / union."""
 
+    task_kind = "segment"
     metric = MIOU
 
     def rows(self, output: Array, batch: Batch) -> Array:
@@ -39,13 +40,13 @@ class Segmentation(ClassMap):
         """Mean over the classes that were found or are true."""
         right, found, true = np.split(evidence.sum(0), 3)
         union = found + true - right
-        return float((right[union > 0] / union[union > 0]).mean()) if union.any() else 0.0
+        return float((right[union > 0] / union[union > 0]).mean()) if union.any() else float("nan")
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """mIoU, and beside it the share of right pixels."""
         right, _, true = np.split(evidence.sum(0), 3)
         pixels = Figure("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
-        return Accuracy(self.value(evidence), None, None, len(evidence), split, beside=(pixels,))
+        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=(pixels,))
 
     def guess(self, split: Labels) -> float:
         """mIoU of naming the most frequent class everywhere."""

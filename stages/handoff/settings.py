@@ -11,7 +11,8 @@ from ltp_pipeline.report_schema import Report
 def render(report: Report) -> str:
     """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
     data, train = (report.settings.get(section, {}) for section in ("data", "train"))
-    lines = ["# How samples become the model's input; give the data themselves by --data.", "[data]"]
+    option = "--data" if report.own_task is None else "--task"
+    lines = [f"# How samples become the model's input; give the data themselves by {option}.", "[data]"]
     for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
         if data.get(key) not in (None, []):
             lines.append(f"{key} = {_toml(data[key])}")

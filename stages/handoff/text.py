@@ -1,5 +1,6 @@
 """HANDOFF.md: what the people who deploy the model need to know, from the report alone."""
 
+import shlex
 from collections.abc import Sequence
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
@@ -45,15 +46,18 @@ def example(report: Report) -> str:
     given, feeds = f"x = {next(iter(filled.values()))}", f"{{{next(iter(filled))!a}: x}}"
     if len(filled) > 1:
         given, feeds = f"x = {{{', '.join(f'{name!a}: {made}' for name, made in filled.items())}}}", "x"
-    several = len(report.model.outputs) > 1 and not report.metric.counts_right_answers
-    result = "outputs" if several else "scores" if report.metric.counts_samples else "output"
+    taken, task = "[0]", report.task
+    names = "None" if len(report.model.outputs) < 2 else f"[{task.output!a}]"
+    result = "output" if task.axis is None and task.threshold is None else "scores"
+    if len(report.model.outputs) > 1 and task.output is None:
+        names, result, taken = "None", "outputs", ""
     return "\n".join(
         [
             "import numpy as np",
             "import onnxruntime",
             f"session = onnxruntime.InferenceSession({_first_file(report)!r}, providers=['CPUExecutionProvider'])",
             f"{given}  # put prepared samples here",
-            f"{result} = session.run(None, {feeds}){'' if several else '[0]'}",
+            f"{result} = session.run({names}, {feeds}){taken}",
         ]
     )
 
@@ -132,15 +136,20 @@ def _verification(report: Report, tolerance: float, real: int) -> str:
     samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
     if real:
         samples = f"**Its samples are real data**: the first {real} of the test split."
+    given = "--data DATA"
+    measured = "the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards)"
+    if report.own_task is not None:
+        file = " ".join(report.own_task.name.split()) if report.own_task.sha256 else "FILE.py"
+        given, measured = f"--task {shlex.quote(file)}", "the test split of that task"
     return f"""    python verify.py
 
 needs numpy and onnxruntime. It hashes the files, as `sha256sum -c SHA256SUMS` does, and runs each model on
 `input/NAME` of `example.npz`, which is `samples/NAME` prepared: outputs may differ by {tolerance:g} of their largest
 value from those that the file gave when it was written. {samples}
 
-    ltp-pipeline validate {_first_file(report)} --data DATA{against}
+    ltp-pipeline validate {_first_file(report)} {given}{against}
 
-measures the file on the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards);
+measures the file on {measured};
 `ltp.toml` tells it the preprocessing.{needed} `ltp-pipeline gate report.json` judges the report again and fails unless
 every model file listed above lies beside it, unchanged.
 
@@ -245,16 +254,25 @@ def _prepared(part: InputData) -> str:
 
 
 def _outputs(report: Report) -> str:
-    if not report.metric.counts_right_answers:
+    task = report.task
+    if report.metric.is_relative or (task.axis is None and task.threshold is None):
         relative = ", beside which the file is measured below" if report.metric.is_relative else ""
+        if task.output is not None and len(report.model.outputs) > 1:
+            return f"`output` is {code(task.output)}; it means what it means in the original{relative}."
         return f"Outputs mean what they mean in the original{relative}."
+    if task.axis is not None:
+        answer = f"`scores.argmax(axis={task.axis})` is the class, counted from zero"
+    else:
+        is_true = "where a label is there" if task.kind == "multilabel" else "for class 1 and false for class 0"
+        answer = f"`scores > {task.threshold:g}` is true {is_true}"
+    each = ", of each pixel" if task.kind == "segment" else ""
     count = f" The data have {report.data.classes} classes." if report.data.classes else ""
     names: tuple[str, ...] = report.data.class_names or ()
     if names and len(names) <= MOST_CLASSES:
         count += f" By number: {', '.join(f'{i} {code(name)}' for i, name in enumerate(names))}."
     elif names:
         count += " Their names stand in report.json, in the order of their numbers (`data.class_names`)."
-    return f"`scores` has one row per sample; `scores.argmax(axis=1)` is the class, counted from zero.{count}"
+    return f"`scores` has one row per sample; {answer}{each}.{count}"
 
 
 def _accuracy(report: Report) -> str:
@@ -271,8 +289,19 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+        + _whose(report)
         + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report, for_handoff=True)] if told)
     )
+
+
+def _whose(report: Report) -> str:
+    """Where samples and metric come from, where that is a task of the user's own."""
+    task = report.own_task
+    if task is None:
+        return ""
+    parts = "Samples" if report.metric.is_relative else "Samples and metric"
+    digest = f" (SHA-256 {code(task.sha256)})" if task.sha256 else ""
+    return f"\n\n{parts} are those of {code(task.name)}{digest}, which is not in this folder."
 
 
 def _readers(report: Report) -> str:

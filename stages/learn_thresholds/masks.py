@@ -30,10 +30,7 @@ def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
 
 def keep_largest(w: Tensor, count: int) -> Tensor:
     """Mask of exactly the `count` weights that are largest in size; the first ones among equals."""
-    mask = torch.zeros(w.numel(), dtype=torch.bool, device=w.device)
-    order = torch.sort(w.abs().flatten(), descending=True, stable=True).indices
-    mask[order[:count]] = True
-    return mask.view_as(w)
+    return _largest(w.abs().flatten(), count).view_as(w)
 
 
 def keep_exactly(
@@ -41,8 +38,7 @@ def keep_exactly(
 ) -> dict[str, Tensor]:
     """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in w²/τ."""
     ratio, sizes = _ratios(weights, tau, lowest)
-    kept = torch.zeros_like(ratio, dtype=torch.bool)
-    kept[torch.sort(ratio, descending=True, stable=True).indices[:count]] = True
+    kept = _largest(ratio, count)
     return {n: part.view_as(w) for (n, w), part in zip(weights.items(), torch.split(kept, sizes), strict=True)}
 
 
@@ -52,7 +48,7 @@ def thresholds_for(
     """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
     ratio, _ = _ratios(weights, tau, lowest)
     below = ratio.numel() - count
-    factor = ratio.kthvalue(below).values if below > 0 else ratio.new_zeros(())
+    factor = _kth_smallest(ratio, below) if below > 0 else ratio.new_zeros(())
     if not factor > 0:  # nothing to prune but what is zero already
         factor = ratio[ratio > 0].min() / 2
     return [(tau[n] * factor).minimum(_edge(w, lowest[n])).clamp(min=TINY) for n, w in weights.items()]
@@ -68,7 +64,7 @@ def _edge(w: Tensor, floor: int) -> Tensor:
     """Largest threshold that leaves `floor` weights above it."""
     if floor >= w.numel():
         return w.new_zeros(())
-    return torch.topk(w.detach().square().flatten(), floor + 1).values[-1]
+    return _kth_smallest(w.detach().square().flatten(), w.numel() - floor)
 
 
 def _ratios(
@@ -78,9 +74,28 @@ def _ratios(
     parts = []
     for name, w in weights.items():
         ratio = w.detach().square().flatten() / tau[name]
-        ratio[torch.topk(ratio, lowest[name]).indices] = torch.inf
+        ratio[torch.topk(ratio, lowest[name], sorted=False).indices] = torch.inf
         parts.append(ratio)
     return torch.cat(parts), [p.numel() for p in parts]
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Which values are the `count` largest; the first ones among equals."""
+    if not 0 < count < values.numel():
+        return torch.full_like(values, count > 0, dtype=torch.bool)
+    least = _kth_smallest(values.clone(), values.numel() - count + 1)
+    mask = values > least
+    equal = (values == least).nonzero().flatten()
+    mask[equal[: count - int(mask.sum())]] = True
+    return mask
+
+
+def _kth_smallest(values: Tensor, k: int) -> Tensor:
+    """The k-th smallest value; `values` may be put in another order."""
+    if values.device.type != "cpu":
+        return values.kthvalue(k).values
+    values.numpy().partition(k - 1)  # several times as fast as kthvalue
+    return values[k - 1]
 
 
 def wanted_nonzeros(

@@ -67,7 +67,7 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
-    return {**known, "task": "own"} if isinstance(data.train, OwnSplit) else known
+    return {**known, "task": data.train.task.fingerprint} if isinstance(data.train, OwnSplit) else known
 
 
 def original_accuracy(job: Job, state: State) -> float:
@@ -94,22 +94,24 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
     """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
     if fresh or not workspace.is_run:
         return
-    if workspace.has_own_task and own is None:
-        raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
-    if own is not None and own.fingerprint is None:
+    if own is None:
+        if workspace.has_own_task:
+            raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
+        return
+    if own.fingerprint is None:
         raise InputError(
             f"{own.origin} has no fingerprint, so nothing tells whether the run in {workspace.root} was made with it",
             "give it one, a text that changes when the task does; or start over: fresh=True",
         )
+    if workspace.has_own_task and own.fingerprint != workspace.task_fingerprint:
+        raise InputError(
+            f"the run in {workspace.root} was made with another task than {own.origin}",
+            "give that one, unchanged; or start over: ltp-pipeline run --fresh",
+        )
 
 
 def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
-    if own is not None:
-        if settings.data.path is not None:
-            raise InputError(
-                f"both a task ({own.origin}) and data ({settings.data.path}) are given", "give one of them"
-            )
-    elif settings.data.path is None:
+    if own is None and settings.data.path is None:
         raise InputError(
             "there is no data to train and validate on",
             "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE "

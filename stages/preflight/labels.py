@@ -18,6 +18,7 @@ from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import wilson
+from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks import Classification
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.evaluator import BATCH
@@ -69,7 +70,7 @@ def said(job: Job, value: float, guess: float) -> str:
 
 def is_guess(job: Job, value: float, guess: float) -> bool:
     """Whether the original is not clearly better than an answer that does not look at the input."""
-    if job.data.val.labels is not None and job.task.metric is TOP1:
+    if isinstance(job.task, Classification):
         return not beats(value, len(job.data.val), guess)
     return value <= guess
 
@@ -121,8 +122,8 @@ def explain(job: Job, state: State, accuracy: float) -> Explanation | None:
     """The simplest change that surely makes the original more accurate than this; None where none is known."""
     split, rng = job.data.val, np.random.default_rng(0)
     rows = rng.permutation(len(split))[:SAMPLES]
-    assert split.labels is not None  # noqa: S101 - asked of labelled data only
-    labels = split.labels[rows]
+    assert isinstance(job.task, Classification)  # noqa: S101 - whoever asks has looked
+    labels = job.task.class_numbers(split.targets[TARGET].take(split.rows[rows])).reshape(-1)
     found: list[Explanation] = []
     (info,) = job.network.file.inputs
     for variant in _variants(split, job.settings.data.of(info.name), info):
@@ -200,6 +201,8 @@ def _readings(variant: Variant, scores: Array, labels: Array, numbers: Mapping[s
 
 
 def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
+    if not numbers:  # one-hot labels have places
+        return "bring what the labels mark into the order of the model's classes"
     if len(numbers) > MOST_NAMED:
         return "number the classes as the model does: classes in [data], a table of name = number"
     table = ", ".join(

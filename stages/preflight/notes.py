@@ -7,6 +7,7 @@ from ltp_pipeline.records import State
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
+from ltp_pipeline.tasks import Labelled
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.words import counted
 
@@ -16,7 +17,7 @@ FEW_STEPS = 100
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
     chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_epochs(job))
-    about = (*about_metric(job), *chosen, *doubts(job, original))
+    about = (*about_labels(job), *about_metric(job), *chosen, *doubts(job, original))
     hints = labels.hints(job, state, original) if ranks.is_leader() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
@@ -79,6 +80,13 @@ def about_optimizer(job: Job) -> list[str]:
         f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
         "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
     ]
+
+
+def about_labels(job: Job) -> list[str]:
+    """What labels are taken for, where that is not as they are stored."""
+    if not isinstance(job.task, Labelled) or job.task.one_hot is None:
+        return []
+    return ["the labels are one-hot: the place of the 1 is taken as the class"]
 
 
 def about_metric(job: Job) -> list[str]:

@@ -14,8 +14,10 @@ from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
 from ltp_pipeline.gain import Gain, Point, compare
+from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.own import Own
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
@@ -82,8 +84,10 @@ def build(f: Findings) -> schema.Report:
     unlikely = unlikely_gain(pruned, f.task.metric)
     return schema.Report(
         metric=f.task.metric,
+        task=f.task.asked,
         model=_model(f),
         data=_data(f),
+        own_task=_user_task(f),
         original=schema.Original(
             accuracy=_accuracy(f.original.accuracy),
             reasons=_reasons(f.original.accuracy),
@@ -103,6 +107,7 @@ def build(f: Findings) -> schema.Report:
         notes=(
             *f.network.notes,
             *f.notes,
+            *_task_notes(f),
             *([unlikely] if unlikely else []),
             *_file_notes(f.pruned, pruned, model.bytes),
         ),
@@ -166,13 +171,20 @@ def _model(f: Findings) -> parts.Model:
 def _data(f: Findings) -> parts.Data:
     data = f.data
     return parts.Data(
-        path=str(f.settings.data.path),
+        path=None if f.settings.data.path is None else str(f.settings.data.path),
         classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs={name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()},
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
+
+
+def _user_task(f: Findings) -> parts.UserTask | None:
+    if not isinstance(f.task, Own):
+        return None
+    own = f.task.own
+    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.named)
 
 
 def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
@@ -182,11 +194,12 @@ def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
+    interval = f.task.interval(f.original.correct, m.correct)
     return schema.Pruned(
         accuracy=_accuracy(accuracy),
-        reasons=_reasons(accuracy),
+        reasons=_reasons(accuracy) | ({} if interval else {"drop_interval": UNDEFINED}),
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
-        drop_interval=f.task.interval(f.original.correct, m.correct),
+        drop_interval=interval,
         compression=counted.counted.compression,
         model_compression=counted.whole.compression,
         sparsity=counted.counted.sparsity,
@@ -284,6 +297,12 @@ def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
     )
 
 
+def _task_notes(f: Findings) -> list[str]:
+    task = _user_task(f)
+    whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
+    return [] if task is None else [f"{whose} those of {task.words}"]
+
+
 def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
     large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
     said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
@@ -296,7 +315,8 @@ def _difference(f: Findings) -> schema.Difference | None:
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.least_accurate.accuracy.value, baseline.least_accurate.accuracy.value)
-    return schema.Difference(value=value, interval=f.task.interval(pruned.correct, baseline.correct))
+    interval = f.task.interval(pruned.correct, baseline.correct)
+    return schema.Difference(value=value, interval=interval, reasons={} if interval else {"interval": UNDEFINED})
 
 
 def _layers(f: Findings) -> tuple[parts.Layer, ...]:

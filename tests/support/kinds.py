@@ -32,13 +32,14 @@ def answers(model: onnx.ModelProto, **inputs: Array) -> Array:
     return found
 
 
-def _mlp(outputs: int, last: str | None = None) -> onnx.ModelProto:
+def _mlp(outputs: int, last: str | None = None, squeezed: bool = False) -> onnx.ModelProto:
     g = Graph()
     g.random("first", FEATURES, HIDDEN, scale=0.4)
     g.random("second", HIDDEN, outputs, scale=0.4)
     hidden = g.add("Relu", g.add("MatMul", "x", "first"))
     y = g.add("MatMul", hidden, "second")
     y = y if last is None else g.add(last, y)
+    y = g.add("Squeeze", y, g.tensor("axes", [1], np.int64)) if squeezed else y
     return g.model({"x": ("N", FEATURES)}, [y])
 
 
@@ -62,14 +63,35 @@ def binary(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.int64)}
 
 
-def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+def squeezed(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+    """A single Sigmoid whose output has one axis, that of the samples."""
+    model, x = _mlp(1, "Sigmoid", squeezed=True), _features(rng)
+    return model, {"x": x, "y": (answers(model, x=x) > 0.5).astype(np.int64)}
+
+
+def one_hot(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+    """Classes that are marked by a 1, as Keras wants them."""
+    model, x = _mlp(4), _features(rng)
+    return model, {"x": x, "y": np.eye(4, dtype=np.float32)[answers(model, x=x).argmax(1)]}
+
+
+def _convolutional(channels: int, last: str | None = None) -> onnx.ModelProto:
     g = Graph()
     g.random("first", 8, 1, 3, 3, scale=0.6)
-    g.random("second", 3, 8, 1, 1, scale=0.6)
+    g.random("second", channels, 8, 1, 1, scale=0.6)
     y = g.add("Conv", g.add("Relu", g.add("Conv", "x", "first", pads=[1, 1, 1, 1])), "second")
-    model = g.model({"x": ("N", 1, 8, 8)}, [y])
-    x = rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32)
+    return g.model({"x": ("N", 1, 8, 8)}, [y if last is None else g.add(last, y)])
+
+
+def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+    model, x = _convolutional(3), rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32)
     return model, {"x": x, "y": answers(model, x=x).argmax(1)}
+
+
+def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
+    """Two classes of pixels, told by one channel."""
+    model, x = _convolutional(1, "Sigmoid"), rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32)
+    return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.uint8)}
 
 
 def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
@@ -93,6 +115,9 @@ KINDS: Mapping[str, Callable[[np.random.Generator], tuple[onnx.ModelProto, Array
     "regress": regress,
     "multilabel": multilabel,
     "binary": binary,
+    "squeezed": squeezed,
+    "one-hot": one_hot,
     "segment": segment,
+    "masks": masks,
     "positions": positions,
 }

@@ -51,6 +51,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
             {"name": "min_compression", "limit": 5.0, "value": elements / nonzeros, "passed": True, "detail": ""},
         ],
         "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "share": True},
+        "task": {"kind": "classify", "output": "logits", "axis": 1, "threshold": None},
         "model": {
             "path": "model.onnx",
             "sha256": "a" * 64,
@@ -303,6 +304,7 @@ def in_celsius() -> dict[str, Any]:
     """
     report = in_metric(sample()[0], lambda value: 3.5 - value)
     report["metric"] = {"name": "MAE", "unit": "°C", "higher_is_better": False, "share": False}
+    report["task"] = {"kind": "regress", "output": "logits", "axis": None, "threshold": None}
     return report
 
 

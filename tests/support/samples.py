@@ -20,6 +20,11 @@ def split_of(
     return Split(name, {"x": Input(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
 
 
+def unread(x: Array) -> Array:
+    """A preparation that must not be asked for."""
+    raise AssertionError(f"{len(x)} inputs were read")
+
+
 def only(batch: Batch) -> Array:
     """The samples of a batch that has one input."""
     (x,) = batch.inputs.values()

@@ -36,7 +36,10 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out
 
 
-def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("interval", "shown_interval"), [((-0.1, 0.5), " (95 %: −0.1 to 0.5)"), (None, "")])
+def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
+    capsys: pytest.CaptureFixture[str], interval: tuple[float, float] | None, shown_interval: str
+) -> None:
     metric = Metric("MAE", "°C", higher_is_better=False, share=False)
     other = Accuracy(2.1, None, None, 10, "test")
     show_validation(
@@ -56,14 +59,14 @@ def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(capsys: pyt
             notes=(),
             latency_ms=1.5,
             latency_quartiles_ms=(1.0, 2.0),
-            against=Against("o", other, 0.2104, (-0.1, 0.5), None, 1.0, (1.0, 1.0), 1.5, 2),
+            against=Against("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2),
         )
     )
     shown = capsys.readouterr().out
     assert "MAE, lower is better 2.31 °C on 10 samples of the test split\n" in shown
     assert "R²           95.00 %\n" in shown
     assert "against      o: MAE 2.1 °C, 2 bytes\n" in shown
-    assert "drop         0.2104 °C (95 %: −0.1 to 0.5)\n" in shown
+    assert f"drop         0.2104 °C{shown_interval}\n" in shown
 
 
 def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.intervals import paired_interval, wilson
+from ltp_pipeline.intervals import bootstrap_interval, paired_interval, replicate_interval, wilson
 
 Outcomes = list[tuple[bool, bool]]
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)
@@ -88,3 +88,29 @@ def test_parts_below_nothing_give_an_interval_around_what_is_reported() -> None:
 
 def test_wilson_known_value() -> None:
     assert wilson(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)
+
+
+def share_of_positives(rows: Any) -> float:
+    """Of column 1, where column 0 is set; undefined where it never is."""
+    return float(rows[rows[:, 0] > 0, 1].mean()) if rows[:, 0].any() else float("nan")
+
+
+def test_draws_on_which_a_metric_is_undefined_are_left_out() -> None:
+    before, after = np.zeros((100, 2)), np.zeros((100, 2))
+    before[:2], after[:2] = [[1, 1], [1, 1]], [[1, 1], [1, 0]]  # one draw in seven has neither
+    low, high = bootstrap_interval(before, after, share_of_positives) or (np.nan, np.nan)
+    assert (low, high) == (0.0, 1.0)
+
+
+def test_a_metric_that_is_undefined_on_most_draws_has_no_interval() -> None:
+    before = np.zeros((100, 2))
+    assert bootstrap_interval(before, before, share_of_positives) is None
+
+
+def test_replicates_without_a_value_are_left_out_where_most_have_one() -> None:
+    before = np.array([0.9, 0.8, 1.0, 0.8, 1.0, np.nan])
+    after = np.array([0.5, 0.5, 0.5, 0.5, np.nan, 0.5])
+    kept = replicate_interval(before, after)
+    assert kept == replicate_interval(before[:4], after[:4])
+    before[3:] = np.nan
+    assert replicate_interval(before, after) is None

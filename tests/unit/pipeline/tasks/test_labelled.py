@@ -19,19 +19,42 @@ from ltp_pipeline.tasks.multilabel import Multilabel, average_precision
 from ltp_pipeline.tasks.positions import Positions
 from ltp_pipeline.tasks.regression import Regression
 from ltp_pipeline.tasks.segmentation import Segmentation
-from tests.support.samples import split_of
+from tests.support.samples import split_of, unread
 
 Y = Output(0, "y", "values")
 RNG = np.random.default_rng(0)
 TASKS: Sequence[tuple[Labelled, np.ndarray, np.ndarray]] = (
     (Classification(Y, classes=4), RNG.normal(size=(9, 4)), RNG.integers(0, 4, 9)),
     (Classification(Y, classes=2, is_single=True), RNG.normal(size=(9, 1)), RNG.integers(0, 2, 9)),
+    (Classification(Y, classes=2, is_single=True), RNG.normal(size=9), RNG.integers(0, 2, 9)),
     (Positions(Y, classes=4, axis=2), RNG.normal(size=(9, 5, 4)), RNG.integers(0, 4, (9, 5))),
     (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 4, 5)), RNG.integers(0, 3, (9, 4, 5))),
+    (Classification(Y, classes=4, one_hot=1), RNG.normal(size=(9, 4)), np.eye(4)[RNG.integers(0, 4, 9)]),
+    (
+        Segmentation(Y, classes=3, axis=1, one_hot=1),
+        RNG.normal(size=(9, 3, 4, 5)),
+        np.moveaxis(np.eye(3)[RNG.integers(0, 3, (9, 4, 5))], -1, 1),
+    ),
+    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 1, 4, 5)), RNG.integers(0, 2, (9, 4, 5))),
+    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 4, 5)), RNG.integers(0, 2, (9, 4, 5)) / 1.0),
+    (Positions(Y, classes=2, is_single=True), RNG.normal(size=(9, 5)), RNG.integers(0, 2, (9, 5))),
     (Multilabel(Y), RNG.normal(size=(9, 3)), RNG.integers(0, 2, (9, 3))),
     (Regression(Y, spread=2.0), RNG.normal(size=(9, 2)), RNG.normal(size=(9, 2))),
 )
-NAMES = ["classes", "two classes", "positions", "maps", "multi-label", "numbers"]
+NAMES = [
+    "classes",
+    "two classes",
+    "two classes without an axis",
+    "positions",
+    "maps",
+    "one-hot rows",
+    "one-hot maps",
+    "masks",
+    "masks without channels",
+    "marks",
+    "multi-label",
+    "numbers",
+]
 
 
 def judged(output: np.ndarray, target: np.ndarray, size: int = 4) -> list[Judged]:
@@ -101,6 +124,26 @@ def test_miou_is_the_mean_of_jaccard_scores():
     assert value(Segmentation(Y, classes=4, axis=1), output, target) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("shape", [(7, 1, 6, 5), (7, 6, 5), (7, 6, 5, 1)])
+def test_one_channel_tells_two_classes_by_a_threshold(shape: tuple[int, ...]):
+    target = RNG.integers(0, 2, (7, 6, 5))
+    logits = RNG.normal(size=target.shape) + 2 * target - 1
+    by_two = np.stack([np.zeros_like(logits), logits], axis=1)
+    wanted = metrics.jaccard_score(target.ravel(), (logits > 0).ravel(), average="macro")
+    labels, output = {TARGET: torch.tensor(target)}, logits.reshape(shape)
+    sigmoid = 1 / (1 + np.exp(-output))
+    two = Segmentation(Y, classes=2, axis=1).loss([torch.tensor(by_two)], labels, None)
+    for is_probability, y in ((False, output), (True, sigmoid)):
+        task = Segmentation(Y, classes=2, is_single=True, is_probability=is_probability)
+        assert value(task, y, target) == pytest.approx(wanted)
+        assert float(task.loss([torch.tensor(y)], labels, None)) == pytest.approx(float(two), rel=1e-5)
+
+
+def test_a_pixel_that_is_no_number_is_no_class():
+    task = Segmentation(Y, classes=2, is_single=True)
+    assert value(task, np.array([[[np.nan, -1.0]]]), np.array([[[0, 0]]])) == 0.5
+
+
 def test_a_pixel_without_a_label_does_not_count():
     target = np.array([[[0, 1], [255, 255]]])
     output = np.moveaxis(np.eye(2)[[[[0, 1], [0, 1]]]], -1, 1)
@@ -153,13 +196,39 @@ def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(task: L
 
 
 @pytest.mark.parametrize(
+    ("task", "output", "target"),
+    [
+        (Multilabel(Y), RNG.normal(size=(9, 3)), np.zeros((9, 3))),
+        (Regression(Y), RNG.normal(size=(9, 2)), np.ones((9, 2))),
+        (Positions(Y, classes=3, axis=2), RNG.normal(size=(9, 5, 3)), np.full((9, 5), -100)),
+        (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 2, 2)), np.full((9, 2, 2), -100)),
+    ],
+)
+def test_where_nothing_can_be_measured_the_metric_is_zero_and_a_drop_has_no_interval(task: Labelled, output, target):
+    evidence = task.evidence(judged(output, target), ())
+    assert value(task, output, target) == 0.0
+    assert task.interval(evidence, evidence) is None
+
+
+def test_draws_without_any_label_do_not_narrow_an_interval():
+    there = np.zeros((60, 1))
+    there[0] = 1
+    scores, worse = np.linspace(1, 0, 60)[:, None], np.linspace(0, 1, 60)[:, None]
+    before, after = (Multilabel(Y).evidence(judged(y, there), ()) for y in (scores, worse))
+    low, _ = Multilabel(Y).interval(before, after) or (0.0, 0.0)
+    assert low > 0.5  # a third of the draws has no label; there the difference would be 0
+
+
+@pytest.mark.parametrize(
     ("task", "target", "guess"),
     [
         (Positions(Y, classes=3, axis=2), np.array([[0, 1], [1, 1], [-100, 2]]), 0.6),
         (Segmentation(Y, classes=3, axis=1), np.array([[[0, 1]], [[1, 1]]]), 0.375),
+        (Segmentation(Y, classes=3, axis=1, one_hot=1), np.moveaxis(np.eye(3)[[[[0, 1]], [[1, 1]]]], -1, 1), 0.375),
+        (Classification(Y, classes=3, one_hot=1), np.eye(3)[[0, 2, 2, 1]], 0.5),
         (Multilabel(Y), np.array([[1, 0], [0, 0], [1, 0], [1, 1]]), 0.5),
         (Regression(Y), np.array([1.5, 2.5]), 0.0),
     ],
 )
 def test_a_guess_does_not_look_at_the_input(task: Labelled, target: np.ndarray, guess: float):
-    assert task.guess(split_of(np.zeros((len(target), 1)), target)) == pytest.approx(guess)
+    assert task.guess(split_of(np.zeros((len(target), 1)), target, prepare=unread)) == pytest.approx(guess)

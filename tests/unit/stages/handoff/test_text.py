@@ -41,6 +41,18 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
     assert "| | packed | sparse |" in page
 
 
+def test_a_task_of_ones_own_is_named_and_can_do_no_harm():
+    report = finished_in_memory()
+    report["own_task"] = {"name": "my task`.py\n# <b>", "sha256": "ab" * 32}
+    page = handoff_text.render(report_of(report))
+    assert f"Samples and metric are those of `my task'.py # <b>` (SHA-256 `{'ab' * 32}`), which is not in" in page
+    assert " --task 'my task`.py # <b>'\n" in page
+    report["own_task"] = {"name": "the task Mine"}
+    page = handoff_text.render(report_of(report))
+    assert "are those of `the task Mine`, which is not in this folder." in page
+    assert " --task FILE.py\n" in page
+
+
 def test_classes_are_named_by_number():
     report = finished_in_memory()
     report["data"]["class_names"] = ["cat`", "dog"]
@@ -108,12 +120,45 @@ def test_without_labels_the_original_is_needed_to_verify(tmp_path: Path):
 
 def test_the_example_keeps_every_output_where_none_is_the_score(tmp_path: Path):
     report = finished(tmp_path)
+    assert handoff_text.example(report_of(report)).endswith("\nscores = session.run(None, {'image': x})[0]")
     report["model"]["outputs"] *= 2
-    assert "scores = session.run(None, {'image': x})[0]" in handoff_text.example(report_of(report))
-    assert (
-        "outputs = session.run(None, {'image': x})\n"
-        in handoff_text.example(report_of(report | {"metric": {"name": "agreement"}})) + "\n"
-    )
+    report["task"] = {"kind": "imitate", "output": None}
+    assert handoff_text.example(report_of(report)).endswith("\noutputs = session.run(None, {'image': x})")
+
+
+@pytest.mark.parametrize("name", ["boxes", HOSTILE])
+def test_the_example_takes_the_output_that_was_judged(tmp_path: Path, name: str):
+    report = finished(tmp_path)
+    report["model"]["outputs"].append({"name": name, "type": "FLOAT", "shape": ["batch", 4]})
+    report["task"] = {"kind": "regress", "output": name}
+    last = handoff_text.example(report_of(report)).splitlines()[-1]
+    assert last == f"output = session.run([{name!a}], {{'image': x}})[0]"
+    page = handoff_text.render(report_of(report))
+    assert "means what it means in the original" in page
+    assert "argmax" not in page
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"kind": "classify", "axis": 1}, "`scores.argmax(axis=1)` is the class, counted from zero"),
+        ({"kind": "classify", "axis": 2}, "`scores.argmax(axis=2)` is the class, counted from zero"),
+        ({"kind": "segment", "axis": 1}, "`scores.argmax(axis=1)` is the class, counted from zero, of each pixel"),
+        ({"kind": "classify", "threshold": 0.5}, "`scores > 0.5` is true for class 1 and false for class 0."),
+        ({"kind": "classify", "threshold": 0.0}, "`scores > 0` is true for class 1 and false for class 0."),
+        (
+            {"kind": "segment", "threshold": 0.5},
+            "is true for class 1 and false for class 0, of each pixel.",
+        ),
+        ({"kind": "multilabel", "threshold": 0.5}, "`scores > 0.5` is true where a label is there."),
+    ],
+)
+def test_the_page_says_how_an_output_tells_the_answer(tmp_path: Path, task: dict[str, Any], said: str):
+    report = finished(tmp_path) | {"task": {"output": "logits", **task}}
+    assert handoff_text.example(report_of(report)).splitlines()[-1].startswith("scores = ")
+    page = handoff_text.render(report_of(report))
+    assert said in page
+    assert page.count("argmax") == (task.get("axis") is not None)
 
 
 def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):

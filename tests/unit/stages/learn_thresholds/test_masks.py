@@ -45,6 +45,14 @@ def test_equal_thresholds_rank_all_weights_by_size():
     assert torch.equal(torch.cat(list(found.values())), everything >= everything.sort(descending=True).values[9])
 
 
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(0, 40))
+def test_the_first_of_equal_weights_stay(values: list[int], count: int):
+    w = torch.tensor(values, dtype=torch.float32)
+    wanted = torch.zeros(len(w), dtype=torch.bool)
+    wanted[torch.sort(w.abs(), descending=True, stable=True).indices[:count]] = True
+    assert torch.equal(masks.keep_largest(w, count), wanted)
+
+
 def test_equal_weights_do_not_break_the_count():
     assert int(masks.keep_largest(torch.ones(9), 4).sum()) == 4
 

@@ -12,6 +12,7 @@ from ltp_pipeline.metric import Metric
 from ltp_pipeline.stages.preflight.notes import (
     about_budget,
     about_epochs,
+    about_labels,
     about_loss,
     about_metric,
     about_optimizer,
@@ -50,6 +51,13 @@ def test_an_original_that_is_hardly_better_than_chance(accuracy: float, labels: 
 def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(share, relative, told) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
     assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == ["50% "] * told
+
+
+def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
+    given = job()
+    assert not about_labels(given)
+    (told,) = about_labels(replace(given, task=replace(given.task, one_hot=1)))
+    assert "one-hot" in told
 
 
 def test_adamw_is_told_with_its_rate() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.config import ExportSettings, Settings
+from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.metric import Figure, Metric
 from ltp_pipeline.records import (
     Accuracy,
@@ -149,3 +150,17 @@ def test_figures_beside_the_metric_come_into_the_report() -> None:
     figures = (Figure("R²", 0.9), Figure("worst error", 3.5, "°C", share=False, higher_is_better=False))
     found = build._accuracy(Accuracy(2.0, None, None, 100, "test", beside=figures))
     assert found.beside == figures
+
+
+def test_a_drop_without_an_interval_says_why() -> None:
+    task: Any = SimpleNamespace(metric=Metric(), interval=lambda *_: None)
+    found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False, task=task)
+    assert found.drop_interval is None
+    assert found.reasons["drop_interval"] == UNDEFINED
+    assert "drop_interval" not in baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).reasons
+    compared: Any = SimpleNamespace(
+        pruned=measured(16, 0.97), baseline=Compared((BaselinePoint(POINTS[0], 0.9),), False), task=task
+    )
+    difference = build._difference(compared)
+    assert difference is not None
+    assert (difference.interval, difference.reasons) == (None, {"interval": UNDEFINED})
