@@ -64,7 +64,11 @@ def _target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str
     found = _named_target(part, inputs, task.target)
     if found is None or (task.kind == "imitate" and isinstance(part[found].samples, NoNumbers)):
         return None
-    _require_numbers(part[found], "replace each text by the number that the model has for that class, from 0 on")
+    _require_numbers(
+        part[found],
+        f"replace each text by the number that the model has for that class: in pandas, table[{found!r}].map("
+        "{'…': 0, '…': 1}); or name another column, target under [task]",
+    )
     return found
 
 

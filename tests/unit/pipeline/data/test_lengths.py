@@ -42,6 +42,11 @@ def test_inputs_of_other_dimensions_may_differ(tmp_path: Path):
     assert opened(tmp_path, inputs, **ragged("ids", LENGTHS), **ragged("kinds", changed(3, 5)))
 
 
+def test_a_name_that_the_batch_has_too_promises_nothing(tmp_path: Path):
+    inputs = [TensorInfo(name, "INT64", ("any", "any")) for name in ("ids", "kinds")]
+    assert opened(tmp_path, inputs, **ragged("ids", LENGTHS), **ragged("kinds", changed(3, 5)))
+
+
 def test_arrays_that_share_a_dimension_have_one_size(tmp_path: Path):
     inputs = [TensorInfo("a", "FLOAT", ("N", 3, "H", "W")), TensorInfo("b", "FLOAT", ("N", "H", "W"))]
     a = np.zeros((6, 3, 4, 5), np.float32)

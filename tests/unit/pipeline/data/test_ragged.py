@@ -25,6 +25,12 @@ def test_rows_keep_the_width_that_the_model_fixes():
     assert found.take(np.array([0])).tolist() == [[13, 14, 7, 7, 7, 7]]
 
 
+def test_rows_keep_the_type_that_they_are_read_as():
+    bytes_ = RaggedSamples(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]))
+    found = bytes_.padded_to(None, -100, np.dtype(np.int64)).only(np.array([1, 0]))
+    assert found.take(np.arange(2)).tolist() == [[2, 3, 4], [0, 1, -100]]
+
+
 @pytest.mark.parametrize(
     ("kind", "pad", "can"),
     [
