@@ -215,18 +215,20 @@ def handoff(
     out: AnyPath | None = None,
     example_samples: int = 0,
     of_baseline: bool = False,
+    task: Any = None,
 ) -> Path:
     """Gather a finished run's files, report and hashes for those who deploy them, in RUN/handoff or `out`.
 
-    The example holds the first `example_samples` of the test split, or else generated ones. With
-    `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a report of its own.
+    The example holds the first `example_samples` of the test split, or else generated ones; those of a run with a task
+    of your own need that `task`. With `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a
+    report of its own.
     """
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
     content = report_io.read(folder / REPORT_JSON)
-    samples = stored_samples(folder, content, example_samples) if example_samples else None
+    samples = stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
     if of_baseline:
         make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
     else:

@@ -154,6 +154,7 @@ def handoff(
     example_samples: Annotated[
         int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
     ] = 0,
+    task: opt.TaskOption = None,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
@@ -162,7 +163,8 @@ def handoff(
 
     if of not in ("pruned", "baseline"):
         raise UsageError(f"--of {of} is no network of a run", "give --of pruned or --of baseline")
-    _print_path(api.handoff(folder, out, example_samples, of_baseline=of == "baseline"), as_json, quiet)
+    made = api.handoff(folder, out, example_samples, of_baseline=of == "baseline", task=task)
+    _print_path(made, as_json, quiet)
 
 
 def unpack(

@@ -5,25 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from ltp_pipeline.data import open_data
+from ltp_pipeline.data.own import open_own
 from ltp_pipeline.data.ragged import rows_of
 from ltp_pipeline.data.samples import Samples
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import TensorInfo
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.workspace import OWN_AGAIN, Workspace
 
 
-def stored_samples(folder: Path, report: Report, count: int) -> dict[str, Samples]:
+def stored_samples(folder: Path, report: Report, count: int, own: OwnTask | None = None) -> dict[str, Samples]:
     """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
     workspace = Workspace(folder)
+    if workspace.has_own_task and own is None:
+        raise InputError(f"the run in {folder} was made with a task of its own", OWN_AGAIN)
     _, settings = workspace.inputs()
     if not report.model.inputs:
         raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
     inputs = [TensorInfo(i.name, i.type, None if i.shape is None else tuple(i.shape)) for i in report.model.inputs]
-    data = open_data(settings.data, inputs, settings.train.seed, settings.task)
+    if own is None:
+        data, where = open_data(settings.data, inputs, settings.train.seed, settings.task), f"at {settings.data.path}"
+    else:
+        data, where = open_own(own, settings.data, inputs, settings.train.seed), f"of {own.origin}"
     if data.fingerprint != workspace.data_fingerprint:
         raise InputError(
-            f"the data at {settings.data.path} are no longer those of the run in {folder}",
+            f"the data {where} are no longer those of the run in {folder}",
             "bring them back, or leave --example-samples out",
         )
     stored = {name: source.samples for name, source in data.test.inputs.items()}
