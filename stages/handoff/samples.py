@@ -19,11 +19,11 @@ from ltp_pipeline.workspace import Workspace
 def stored_samples(folder: Path, report: Report, count: int, own: OwnTask | None = None) -> dict[str, Samples]:
     """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
     workspace = Workspace(folder)
+    require_task(workspace, own)
     _, settings = workspace.inputs()
     if not report.model.inputs:
         raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
     inputs = [TensorInfo(i.name, i.type, None if i.shape is None else tuple(i.shape)) for i in report.model.inputs]
-    require_task(workspace, own)
     if own is None:
         data = open_data(settings.data, inputs, settings.train.seed, settings.task)
     else:

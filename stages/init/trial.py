@@ -73,7 +73,8 @@ class Trial:
             return False
         assert self.evidence is not None  # noqa: S101 - there is a value
         assert other.evidence is not None  # noqa: S101 - there is a value
-        return self.task.interval(other.evidence, self.evidence, CONFIDENCE)[1] < 0
+        interval = self.task.interval(other.evidence, self.evidence, CONFIDENCE)
+        return interval is not None and interval[1] < 0
 
 
 def of_data(file: ModelFile, session: Session, path: Path) -> Trial:
