@@ -107,7 +107,7 @@ def class_axis(target: Wanted, output: Candidate) -> int | None:
     """
     if len(output.shape) != len(target.shape) + 1:
         return None
-    axes = (len(output.shape), 1) if len(target.shape) == 1 else (1, len(output.shape))
+    axes: tuple[int, ...] = (len(output.shape), 1) if len(target.shape) == 1 else (1, len(output.shape))
     if None in target.shape:
         widths = {source.samples.shape[0] for source in target.data.train.inputs.values() if source.samples.shape}
         axes = tuple(sorted(axes, key=lambda axis: axis in output.open_axes or output.shape[axis - 1] in widths))
