@@ -20,7 +20,7 @@ TONE_LENGTH = 256
 TONE_NOISE = 0.7  # standard deviation beside tones of size 1
 DICTIONARIES = Path("/usr/share/dict")  # of Debian's packages wamerican, wfrench, wngerman, ...
 LANGUAGES = ("american-english", "french", "ngerman", "spanish", "italian", "portuguese", "dutch", "swedish", "polish")
-WORDS = {"train": 18_000, "val": 4_500, "test": 9_000}  # samples, as many of each language
+WORDS = {"train": 9_000, "val": 4_500, "test": 9_000}  # samples, as many of each language
 WORD_LENGTH = 16  # letters; longer words are cut
 ALPHABET = " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"  # the first one pads
 

@@ -99,13 +99,14 @@ CELLS = {
         {**DENSE_ADAMW, "lr": 3e-3, "epochs": 30},
     ),
     "languages": Cell(
-        partial(encoder, 3, 96, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)),
+        partial(encoder, 2, 64, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)),
         "words",
         None,
         None,
         (3, 10),
         {**DENSE_ADAMW, "epochs": 12},
         methods=("gradual",),
+        has_gain=False,
     ),
 }
 FURTHER = ("resnet20", "patches", "languages")  # in series of their own

@@ -19,7 +19,7 @@ NAMES = {
     "mobilenet": "MobileNet-style, Fashion-MNIST, 8,000 images",
     "sequence": "1-D CNN, tones made by a script, 6,000 sequences",
     "resnet20": "ResNet20, CIFAR-10, trained with 20,000 and pruned with 6,000 images",
-    "languages": "transformer of three layers, words of nine languages, 18,000 words",
+    "languages": "transformer of two layers, words of nine languages, 9,000 words",
 }
 OTHERS = {
     "one-shot": "one-shot magnitude",

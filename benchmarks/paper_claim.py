@@ -19,7 +19,7 @@ from benchmarks import datasets, matrix, series
 
 T0, RATIO = 1e-3, 1e-5
 # λ times the number of weights in kernels, which compares networks
-PULLS = {"mobilenet": (10.0, 100.0, 1000.0), "resnet20": (3.0,)}
+PULLS = {"mobilenet": (10.0, 100.0, 500.0), "resnet20": (50.0,)}
 
 
 def main() -> None:
