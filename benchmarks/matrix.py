@@ -104,7 +104,7 @@ CELLS = {
         None,
         None,
         (3, 10),
-        {**DENSE_ADAMW, "epochs": 12},
+        {**DENSE_ADAMW, "epochs": 20},
         methods=("gradual",),
         has_gain=False,
     ),
