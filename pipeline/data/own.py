@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "val", "test")
 LOOKED_AT = 256
+TAKEN = frozenset({"path", "validation_share", "workers"})  # of [data], where samples are a user's own
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 
@@ -52,6 +53,12 @@ def open_own(
     """
     if settings.path is not None:
         raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
+    prepared = [name for name, value in settings if name not in TAKEN and value != getattr(DataSettings(), name)]
+    if prepared:
+        raise InputError(
+            f"{prepared[0]} under [data] does nothing with a task ({task.origin}): samples are taken as it gives them",
+            "prepare them in dataset, and take the line out",
+        )
     found = {name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS}  # one order for all
     if found["train"] is None:
         raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")

@@ -249,6 +249,14 @@ def test_data_that_cannot_be_used_are_refused(found: Any, said: str):
         opened(OwnTask.of(SimpleNamespace(dataset=found)))
 
 
+@pytest.mark.parametrize(
+    "settings", [{"scale": 0.1}, {"augment": True}, {"inputs": {"x": {"mean": [1.0]}}}], ids=lambda s: next(iter(s))
+)
+def test_a_setting_that_does_nothing_with_a_task_is_refused(settings: dict[str, Any]):
+    with pytest.raises(InputError, match=f"{next(iter(settings))} under .data. does nothing with a task"):
+        opened(OwnTask.of(SimpleNamespace(dataset=lambda _: [{"x": np.zeros(2)}] * 4)), **settings)
+
+
 def test_a_task_without_a_data_set_is_refused():
     with pytest.raises(InputError, match="has no data set"):
         OwnTask.of(SimpleNamespace(loss=len))
