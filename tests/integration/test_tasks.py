@@ -122,17 +122,6 @@ def test_a_run_with_a_task_is_refused_without_it_and_goes_on_with_it(own: Path, 
     assert invoke(capsys, *command, *more, "--task", "my_task.py").code == 0
 
 
-def test_a_handoff_with_a_task_has_its_samples(own: Path, capsys) -> None:
-    assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
-    assert invoke(capsys, "handoff", "model-ltp", "--example-samples", 2, "--task", "my_task.py").code == 0
-    example = np.load("model-ltp/handoff/example.npz")
-    np.testing.assert_array_equal(example["samples/x"], np.load("data.npz")["x"][250:252])
-    Path("my_task.py").write_text(TASK + "# changed\n")
-    other = invoke(capsys, "handoff", "model-ltp", "--example-samples", 2, "--task", "my_task.py")
-    assert other.code == 3
-    assert "of my_task.py are no longer those of the run" in other.err
-
-
 def test_another_task_file_is_another_run(own: Path, capsys) -> None:
     assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
     with Path("my_task.py").open("a") as file:
