@@ -1,6 +1,7 @@
 """The command line: Typer commands and nothing else. Heavy imports happen inside commands, so that --help is quick."""
 
 import io
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -112,8 +113,11 @@ def run(
         "baseline": {"mode": opt.baseline_mode(baseline, no_baseline)},
         "gates": dict(limits),
     }
-    for section, key, value in map(_assignment, settings or ()):
-        options.setdefault(section, {})[key] = value
+    if settings:
+        from ltp_pipeline.config import join
+
+        for assigned in map(_assignment, settings):
+            join(options, assigned)
     _run(model, config, preset, options, out, fresh, as_json, quiet, task=task)
 
 
@@ -163,18 +167,20 @@ def _run(
     cli_files.finish(outcome, shown_in, as_json)
 
 
-def _assignment(text: str) -> tuple[str, str, Any]:
-    """Take `section.key=value` apart; the value is TOML, or else a plain string."""
+def _assignment(text: str) -> dict[str, Any]:
+    """Read `section.key=value` as TOML; a value that is none is a plain string."""
     import tomllib
 
-    name, equals, value = text.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not (equals and dot and section and key):
-        raise UsageError(f"--set {text} is not of the form SECTION.KEY=VALUE", "write for example --set method.t0=0.01")
-    try:
-        return section, key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return section, key, value.strip()
+    name, _, value = text.partition("=")
+    for written in (value, json.dumps(value.strip())):
+        try:
+            found = tomllib.loads(f"{name} = {written}")
+        except tomllib.TOMLDecodeError:
+            continue
+        if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
+            return found
+    remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
+    raise UsageError(f"--set {text} is not of the form SECTION.KEY=VALUE", remedy)
 
 
 def _fail(error: LtpError) -> NoReturn:

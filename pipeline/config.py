@@ -394,7 +394,16 @@ def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
             raise InputError(
                 f"setting {section!r} stands outside a section", "put it under its section, such as [data] or [train]"
             )
-        into.setdefault(section, {}).update({k: v for k, v in values.items() if v is not None})
+        join(into.setdefault(section, {}), values)
+
+
+def join(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Put what is said into a section, or into a table of one; None says nothing."""
+    for key, value in more.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            join(into[key], value)
+        elif value is not None:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
 
 
 def _decides_outcome(values: Mapping[str, Any]) -> bool:

@@ -200,6 +200,7 @@ class Recipe(Part):
     flatten: bool = False
     pad: Annotated[float | None, Field(description="what sequences of uneven length are filled up with")] = None
     mask_of: Annotated[str | None, Field(description="the input whose values it marks; it is not stored")] = None
+    marks_padding: Annotated[bool, Field(description="of a mask: it marks where there is no value")] = False
 
 
 class InputData(Part):

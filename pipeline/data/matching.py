@@ -11,6 +11,7 @@ from ltp_pipeline.records import TensorInfo
 
 TARGETS = (Y, "label", "labels")  # what a column of labels is called where nothing is said
 MASK = "mask"
+PADDING = "pad"  # in the name of a mask: it marks where there is no value
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def match(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, spare: b
             else "add it",
         )
     unused = tuple(name for name in free if name not in found.values())
-    if unused and not spare:
+    if unused and not spare and task.target is None:
         raise InputError(
             f"the data have {', '.join(map(repr, unused))}, which no input of the model takes; its inputs are "
             f"{', '.join(repr(info.name) for info in inputs)}",

@@ -10,7 +10,7 @@ from ltp_pipeline.data.augmentation import augmented, check_crop
 from ltp_pipeline.data.checks import check_samples, checked_target
 from ltp_pipeline.data.classes import renumbered
 from ltp_pipeline.data.images import ImageSamples
-from ltp_pipeline.data.matching import Match
+from ltp_pipeline.data.matching import PADDING, Match
 from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
 from ltp_pipeline.data.samples import Array, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
@@ -127,11 +127,11 @@ def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings, wher
 
 
 def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Column:
-    """Where the sequences of another input have values."""
+    """Where the sequences of another input have values; where they have none, if it is called so."""
     name = next(name for name, column in found.inputs.items() if column == found.masks[info.name])
     column = sources[name].column
     assert isinstance(column.samples, RaggedSamples)  # noqa: S101 - only of such a mask is made
-    return Column(MaskSamples(column.samples), f"the mask of {column.origin}")
+    return Column(MaskSamples(column.samples, PADDING in info.name.lower()), f"the mask of {column.origin}")
 
 
 def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSettings:

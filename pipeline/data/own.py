@@ -136,13 +136,13 @@ class Rows:
 
 def read_some(given: Any, rows: Sequence[int], seed: int, name: str, origin: str) -> list[dict[str, Any]]:
     """Some samples, each with every generator of random numbers set by the seed and its row."""
-    with own_task.theirs(f"reading a sample of {name} of {origin} failed", origin):
-        return [_read_one(given, row, seed, f"sample {row} of {name} of {origin}") for row in rows]
+    return [_read_one(given, row, seed, f"sample {row} of {name} of {origin}", origin) for row in rows]
 
 
-def _read_one(given: Any, row: int, seed: int, said: str) -> dict[str, Any]:
+def _read_one(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
     draws.seed(seed, row)
-    sample = given[row]
+    with own_task.theirs(f"reading {said} failed", origin):
+        sample = given[row]
     if not isinstance(sample, Mapping):
         raise InputError(f"{said} is {own_task.called(sample)}, not a dict", "return a dict of arrays by their names")
     return {str(key): own_task.as_array(value) for key, value in sample.items()}

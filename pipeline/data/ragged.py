@@ -68,10 +68,10 @@ class RaggedSamples:
 
 
 class MaskSamples:
-    """One where a sample of a ragged column has a value, zero where a batch is padded."""
+    """One where a sample of a ragged column has a value, zero where a batch is padded; or the other way round."""
 
-    def __init__(self, of: RaggedSamples) -> None:
-        self.of = of
+    def __init__(self, of: RaggedSamples, marks_padding: bool = False) -> None:
+        self.of, self.marks_padding = of, marks_padding
         self.shape: tuple[int | None, ...] = (of.width,)
         self.dtype: np.dtype[Any] = np.dtype(np.bool_)
 
@@ -80,7 +80,7 @@ class MaskSamples:
 
     def take(self, indices: Array) -> Array:
         """The masks of these samples, as long as their batch."""
-        return mask(self.of.lengths(indices), self.of.width)
+        return mask(self.of.lengths(indices), self.of.width) ^ self.marks_padding
 
 
 def rows_of(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
@@ -90,7 +90,7 @@ def rows_of(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
 
 def _only(samples: Samples, rows: Array) -> Samples:
     if isinstance(samples, MaskSamples):
-        return MaskSamples(samples.of.only(rows))
+        return MaskSamples(samples.of.only(rows), samples.marks_padding)
     return samples.only(rows) if isinstance(samples, RaggedSamples) else ArraySamples(samples.take(rows))
 
 

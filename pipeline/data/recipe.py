@@ -35,6 +35,7 @@ class Recipe:
     lengths: tuple[int, int] | None = None  # shortest and longest, of sequences of uneven length
     pad: float | None = None  # what those are filled up with
     mask_of: str | None = None  # the input whose values it marks
+    marks_padding: bool = False  # of a mask: it marks where there is no value
 
     @property
     def input_shape(self) -> tuple[int | None, ...]:
@@ -80,6 +81,7 @@ class Recipe:
             "std": None if steps.std is None else numbers(steps.std),
             "pad": self.pad,
             "mask_of": self.mask_of,
+            "marks_padding": self.marks_padding,
         }
 
 
@@ -95,7 +97,7 @@ def generated(recipes: Mapping[str, Recipe], count: int, seed: int) -> dict[str,
             of = found.get(recipe.mask_of)
             if not isinstance(of, RaggedSamples):
                 raise ValueError("a mask is of no sequences")
-            found[name] = MaskSamples(of)
+            found[name] = MaskSamples(of, recipe.marks_padding)
     return found
 
 
@@ -116,7 +118,16 @@ def _of_input(data: Data, name: str) -> Recipe:
     form = images.form if isinstance(images, ImageSamples) else None
     if isinstance(first, MaskSamples):
         of = next(n for n, source in data.train.inputs.items() if source.samples is first.of)
-        return Recipe(np.dtype(first.dtype.name), first.shape, 0, 1, None, prepare, mask_of=of)
+        return Recipe(
+            np.dtype(first.dtype.name),
+            first.shape,
+            0,
+            1,
+            None,
+            prepare,
+            mask_of=of,
+            marks_padding=first.marks_padding,
+        )
     looked_at = [part.first() if isinstance(part, own.Column) else part for part in held.values()]
     low, high = BYTES if form is not None else _range(looked_at)
     lengths, pad = None, None
@@ -154,7 +165,7 @@ def _of_plain(kept: Mapping[str, Any]) -> Recipe:
     )
     form = None if image is None else Form(image["mode"], _pair(image["size"]) or (0, 0), image["crop"])
     low, high = stored["range"]
-    more = _pair(stored.get("lengths")), kept.get("pad"), kept.get("mask_of")
+    more = _pair(stored.get("lengths")), kept.get("pad"), kept.get("mask_of"), bool(kept.get("marks_padding"))
     recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare, *more)
     if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
         raise ValueError("it names no type of numbers")

@@ -110,7 +110,8 @@ def class_axis(target: Wanted, output: Candidate) -> int | None:
     axes: tuple[int, ...] = (len(output.shape), 1) if len(target.shape) == 1 else (1, len(output.shape))
     if None in target.shape:
         widths = {source.samples.shape[0] for source in target.data.train.inputs.values() if source.samples.shape}
-        axes = tuple(sorted(axes, key=lambda axis: axis in output.open_axes or output.shape[axis - 1] in widths))
+        axes = tuple(axis for axis in axes if axis not in output.open_axes) or axes[:1]
+        axes = tuple(sorted(axes, key=lambda axis: output.shape[axis - 1] in widths))
     for axis in axes:
         positions = (*output.shape[: axis - 1], *output.shape[axis:])
         if _alike(target.shape, positions) and output.shape[axis - 1] >= 2 and target.hot in (None, axis):

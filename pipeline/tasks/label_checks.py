@@ -25,11 +25,12 @@ def check_classes(data: Data, classes: int, ignored: int | None = None) -> None:
         return
     lowest, highest = ends
     if lowest < 0:
-        what, remedy = f"the labels hold {lowest}, which is no class number", "number the classes from 0"
+        what, remedy = f"{_holder(data, lowest)} {lowest}, which is no class number", "number the classes from 0"
         raise InputError(what, remedy if ignored is None else f"{remedy}; {_void(lowest)}")
     if highest < classes:
         return
     what = f"the labels are {lowest}..{highest}, the model has {classes} classes (0..{classes - 1})"
+    what = f"{_holder(data, highest)} {highest}: {what}"
     if lowest == 1 and highest == classes:
         raise InputError(what, "the labels count from 1: subtract 1 from each")
     others = None if ignored is None else _ends(data, ignored, highest)
@@ -37,6 +38,15 @@ def check_classes(data: Data, classes: int, ignored: int | None = None) -> None:
         raise InputError(what, "give the data the model was trained for, with its class numbers")
     remedy = f"; if it is the second class, write 1 for {highest}" if others[1] == 0 and classes == 2 else ""
     raise InputError(what, _void(highest) + remedy)
+
+
+def _holder(data: Data, label: int) -> str:
+    """Where a label stands first."""
+    for start, chunk in _chunks(data):
+        found = np.argwhere(chunk == label)
+        if len(found):
+            return f"sample {start + int(found[0][0])} has the label"
+    return "there is the label"
 
 
 def _void(label: int) -> str:

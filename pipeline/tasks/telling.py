@@ -57,6 +57,12 @@ def of_labels(
     if settings.output is not None and not outputs:
         what = f"output {settings.output!r} is no output of numbers with a row per sample"
         raise InputError(what, f"name one under [task]: {names}")
+    if not outputs:
+        found = _shown([Candidate(i, graph.output[i].name, shape, "") for i, shape in enumerate(shapes) if shape])
+        raise InputError(
+            f"no output has a row for each of {samples} samples: {found or names}",
+            "samples must lie on the first axis of inputs and outputs; export the model so",
+        )
     read = [(class_numbers(target, o, settings.kind), o) for o in outputs]
     fitting = [(t, o, kind) for t, o in read for kind in [settings.kind or told(t, o)] if kind and FITS[kind](t, o)]
     if not fitting:

@@ -124,8 +124,9 @@ def _function(suffix: str, name: str, recipe: Recipe, input_type: str) -> Iterat
         yield from _load(recipe, suffix)
     yield from ("", f"def prepare{suffix}(samples):{f'  # {name!a}' * bool(suffix)}")
     if recipe.mask_of is not None:
-        yield '    """Mark the values of stored sequences."""'
-        taken = f"mask(samples{_width(recipe)})"
+        marked = "what is filled up" if recipe.marks_padding else "the values"
+        yield f'    """Mark {marked} of stored sequences."""'
+        taken = f"{'~' * recipe.marks_padding}mask(samples{_width(recipe)})"
     elif recipe.lengths is not None:
         yield '    """Turn stored sequences into the model\'s input."""'
         pad = repr(recipe.pad or 0.0) if recipe.dtype.kind == "f" else int(recipe.pad or 0)

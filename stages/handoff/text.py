@@ -77,8 +77,8 @@ def _filled(report: Report, tensor: Tensor) -> str:
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in tensor.shape or []]
     if part.sample_shape is not None:
         shape = [*(shape[:1] or [1]), *(n or 1 for n in part.sample_shape)]
-    is_mask = part.recipe is not None and part.recipe.mask_of is not None
-    return f"np.{'ones' if is_mask else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
+    is_one = part.recipe is not None and part.recipe.mask_of is not None and not part.recipe.marks_padding
+    return f"np.{'ones' if is_one else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
 
 
 def _dtype(tensor: Tensor) -> str:

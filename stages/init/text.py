@@ -34,7 +34,8 @@ def stored(trial: Trial) -> Iterator[str]:
     """For each input, what its samples are like."""
     for name, kept in trial.recipes.items():
         if kept.mask_of is not None:
-            yield f"{_plain(name)} is made: where {_plain(kept.mask_of)} has values"
+            values = "no values" if kept.marks_padding else "values"
+            yield f"{_plain(name)} is made: 1 where {_plain(kept.mask_of)} has {values}"
             continue
         shape = "×".join("?" if n is None else str(n) for n in kept.shape)
         many = f"{shape} {kept.dtype.name}" if shape else f"one {kept.dtype.name}"

@@ -14,7 +14,9 @@ def stored(part: InputData, mark: Mark = str) -> str | None:
     if recipe is None or recipe.stored is None:
         return None
     if recipe.mask_of is not None:
-        return f"made, not stored: 1 where sequences of {mark(recipe.mask_of)} have values, 0 where they are filled up"
+        value, padding = (0, 1) if recipe.marks_padding else (1, 0)
+        of = mark(recipe.mask_of)
+        return f"made, not stored: {value} where sequences of {of} have values, {padding} where they are filled up"
     kept = recipe.stored
     low, high = kept.range or (None, None)
     values = "" if low is None or high is None else f", values {span(kept.type or '', low, high)}"

@@ -55,8 +55,20 @@ def test_commands_in_the_documents_have_the_options_they_show(document: str):
 def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
     from ltp_pipeline.cli import _assignment
 
-    section, key, value = _assignment(text)
-    assert (f"{section}.{key}", value) == (text.split("=")[0], expected)
+    section, key = text.split("=")[0].split(".")
+    assert _assignment(text) == {section: {key: expected}}
+
+
+def test_set_reaches_the_settings_of_one_input():
+    from ltp_pipeline.cli import _assignment
+
+    assert _assignment('data.inputs."side.info:0".scale=0.5') == {"data": {"inputs": {"side.info:0": {"scale": 0.5}}}}
+
+
+def test_set_of_a_name_without_quotes_says_so(capsys: pytest.CaptureFixture[str]):
+    refused = invoke(capsys, "run", "model.onnx", "--set", "data.inputs.side:0.scale=0.5")
+    assert refused.code == 2
+    assert "need quotes" in refused.err
 
 
 def test_set_without_a_section_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):

@@ -14,6 +14,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.report_parts import Asked
 from ltp_pipeline.task import TARGET
 from ltp_pipeline.tasks import find_task
+from ltp_pipeline.tasks.fitting import Candidate, Wanted, class_axis
 from tests.support.models import one_node_each
 from tests.support.samples import split_of, unread
 
@@ -138,6 +139,14 @@ def test_each_token_of_sequences_may_have_one_score():
     assert (type(task).__name__, task.is_single) == ("Positions", True)  # type: ignore[attr-defined]
 
 
+def test_an_axis_that_the_graph_leaves_open_is_none_of_classes():
+    ragged = RaggedSamples(np.array([0, 1, 1, 0, 1, 0]), np.array([0, 2, 5, 6]), pad=-100)
+    split = Split("train", {}, {TARGET: ragged}, np.arange(3))
+    target = Wanted.of(Data(split, split, split, None, ""))
+    assert class_axis(target, Candidate(0, "y", (3, 1), "Sigmoid", frozenset({1}))) is None
+    assert class_axis(target, Candidate(0, "y", (4, 3), "Gemm", frozenset({2}))) == 1
+
+
 def test_settings_may_say_what_would_be_told():
     assert task_of(HOT, ("Sigmoid", (3,)), kind="classify").one_hot == 1
     assert task_of(HOT_MAPS, ("Conv", (3, 4, 5)), kind="segment").one_hot == 1
@@ -200,7 +209,7 @@ def test_whole_numbers_beside_sigmoids_are_labels_and_a_two_among_them_is_refuse
     assert "0" in caught.value.remedy
 
 
-@pytest.mark.parametrize(("labels", "said"), [(CLASSES, "0..2, the model has 2"), (CLASSES - 1, "hold -1")])
+@pytest.mark.parametrize(("labels", "said"), [(CLASSES, "0..2, the model has 2"), (CLASSES - 1, "label -1")])
 def test_whole_numbers_beside_one_sigmoid_are_classes(labels: np.ndarray, said: str):
     with pytest.raises(InputError, match=said):
         task_of(labels, ("Sigmoid", (1,)))
@@ -255,9 +264,9 @@ def test_a_class_is_a_whole_number_wherever_it_is():
     ("target", "shape", "said"),
     [
         (CLASSES + 1, (3,), "1..3, the model has 3 classes"),
-        (CLASSES, (2,), "0..2, the model has 2 classes"),
-        (TOKENS - 1, (7, 3), "hold -1, which is no class number"),
-        (np.array([0, -1, 2, 0, 1, 2]), (3,), "hold -1, which is no class number"),
+        (CLASSES, (2,), "sample 2 has the label 2: .* 0..2, the model has 2 classes"),
+        (TOKENS - 1, (7, 3), "label -1, which is no class number"),
+        (np.array([0, -1, 2, 0, 1, 2]), (3,), "label -1, which is no class number"),
     ],
 )
 def test_classes_that_the_model_has_not_are_refused(target: np.ndarray, shape: tuple[int, ...], said: str):

@@ -43,3 +43,9 @@ def test_a_mask_without_named_dimensions_is_of_the_input_whose_name_begins_like_
     part: Part = {"source": RAGGED, "target_ids": RAGGED}
     inputs = [tokens(name, None) for name in ("source", "target_ids", "target_mask", "source_mask")]
     assert match(part, inputs, TaskSettings()).masks == {"target_mask": "target_ids", "source_mask": "source"}
+
+
+def test_labels_beside_those_that_are_named_are_left_aside():
+    part: Part = {"x": DENSE, "shape": DENSE, "colour": DENSE}
+    found = match(part, [tokens("ids")], TaskSettings(target="colour"))
+    assert (found.target, found.unused) == ("colour", ("shape",))

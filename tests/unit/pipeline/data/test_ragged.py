@@ -47,3 +47,8 @@ def test_rows_keep_the_type_that_they_are_read_as():
 )
 def test_a_type_holds_what_its_sequences_are_filled_up_with(kind: str, pad: float, can: bool):
     assert holds(np.dtype(kind), pad) == can
+
+
+def test_a_mask_of_padding_is_one_where_there_is_no_value():
+    mask = rows_of({"mask": MaskSamples(IDS, marks_padding=True)}, np.array([2, 0]))["mask"]
+    assert mask.take(np.arange(2)).tolist() == [[False, False, True], [False] * 3]

@@ -191,7 +191,7 @@ def test_an_error_while_reading_is_shown_once_with_their_lines(workers: int):
     split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: Failing())), workers=workers).test
     with pytest.raises(TaskFailed) as caught:
         split.read(np.array([6, 7, 8]))
-    said = "reading a sample of dataset('test') of the task SimpleNamespace failed: Odd: their message"
+    said = "reading sample 7 of dataset('test') of the task SimpleNamespace failed: Odd: their message"
     assert caught.value.what == said
     assert caught.value.trace.count('raise Failing.Odd("their", "message")') == 1
     assert "ltp_pipeline" not in caught.value.trace.replace(str(Path(__file__)), "")
