@@ -32,6 +32,7 @@ Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there a
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 OptimizerName = Literal["sgd", "adamw"]
+INT8_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials")  # of ExportSettings
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -229,6 +230,10 @@ class ExportSettings(Section):
     formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(_once)] = ("sparse", "packed")
     values: Annotated[tuple[Rounding, ...], BeforeValidator(_rounded), AfterValidator(_once)] = ()
     external_data: bool = False
+    int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
+    int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
+    int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
+    int8_trials: Annotated[int, Field(ge=0)] = 16  # of graphs in which layers stay float
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
@@ -246,6 +251,7 @@ class ExportSettings(Section):
             set(other.formats) <= set(self.formats)
             and set(other.values) == set(self.values)
             and other.external_data == self.external_data
+            and all(getattr(other, key) == getattr(self, key) for key in INT8_KEYS)
         )
 
 

@@ -111,6 +111,18 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """How a graph was quantised."""
+
+    method: str  # min-max, percentile or entropy: how fixed ranges of activations were chosen; dynamic: at every run
+    weight_bits: int
+    samples: int | None  # of the training split, by which ranges were chosen
+    kernels: int  # that are in 8 bits
+    left_float: Mapping[str, str]  # kernels that are not, and why
+    validation_drop: float  # against the float graph
+
+
+@dataclass(frozen=True)
 class ExportedFile:
     """A file on disk that was read back and says what the weights say; `name` is relative to the run directory."""
 
@@ -123,6 +135,7 @@ class ExportedFile:
     data_sha256: str | None = None  # of the data beside it
     values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
+    quantization: Quantization | None = None
 
     @property
     def format(self) -> str:
