@@ -48,7 +48,7 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
     if gates.confidence is not None and _holds(report, verdict.name, verdict.value, limit):
         samples = _samples(report)
         return f"the value itself is within the limit: measure on more than {samples} test samples, or drop confidence"
-    return ADVICE[verdict.name](report, limit, gates)
+    return ADVICE[verdict.name.split()[0]](report, limit, gates)
 
 
 def _holds(report: Report, name: str, value: float, limit: float) -> bool:

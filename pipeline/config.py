@@ -77,6 +77,18 @@ def _rounded(value: Any) -> Any:
     return tuple(k for k in kinds if k != EXACT) if isinstance(kinds, list | tuple) else value
 
 
+def _by_name(value: Any) -> Any:
+    """Limits as the command line has them: a number, or `int8=0.5` and more of these."""
+    if not isinstance(value, list | tuple):
+        return _no_bool(value)
+    named = [str(one).rpartition("=") for one in value]
+    if len(named) == 1 and not named[0][1]:
+        return named[0][2]
+    if not all(name and equal for name, equal, _ in named):
+        raise ValueError("give one limit for all files, or a limit for each by its name, such as int8=0.5")
+    return {name: limit for name, _, limit in named}
+
+
 def _full_name(value: str) -> str:
     return find_format(value).name
 
@@ -275,7 +287,8 @@ class LogSettings(Section):
 class GateSettings(Section):
     """Limits below which a result does not ship; None asks for nothing.
 
-    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction.
+    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction. `max_bytes` and
+    `max_latency_ratio` hold for the smallest and the slowest file, or by name for single files.
     """
 
     min_accuracy: InMetric | None = None
@@ -286,8 +299,8 @@ class GateSettings(Section):
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
-    max_bytes: Count | None = None
-    max_latency_ratio: Positive | None = None
+    max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(_by_name)] = None
+    max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(_by_name)] = None
     per_layer_floor: Fraction | None = None
     confidence: Annotated[Share, Field(gt=0, lt=1)] | None = None
 

@@ -190,11 +190,12 @@ class Sparsity:
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of one batch of so many samples, with so many threads."""
+    """Milliseconds of one batch of so many samples, with so many threads; the original's, measured in turns."""
 
     batch: int
     threads: int
     ms: float
+    original_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class Original:
     validation_accuracy: float
     correct: Array
     load_ms: float
-    latency: Latency
+    latency: tuple[Latency, ...]
 
 
 @dataclass(frozen=True)
@@ -219,8 +220,7 @@ class Validation:
     nonzeros: Mapping[str, int]
     parity_max_abs: float
     load_ms: float
-    latency: Latency
-    original_latency_ms: float  # measured in turns with the file's own
+    latency: tuple[Latency, ...]  # on one thread first
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,7 @@ def calibration(
         value = evaluator(session.outputs, data.val, rows)[0].value
         return Judgement(value, session.outputs(data.val.first(SHOWN).inputs))
 
-    return Calibration(
-        lambda count: _batches(inputs, data.train, count), judge, evaluator.task.metric, settings, say
-    )
+    return Calibration(lambda count: _batches(inputs, data.train, count), judge, evaluator.task.metric, settings, say)
 
 
 def _batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:

@@ -24,8 +24,8 @@ class ExportGraph:
     """One graph that files are written of. Its name is its part of the file name; that of the original is left out.
 
     `make` takes the original graph with its final dense weights, these weights, the names of the kernels, inputs to
-    run it on, and what quantising needs, where there are data. It raises ExportFailed unless the new graph computes what
-    it should.
+    run it on, and where there are data what quantising needs. It raises ExportFailed unless the new graph computes
+    what it should.
     """
 
     name: str

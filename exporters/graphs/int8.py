@@ -15,6 +15,7 @@ from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.output_proof import dense_outputs
 from ltp_pipeline.exporters.quantize import choose, proof
 from ltp_pipeline.exporters.quantize.calibration import Calibration
+from ltp_pipeline.exporters.quantize.compact import compact
 from ltp_pipeline.exporters.quantize.layers import Layers, already_quantised, find_layers, with_names
 from ltp_pipeline.graph import Model, Weights, copy_of, standard_opset
 from ltp_pipeline.records import Quantization
@@ -49,7 +50,7 @@ def make(
         left_float=found.reasons,
         validation_drop=found.drop,
     )
-    return Made(found.model, held, (*smaller.notes, _note(how)), tuple(held), how)
+    return Made(compact(found.model, ready), held, (*smaller.notes, _note(how)), tuple(held), how)
 
 
 def require(model: Model, kernels: Collection[str]) -> None:

@@ -4,6 +4,7 @@ Only products with weights are quantised; everything between stays float.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -23,7 +24,7 @@ def dynamic(model: Model, layers: Sequence[Layer], bits: int) -> Model:
     rounded: dict[str, tuple[str, str, str]] = {}  # an activation in 8 bits, its scale and its zero point
     nodes = list[NodeProto]()
 
-    def add(op: str, inputs: Sequence[str], *outputs: str, **attributes: object) -> str:
+    def add(op: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
         fresh = [names.fresh(output) for output in outputs]
         nodes.append(helper.make_node(op, inputs, fresh, **attributes))
         return fresh[0]

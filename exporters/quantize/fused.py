@@ -30,7 +30,9 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise ExportFailed(f"onnxruntime cannot load the int8 model: {reason}", "leave int8 out of --export") from None
+            raise ExportFailed(
+                f"onnxruntime cannot load the int8 model: {reason}", "leave int8 out of --export"
+            ) from None
         graph = onnx.load(optimised, load_external_data=False).graph
     floats = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
     return [layer for layer in layers if layer.kernel + SUFFIX in floats]

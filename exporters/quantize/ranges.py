@@ -142,4 +142,6 @@ def _session(path: Path) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        raise ExportFailed(f"onnxruntime cannot watch the activations: {reason}", "leave int8 out of --export") from None
+        raise ExportFailed(
+            f"onnxruntime cannot watch the activations: {reason}", "leave int8 out of --export"
+        ) from None

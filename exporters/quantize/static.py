@@ -1,21 +1,19 @@
-"""Quantisation with ranges that are part of the file: QuantizeLinear and DequantizeLinear, by onnxruntime's own tool."""
+"""Quantisation with ranges that are part of the file: QuantizeLinear and DequantizeLinear, by onnxruntime's tool."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.quantize.layers import Layer, is_transformer
 from ltp_pipeline.exporters.quantize.ranges import Range
 from ltp_pipeline.graph import (
-    Array,
     Model,
     View,
-    copy_fields,
     copy_of,
     is_standard,
     opsets,
@@ -76,7 +74,9 @@ def static(
             quantizer.quantize_model()
         except Exception as error:  # noqa: BLE001 (whatever that tool raises)
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise ExportFailed(f"onnxruntime cannot quantise the model: {reason}", "leave int8 out of --export") from None
+            raise ExportFailed(
+                f"onnxruntime cannot quantise the model: {reason}", "leave int8 out of --export"
+            ) from None
     return _as_given(model, quantizer.model.model)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Accuracy,
         BaselinePoint,
         Compared,
+        Latency,
         Learned,
         Measured,
         Original,
@@ -94,7 +95,7 @@ def build(f: Findings) -> schema.Report:
             path=str(model.path) if model.path else None,
             bytes=model.bytes,
             load_ms=f.original.load_ms,
-            latency=(schema.Latency(**asdict(f.original.latency)),),
+            latency=tuple(schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms) for x in f.original.latency),
         ),
         pruned=pruned,
         baseline=_baseline(f),
@@ -253,9 +254,6 @@ def _gain(f: Findings, points: Sequence[Point]) -> Gain:
 
 
 def _file(v: Validation) -> schema.File:
-    latency = schema.FileLatency(
-        **asdict(v.latency), original_ms=v.original_latency_ms, ratio=v.latency.ms / v.original_latency_ms
-    )
     return schema.File(
         graph=v.file.graph,
         encoding=v.file.encoding,
@@ -269,8 +267,14 @@ def _file(v: Validation) -> schema.File:
         reasons=_reasons(v.accuracy),
         parity_max_abs=v.parity_max_abs,
         load_ms=v.load_ms,
-        latency=(latency,),
+        latency=tuple(_latency(found) for found in v.latency),
+        quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),
     )
+
+
+def _latency(found: Latency) -> schema.FileLatency:
+    ratio = None if not found.original_ms else found.ms / found.original_ms
+    return schema.FileLatency(**asdict(found), ratio=ratio)
 
 
 def _accuracy(found: Accuracy) -> parts.Accuracy:
