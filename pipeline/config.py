@@ -25,7 +25,7 @@ from pydantic import (
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.formats import EXACT, ROUNDED, Rounding, find_format
+from ltp_pipeline.formats import EXACT, GRAPHS, ROUNDED, Rounding, find_format
 
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
@@ -253,6 +253,12 @@ class ExportSettings(Section):
             able = " or ".join(ROUNDED)
             raise ValueError(f"values = {self.values[0]!r} is for {able} files; add {able} to the formats")
         return self
+
+    @property
+    def compared(self) -> str:
+        """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
+        order = list(GRAPHS)
+        return min(self.formats, key=lambda name: order.index(find_format(name).graph))
 
     def covers(self, other: "ExportSettings") -> bool:
         """Whether these files are all that the other settings ask for, or more.

@@ -16,7 +16,8 @@ ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one
 ROUNDED = ("packed",)  # the encodings that can store rounded values
 ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
 INT8 = "int8"
-GRAPHS = {ORIGINAL: None, "deploy": "packed", INT8: "packed"}  # with the encoding that a graph's bare name means
+# The plainest first; with the encoding that a graph's bare name means.
+GRAPHS = {ORIGINAL: None, "deploy": "packed", INT8: "packed"}
 
 
 @dataclass(frozen=True)

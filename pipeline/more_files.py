@@ -111,11 +111,11 @@ def _baseline(part: Baseline, write: _Writer, settings: Settings) -> Baseline:
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
     """Between the two networks, if both are known; how sure it is, only where neither has changed."""
-    if baseline is None or pruned.value is None or baseline.value is None:
+    if baseline is None or pruned.exact_value is None or baseline.exact_value is None:
         return None
-    had = content.baseline and (content.pruned.value, content.baseline.value)
-    changed = had != (pruned.value, baseline.value)
-    value = content.metric.drop(pruned.value, baseline.value)
+    had = content.baseline and (content.pruned.exact_value, content.baseline.exact_value)
+    changed = had != (pruned.exact_value, baseline.exact_value)
+    value = content.metric.drop(pruned.exact_value, baseline.exact_value)
     return Difference(value=value) if changed else content.difference
 
 

@@ -138,6 +138,11 @@ class ExportedFile:
     quantization: Quantization | None = None
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        return self.values == EXACT and self.quantization is None
+
+    @property
     def format(self) -> str:
         """Graph and encoding in one name, as settings have it: `packed`, `deploy-packed`."""
         return Format(self.graph, self.encoding).name
@@ -231,10 +236,11 @@ class Measured:
     correct: Array  # of the least accurate file
     epochs: Mapping[str, int]
     metric: Metric
+    exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`
 
     @property
     def least_accurate(self) -> Validation:
-        """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
+        """The least accurate file, of which rounding and 8 bits make a difference: a promise holds for every file."""
         return self.metric.worst(self.validations, lambda v: v.accuracy.value)
 
     @property
@@ -242,9 +248,10 @@ class Measured:
         """The file with the most nonzeros, of which rounding leaves fewer."""
         return max(self.validations, key=lambda v: v.counted.nonzeros)
 
-    def exact(self, name: str) -> Validation:
-        """The file of this format with exact values, by which networks of one compression or another are compared."""
-        return next(v for v in self.validations if (v.file.format, v.file.values) == (name, EXACT))
+    @property
+    def exact(self) -> Validation:
+        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        return next((v for v in self.validations if v.file.is_exact), self.validations[0])
 
 
 @dataclass(frozen=True)

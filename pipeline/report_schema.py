@@ -158,9 +158,12 @@ class Pruned(Measured):
 
     @property
     def exact_value(self) -> float | None:
-        """The metric's value by which networks are compared: that of the files with exact weights, where there are."""
-        found = next((file.value for file in self.files if file.is_exact and file.value is not None), None)
-        return self.value if found is None else found
+        """The metric's value by which networks are compared: where files differ, that of the first with exact weights.
+
+        Without such a file, or where all are exact, it is that of the network.
+        """
+        exact = [file for file in self.files if file.is_exact]
+        return exact[0].value if exact and len(exact) < len(self.files) else self.value
 
 
 class CurvePoint(Stored):
@@ -257,7 +260,7 @@ class Report(Part):
     @property
     def gain(self) -> Gain | None:
         """The gain by the report's own numbers; None where they give none."""
-        compression, accuracy = self.pruned.compression, self.pruned.value
+        compression, accuracy = self.pruned.compression, self.pruned.exact_value
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
         budget = self.baseline.budget

@@ -228,7 +228,8 @@ def run(
     results = [_prove(file, network, expected, elements, reference, split) for file in files]
     metric = reference.evaluator.task.metric
     least_accurate = metric.worst(results, lambda result: result[0].accuracy.value)
-    return Measured([v for v, _ in results], least_accurate[1], epochs, metric)
+    exact = next((correct for v, correct in results if v.file.is_exact), results[0][1])
+    return Measured([v for v, _ in results], least_accurate[1], epochs, metric, exact)
 
 
 def _prove(

@@ -220,7 +220,7 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     if not f.baseline.is_curve:
         unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
         return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
-    curve = tuple(_point(f, point) for point in points)
+    curve = tuple(_point(point) for point in points)
     over = _gain(f, [Point(p.compression, p.accuracy) for p in curve if p.compression and p.accuracy is not None])
     why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
     return schema.Baseline(
@@ -233,9 +233,9 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     )
 
 
-def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
-    """A point of the curve, by its file of the first format asked for."""
-    v = point.measured.exact(f.settings.export.formats[0])
+def _point(point: BaselinePoint) -> schema.CurvePoint:
+    """A point of the curve, by its file with exact weights."""
+    v = point.measured.exact
     return schema.CurvePoint(
         compression=v.counted.compression,
         accuracy=v.accuracy.value,
@@ -248,8 +248,8 @@ def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
 
 
 def _gain(f: Findings, points: Sequence[Point]) -> Gain:
-    """Over the baseline, by the numbers that the report has of the pruned network: those of its weakest file."""
-    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.least_accurate.accuracy.value
+    """Over the baseline, of files with exact weights."""
+    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.exact.accuracy.value
     return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
 
 
@@ -318,8 +318,9 @@ def _difference(f: Findings) -> schema.Difference | None:
         return None
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
-    value = f.task.metric.drop(pruned.least_accurate.accuracy.value, baseline.least_accurate.accuracy.value)
-    interval = f.task.interval(pruned.correct, baseline.correct)
+    value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
+    ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
+    interval = f.task.interval(ours, theirs)
     return schema.Difference(value=value, interval=interval, reasons={} if interval else {"interval": UNDEFINED})
 
 
