@@ -19,7 +19,11 @@ _PRODUCTS = ("MatMulInteger", "ConvInteger")
 
 def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
     """Name and count of each, in the order of the file."""
-    return [(name, Sparsity(a.size, int(np.count_nonzero(a)))) for name, a in _arrays(model) if not is_mask(a)]
+    return [
+        (name, Sparsity(a.size, int(np.count_nonzero(a))))
+        for name, a in _arrays(model)
+        if a.dtype.kind == "i" or not is_mask(a)
+    ]
 
 
 def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:

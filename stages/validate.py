@@ -307,7 +307,7 @@ def validate(
     session = Session(Path(model), provider)
     other_bytes = 0 if against is None else import_model.read(against).bytes
     other = None if against is None else Session(Path(against), provider)
-    evaluator = _evaluator(opened, file.model.graph, session, other, asked, imitate, own)
+    evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     accuracy, correct = evaluator(session.outputs, opened.test)
     counts = _count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
@@ -355,7 +355,7 @@ def validate(
     )
 
 
-def _evaluator(
+def find_evaluator(
     data: Data,
     graph: GraphProto,
     session: Session,

@@ -5,19 +5,20 @@ it is zero in 8 bits.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from onnx import version_converter
 
 from ltp_pipeline import closeness
-from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.output_proof import dense_outputs
 from ltp_pipeline.exporters.quantize import choose, proof
 from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.exporters.quantize.compact import compact
-from ltp_pipeline.exporters.quantize.layers import Layers, already_quantised, find_layers, with_names
-from ltp_pipeline.graph import Model, Weights, copy_of, standard_opset
+from ltp_pipeline.exporters.quantize.layers import already_quantised, find_layers, with_names
+from ltp_pipeline.graph import Model, Weights, copy_of, drop_inputs, standard_opset
 from ltp_pipeline.records import Quantization
 from ltp_pipeline.words import counted
 
@@ -33,11 +34,8 @@ def make(
         raise ExportFailed("an int8 file needs the data, to choose ranges and to measure it", "bring them back")
     require(model, kernels)
     smaller = deploy.make(model, weights, kernels, feeds)
-    ready = with_names(raised(smaller.model, kernels, feeds))
-    layers = find_layers(ready, kernels)
-    _require_layers(layers)
-    choice = choose.Choice(ready, layers, calibration)
-    found = choice.run()
+    ready = with_names(_fixed(raised(smaller.model, kernels, feeds)))
+    found = choose.Choice(ready, find_layers(ready, kernels), calibration).run()
     settings = calibration.settings
     quantised = {layer.kernel: layer for layer in found.layers}
     held = proof.held_weights(found.model, smaller.weights, kernels, quantised, settings.int8_weights)
@@ -56,14 +54,11 @@ def make(
 def require(model: Model, kernels: Collection[str]) -> None:
     """Refuse a model of which no int8 file can be made, whatever its weights are."""
     if nodes := already_quantised(model.graph):
-        raise ExportFailed(f"the model is quantised already: {nodes}", LEAVE)
-    del kernels
-
-
-def _require_layers(layers: Layers) -> None:
+        raise UnsupportedModel(f"the model is quantised already: {nodes}", "give the model from before quantisation")
+    layers = find_layers(model, kernels)
     if not layers.found:
-        why = next(iter(f": '{name}' {reason}" for name, reason in layers.reasons.items()), "")
-        raise ExportFailed(f"the model has no layer that can be quantised{why}", LEAVE)
+        reasons = [f"'{name}' {reason}" for name, reason in layers.reasons.items()]
+        raise UnsupportedModel("the model has no layer that can be quantised", LEAVE, reasons)
 
 
 def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
@@ -87,6 +82,13 @@ def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
         if closeness.judge(gap, deploy.LIMIT, lambda: 0.0) is closeness.Verdict.DIFFERENT:
             raise ExportFailed(f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE)
     return new
+
+
+def _fixed(model: Model) -> Model:
+    """The model with weights that cannot be given from outside."""
+    proto = copy_of(model.proto)
+    drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
+    return replace(model, proto=proto)
 
 
 def _note(how: Quantization) -> str:

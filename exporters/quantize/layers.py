@@ -14,6 +14,7 @@ from ltp_pipeline.graph import (
     is_standard,
     label,
     outer_reads,
+    stored,
     subgraphs,
     type_name,
 )
@@ -77,8 +78,7 @@ def is_transformer(graph: GraphProto) -> bool:
 def find_layers(model: Model, kernels: Collection[str]) -> Layers:
     """Look at every kernel."""
     layers = Layers()
-    initial = {tensor.name: tensor for tensor in model.graph.initializer}
-    given = {value.name for value in model.graph.input}
+    initial = stored(model.graph)
     outputs = {value.name for value in model.graph.output}
     nested = {name for node in model.graph.node for graph in subgraphs(node) for name in outer_reads(graph)}
     uses: dict[str, list[tuple[NodeProto, int]]] = {}
@@ -87,8 +87,8 @@ def find_layers(model: Model, kernels: Collection[str]) -> Layers:
             uses.setdefault(name, []).append((node, slot))
     for name in kernels:
         read, tensor = uses.get(name, []), initial.get(name)
-        if tensor is None or name in given or name in outputs:
-            layers.reasons[name] = "is computed, or can be given from outside"
+        if tensor is None or name in outputs:
+            layers.reasons[name] = "is computed, or is an output itself"
         elif tensor.data_type != TensorProto.FLOAT:
             layers.reasons[name] = f"is of type {type_name(tensor.data_type)}"
         elif not read:
