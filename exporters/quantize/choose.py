@@ -100,14 +100,20 @@ class Choice:
 
     def _made(self, method: str, layers: Sequence[Layer]) -> Candidate | None:
         """A candidate; None where no layer can be quantised so."""
-        build = self._dynamic if method == DYNAMIC else partial(self._static, method)
+        build = self._dynamic if method == DYNAMIC else partial(self._static, method, set[str]())
         if method == DYNAMIC:
             reasons = {layer.kernel: NOT_DYNAMIC for layer in layers if not layer.is_dynamic}
         else:
             reasons = {layer.kernel: INFINITE for layer in layers if not all(map(self._knows, layer.nodes))}
         kept = tuple(layer for layer in layers if layer.kernel not in reasons)
         made = build(kept) if kept else self.model
-        if slow := fused.unfused(made, kept):  # these would compute in float, from weights made float at every run
+        slow = fused.unfused(made, kept)  # these would compute in float, from weights made float at every run
+        for rounded in (slow, kept) if method != DYNAMIC else ():  # with products in 8 bits they may not
+            if slow:
+                build = partial(self._static, method, {layer.kernel for layer in rounded})
+                made = build(kept)
+                slow = fused.unfused(made, kept)
+        if slow:
             reasons.update((layer.kernel, fused.REASON) for layer in slow)
             kept = tuple(layer for layer in kept if layer.kernel not in reasons)
             made = build(kept) if kept else self.model
@@ -120,9 +126,10 @@ class Choice:
     def _dynamic(self, layers: Sequence[Layer]) -> Model:
         return dynamic(self.model, layers, self.calibration.settings.int8_weights)
 
-    def _static(self, method: str, layers: Sequence[Layer]) -> Model:
+    def _static(self, method: str, rounded: Collection[str], layers: Sequence[Layer]) -> Model:
         others = [node for node in self._between if self._knows(node)]
-        return static(self.model, layers, others, self._ranges(method), self.calibration.settings.int8_weights)
+        bits = self.calibration.settings.int8_weights
+        return static(self.model, layers, others, self._ranges(method), bits, rounded)
 
     def _ranges(self, method: str) -> dict[str, Range]:
         if method not in self._known:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.exporters.quantize.layers import SUFFIX
-from ltp_pipeline.graph import Array, Model, copy_of, every_graph, every_node, is_standard, set_initializers
+from ltp_pipeline.graph import Model, copy_of, every_graph, every_node, is_standard, set_initializers
 
 PREFIX = "int8/"  # of names that quantising adds
 
@@ -29,12 +29,11 @@ def compact(model: Model, before: Model) -> Model:
         node.output[:] = [renamed.get(name, name) for name in node.output]
         if is_standard(node, "QuantizeLinear", "DequantizeLinear"):
             node.ClearField("name")
-    arrays, tensors = dict[str, Array](), dict[str, TensorProto]()
+    tensors: dict[str, TensorProto] = {}
     for tensor in graph.initializer:
-        old, tensor.name = tensor.name, renamed.get(tensor.name, tensor.name)
+        tensor.name = renamed.get(tensor.name, tensor.name)
         tensors.setdefault(tensor.name, tensor)
-        if old in model.weights:
-            arrays.setdefault(tensor.name, model.weights[old])
+    arrays = {renamed.get(name, name): array for name, array in model.weights.items()}  # also of Constant nodes
     set_initializers(graph, tensors.values())
     return Model(proto, arrays)
 

@@ -1,12 +1,12 @@
 """Quantisation with ranges that are part of the file: QuantizeLinear and DequantizeLinear, by onnxruntime's tool."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.quantize.layers import Layer, is_transformer
@@ -44,9 +44,17 @@ def watched(model: Model, layers: Sequence[Layer], others: Sequence[NodeProto]) 
 
 
 def static(
-    model: Model, layers: Sequence[Layer], others: Sequence[NodeProto], ranges: Mapping[str, Range], bits: int
+    model: Model,
+    layers: Sequence[Layer],
+    others: Sequence[NodeProto],
+    ranges: Mapping[str, Range],
+    bits: int,
+    rounded: Collection[str] = (),
 ) -> Model:
-    """The model with these layers and nodes in 8 bits; weights have so many `bits`."""
+    """The model with these layers and nodes in 8 bits; weights have so many `bits`.
+
+    Products that only float nodes read stay float, unless they are those of the kernels in `rounded`.
+    """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -55,7 +63,8 @@ def static(
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.items()
     }
-    nodes = [*(node for layer in layers for node in layer.nodes), *others]
+    products = {node.output[0] for layer in layers if layer.kernel not in rounded for node in layer.nodes}
+    nodes = _needed(model, [node for layer in layers for node in layer.nodes], others)
     options = {"WeightSymmetric": True, "MatMulConstBOnly": True, "TensorQuantOverrides": _dead_channels(model, layers)}
     with _quiet():
         try:
@@ -77,7 +86,18 @@ def static(
             raise ExportFailed(
                 f"onnxruntime cannot quantise the model: {reason}", "leave int8 out of --export"
             ) from None
-    return _as_given(model, quantizer.model.model)
+    return _as_given(model, quantizer.model.model, {node.name for node in nodes}, products)
+
+
+def _needed(model: Model, layers: list[NodeProto], others: Sequence[NodeProto]) -> list[NodeProto]:
+    """The nodes of layers, and those between them whose results another quantised node reads."""
+    users, kept = View(model.graph).users, {node.name: node for node in (*layers, *others)}
+    fixed = {node.name for node in layers}
+    for node in reversed(others):
+        readers = (use.node.name for output in node.output for use in users.get(output, ()))
+        if node.name not in fixed and not any(name in kept for name in readers):
+            del kept[node.name]
+    return list(kept.values())
 
 
 def _dead_channels(model: Model, layers: Sequence[Layer]) -> dict[str, list[dict[str, Any]]]:
@@ -94,8 +114,8 @@ def _dead_channels(model: Model, layers: Sequence[Layer]) -> dict[str, list[dict
     return found
 
 
-def _as_given(model: Model, made: ModelProto) -> Model:
-    """The new graph in the model that was given; values that only float nodes read stay float."""
+def _as_given(model: Model, made: ModelProto, quantised: Collection[str], products: Collection[str]) -> Model:
+    """The new graph in the model that was given."""
     proto = copy_of(model.proto)
     graph = proto.graph
     set_nodes(graph, made.graph.node)
@@ -105,13 +125,13 @@ def _as_given(model: Model, made: ModelProto) -> Model:
     for domain, version in opsets(made).items():
         if domain in used and domain not in opsets(proto):
             proto.opset_import.add(domain=domain, version=version)
-    _drop_last_rounding(graph)
+    _drop_last_rounding(graph, quantised, products)
     put_in_order(graph)
     _drop_unread(graph)
     return Model.of(proto)
 
 
-def _drop_last_rounding(graph: Any) -> None:
+def _drop_last_rounding(graph: GraphProto, quantised: Collection[str], products: Collection[str]) -> None:
     """Leave products as floats where no quantised node reads them: 8 bits of an output would make equal scores."""
     view = View(graph)
     outputs = {value.name for value in graph.output}
@@ -121,10 +141,13 @@ def _drop_last_rounding(graph: Any) -> None:
             continue
         source = view.producers.get(node.input[0])
         readers = [use.node for use in view.users.get(node.output[0], [])]
-        if source is None or not is_standard(source, "Gemm", "MatMul") or len(view.users[node.input[0]]) > 1:
+        names = {node.input[0], *(reader.output[0] for reader in readers)}  # an output's own name is behind the pair
+        if source is None or not is_standard(source, "Gemm", "MatMul") or not names.intersection(products):
+            continue
+        if len(view.users[node.input[0]]) > 1:
             continue
         after = [use.node for reader in readers for use in view.users.get(reader.output[0], [])]
-        if any(_takes_rounded(reader) for reader in after) or node.input[0] in outputs:
+        if any(reader.name in quantised for reader in after) or node.input[0] in outputs:
             continue
         if len(readers) > 1 and any(reader.output[0] in outputs for reader in readers):
             continue
@@ -138,11 +161,7 @@ def _drop_last_rounding(graph: Any) -> None:
     set_nodes(graph, kept)
 
 
-def _takes_rounded(node: NodeProto) -> bool:
-    return is_standard(node, *_BETWEEN, "Conv", "Gemm", "MatMul")
-
-
-def _drop_unread(graph: Any) -> None:
+def _drop_unread(graph: GraphProto) -> None:
     """Take out what nothing reads any more: scales of values that stay float."""
     read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
