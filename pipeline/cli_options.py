@@ -26,7 +26,7 @@ TaskOption = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]
-FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file, repeatable: {formats.HELP}.")]
+FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file: {formats.HELP}; repeatable.")]
 Values = Annotated[
     list[str] | None,
     typer.Option(
