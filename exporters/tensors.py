@@ -31,7 +31,9 @@ def without_negative_zero(array: Array) -> Array:
 
 
 def has_negative_zero(array: Array) -> bool:
-    """Whether there is a -0.0, whose bits, read as an integer, are the smallest integer there is."""
+    """Whether there is a -0.0, whose bits, read as an integer, are the smallest integer; integers have none."""
+    if array.dtype.kind in "iu":
+        return False
     integers = bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
     return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 

@@ -1,8 +1,8 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `trail`, `unpack`,
-`handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is imported
-before one of them is used.
+The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `quantize`, `trail`,
+`unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is
+imported before one of them is used.
 """
 
 from importlib import import_module
@@ -28,6 +28,7 @@ __all__ = [
     "ModelSettings",
     "Network",
     "Outcome",
+    "Quantized",
     "Report",
     "Settings",
     "TaskSettings",
@@ -42,6 +43,7 @@ __all__ = [
     "init",
     "inspect",
     "pick",
+    "quantize",
     "report",
     "run",
     "trail",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         init,
         inspect,
         pick,
+        quantize,
         report,
         run,
         trail,
@@ -84,7 +87,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
-    from ltp_pipeline.results import Inspection, Measurement, TrailRow
+    from ltp_pipeline.results import Inspection, Measurement, Quantized, TrailRow
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
@@ -97,6 +100,7 @@ _HOMES = {  # of what is neither in api.py nor a class of settings
     "Measurement": "results",
     "Metric": "metric",
     "Outcome": "outcome",
+    "Quantized": "results",
     "Report": "report_schema",
     "TrailRow": "results",
     "Verdict": "report_parts",

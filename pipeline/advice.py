@@ -43,12 +43,14 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
             return 'run it again with the baseline: without --no-baseline, or baseline.mode = "quick"'
         if verdict.name == "min_gain":
             return "run it again with the curve of the baseline: --baseline curve"
+        if " " in verdict.name:
+            return f"write the file with --export {verdict.name.split()[1]}, or drop the gate"
         return "it was not measured: run the same command again with this version"
     limit = verdict.limit if isinstance(verdict.limit, int | float) else 0.0
     if gates.confidence is not None and _holds(report, verdict.name, verdict.value, limit):
         samples = _samples(report)
         return f"the value itself is within the limit: measure on more than {samples} test samples, or drop confidence"
-    return ADVICE[verdict.name](report, limit, gates)
+    return ADVICE[verdict.name.split()[0]](report, limit, gates)
 
 
 def _holds(report: Report, name: str, value: float, limit: float) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.own_task import OwnTask
     from ltp_pipeline.report_parts import Verdict
-    from ltp_pipeline.results import Inspection, Measurement
+    from ltp_pipeline.results import Inspection, Measurement, Quantized
 
 __all__ = [
     "compare",
@@ -36,6 +36,7 @@ __all__ = [
     "init",
     "inspect",
     "pick",
+    "quantize",
     "report",
     "run",
     "trail",
@@ -119,21 +120,12 @@ def validate(
     """
     from ltp_pipeline.stages.validate import validate as measure
 
-    own, run = _own(task), Workspace(Path(model).parent)
-    if own is not None and run.has_own_task:
-        from ltp_pipeline.stages.preflight import require_task
-
-        require_task(run, own)
+    own = _own(task)
     if isinstance(data, DataSettings):
+        _require_own(model, own)
         taken = imitate or "auto"
         return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own)
-    settings = load_settings(model, config, options={"data": {"path": data}})
-    if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
-        _, of_run = run.inputs()  # a file in its own run: prepared as it was there
-        if own is None and data is None and run.has_own_task:
-            raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
-        path = settings.data.path or (of_run.data.path if own is None else None)
-        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
+    settings = _settings_of(model, data, config, own)
     return measure(
         model,
         settings.data,
@@ -144,6 +136,46 @@ def validate(
         asked=settings.task,
         own=own,
     )
+
+
+def quantize(
+    model: AnyPath,
+    data: AnyPath | None = None,
+    *,
+    out: AnyPath,
+    config: AnyPath | None = None,
+    encoding: str = "packed",
+    task: Any = None,
+    progress: Reporter | None = None,
+) -> Quantized:
+    """Write an int8 file of a float file of any origin, proven and measured beside it; settings as for `validate`."""
+    from ltp_pipeline.stages.quantize import quantize as write
+
+    own, say = _own(task), (progress or SilentReporter()).say
+    return write(model, out, _settings_of(model, data, config, own), encoding, own, say)
+
+
+def _require_own(model: AnyPath, own: OwnTask | None) -> None:
+    """Refuse another task than that of the run which a file lies in."""
+    run = Workspace(Path(model).parent)
+    if own is not None and run.has_own_task:
+        from ltp_pipeline.stages.preflight import require_task
+
+        require_task(run, own)
+
+
+def _settings_of(model: AnyPath, data: AnyPath | None, config: AnyPath | None, own: OwnTask | None) -> Settings:
+    """Settings for a file that is only looked at: as ltp.toml has them; for a file in its own run, as that had them."""
+    _require_own(model, own)
+    run = Workspace(Path(model).parent)
+    settings = load_settings(model, config, options={"data": {"path": data}})
+    if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
+        _, of_run = run.inputs()
+        if own is None and data is None and run.has_own_task:
+            raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
+        path = settings.data.path or (of_run.data.path if own is None else None)
+        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
+    return settings
 
 
 def trail(run: AnyPath) -> tuple[TrailRow, ...]:

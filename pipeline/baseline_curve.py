@@ -97,7 +97,7 @@ def _trained(
 
 def _one_file(settings: ExportSettings) -> ExportSettings:
     """Of a further point, one file is enough to measure it by."""
-    return settings.model_copy(update={"formats": settings.formats[:1], "values": ()})
+    return settings.model_copy(update={"formats": (settings.compared,), "values": ()})
 
 
 def _makes_curve(job: Job) -> bool:

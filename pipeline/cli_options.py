@@ -26,7 +26,7 @@ TaskOption = Annotated[
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]
-FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file, repeatable: {formats.HELP}.")]
+FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file: {formats.HELP}; repeatable.")]
 Values = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,6 +41,7 @@ Baseline = Annotated[
 NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="The same as --baseline none.")]
 
 Limits = Mapping[str, Any]  # of gates, by name
+BY_FILE = ("max_bytes", "max_latency_ratio")  # gates that may be given more than once
 GATES: dict[str, Any] = {
     "min_accuracy": Annotated[float | None, typer.Option(help="Gate: the metric no worse than this, e.g. 0.9.")],
     "max_drop": Annotated[
@@ -58,8 +59,17 @@ GATES: dict[str, Any] = {
     "min_gain": Annotated[
         float | None, typer.Option(help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5.")
     ],
-    "max_bytes": Annotated[int | None, typer.Option(help="Gate: smallest file at most this large.")],
-    "max_latency_ratio": Annotated[float | None, typer.Option(help="Gate: latency / the original's at most this.")],
+    "max_bytes": Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]N", help="Gate: smallest file, or the one of this name, at most this large."),
+    ],
+    "max_latency_ratio": Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]R",
+            help="Gate: latency / the original's at most this, of the slowest file or of the one of this name.",
+        ),
+    ],
     "per_layer_floor": Annotated[float | None, typer.Option(help="Gate: every kernel keeps at least this share.")],
     "confidence": Annotated[
         float | None, typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95.")
@@ -80,7 +90,7 @@ def with_gates(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def parsed(**given: Any) -> None:
-        limits = {name: given.pop(name) for name in GATES}
+        limits = {name: given.pop(name) or None if name in BY_FILE else given.pop(name) for name in GATES}
         command(**given, limits=limits)
 
     parameters: list[inspect.Parameter] = []

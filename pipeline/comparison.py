@@ -8,7 +8,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.limits import check
 from ltp_pipeline.metric import ROUNDING, Metric
 from ltp_pipeline.report_parts import Verdict
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.words import printable, shown
 
 
@@ -121,6 +121,11 @@ def compare(
         for name, quantity in QUANTITIES.items()
         if comparable or not quantity.of_metric
     }
+    for label in dict.fromkeys(f.label for r in (old, new) for f in r.pruned.files if f.quantization is not None):
+        for what, quantity in _of_file(label).items():
+            if comparable or not quantity.of_metric:
+                name = f"{label}, {what.replace('METRIC', new.metric.label)}"
+                changes[name] = _change(name, quantity, old, new)
     losses = {
         "max_drop": _drop(changes["METRIC"], new.metric) if comparable else None,
         "max_compression_loss": _loss(changes["compression"]),
@@ -128,6 +133,19 @@ def compare(
     }
     verdicts = [_verdict(name, limit, losses[name], old, new) for name, limit in limits.items() if limit is not None]
     return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
+
+
+def _of_file(label: str) -> dict[str, Quantity]:
+    """What is compared of a file that computes in 8 bits."""
+
+    def found(report: Report) -> File:
+        return next((file for file in report.pruned.files if file.label == label), File())
+
+    return {
+        "METRIC": Quantity(lambda r: found(r).value, None, of_metric=True),
+        "bytes": Quantity(lambda r: found(r).bytes, more_is_better=False),
+        "latency / the original's": Quantity(lambda r: found(r).judged_ratio, more_is_better=False),
+    }
 
 
 def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
@@ -212,4 +230,5 @@ def _conditions(report: Report) -> dict[str, object]:
         "metric": report.metric.described,
         "device": environment.device,
         "number of threads": environment.threads,
+        "processor": environment.processor,
     }

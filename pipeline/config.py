@@ -25,13 +25,14 @@ from pydantic import (
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.formats import EXACT, ROUNDED, Rounding, find_format
+from ltp_pipeline.formats import EXACT, GRAPHS, ROUNDED, Rounding, find_format
 
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 OptimizerName = Literal["sgd", "adamw"]
+INT8_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials")  # of ExportSettings
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -74,6 +75,18 @@ def _input_section(name: str) -> str:
 def _rounded(value: Any) -> Any:
     kinds = (value,) if isinstance(value, str) else value
     return tuple(k for k in kinds if k != EXACT) if isinstance(kinds, list | tuple) else value
+
+
+def _by_name(value: Any) -> Any:
+    """Limits as the command line has them: a number, or `int8=0.5` and more of these."""
+    if not isinstance(value, list | tuple):
+        return _no_bool(value)
+    named = [str(one).rpartition("=") for one in value]
+    if len(named) == 1 and not named[0][1]:
+        return named[0][2]
+    if not all(name and equal for name, equal, _ in named):
+        raise ValueError("give one limit for all files, or a limit for each by its name, such as int8=0.5")
+    return {name: limit for name, _, limit in named}
 
 
 def _full_name(value: str) -> str:
@@ -229,6 +242,10 @@ class ExportSettings(Section):
     formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(_once)] = ("sparse", "packed")
     values: Annotated[tuple[Rounding, ...], BeforeValidator(_rounded), AfterValidator(_once)] = ()
     external_data: bool = False
+    int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
+    int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
+    int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
+    int8_trials: Annotated[int, Field(ge=0)] = 16  # of graphs in which layers stay float
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
@@ -236,6 +253,12 @@ class ExportSettings(Section):
             able = " or ".join(ROUNDED)
             raise ValueError(f"values = {self.values[0]!r} is for {able} files; add {able} to the formats")
         return self
+
+    @property
+    def compared(self) -> str:
+        """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
+        order = list(GRAPHS)
+        return min(self.formats, key=lambda name: order.index(find_format(name).graph))
 
     def covers(self, other: "ExportSettings") -> bool:
         """Whether these files are all that the other settings ask for, or more.
@@ -246,6 +269,7 @@ class ExportSettings(Section):
             set(other.formats) <= set(self.formats)
             and set(other.values) == set(self.values)
             and other.external_data == self.external_data
+            and all(getattr(other, key) == getattr(self, key) for key in INT8_KEYS)
         )
 
 
@@ -269,7 +293,8 @@ class LogSettings(Section):
 class GateSettings(Section):
     """Limits below which a result does not ship; None asks for nothing.
 
-    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction.
+    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction. `max_bytes` and
+    `max_latency_ratio` hold for the smallest and the slowest file, or by name for single files.
     """
 
     min_accuracy: InMetric | None = None
@@ -280,8 +305,8 @@ class GateSettings(Section):
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
-    max_bytes: Count | None = None
-    max_latency_ratio: Positive | None = None
+    max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(_by_name)] = None
+    max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(_by_name)] = None
     per_layer_floor: Fraction | None = None
     confidence: Annotated[Share, Field(gt=0, lt=1)] | None = None
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import on_validation
-from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, short_name
+from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, quantised_sentences, short_name
 from ltp_pipeline.stages.report.versus import sentences
 from ltp_pipeline.words import counted, percent, printable
 from ltp_pipeline.workspace import REPORT_HTML
@@ -56,7 +56,7 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     if original.accuracy and original.accuracy.samples is not None:
         samples, split = counted(original.accuracy.samples, "sample"), original.accuracy.split
         console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
-    for sentence in sentences(report):
+    for sentence in (*quantised_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
     for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")

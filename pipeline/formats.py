@@ -15,7 +15,9 @@ ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one that there is
 ROUNDED = ("packed",)  # the encodings that can store rounded values
 ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
-GRAPHS = {ORIGINAL: None, "deploy": "packed"}  # with the encoding that a graph's bare name means
+INT8 = "int8"
+# The plainest first; with the encoding that a graph's bare name means.
+GRAPHS = {ORIGINAL: None, "deploy": "packed", INT8: "packed"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Format:
     @property
     def can_be_rounded(self) -> bool:
         """Whether there may be files with rounded values beside it."""
-        return self.encoding in ROUNDED
+        return self.encoding in ROUNDED and self.graph != INT8
 
     def file_name(self, values: str = EXACT) -> str:
         """`model.packed.onnx`, `model.deploy.packed.onnx`, `model.packed.rounded-int8.onnx`."""

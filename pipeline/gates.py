@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from ltp_pipeline import advice
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.formats import EXACT
 from ltp_pipeline.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.metric import ROUNDING
 from ltp_pipeline.report_parts import Verdict
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.words import shown
 
 
@@ -33,7 +34,8 @@ def gate_settings(options: Mapping[str, Any]) -> GateSettings:
 
 def evaluate_gates(report: Report, gates: GateSettings) -> list[Verdict]:
     """Judge every gate that was asked for, in the order of GATES."""
-    verdicts = [GATES[name](report, gates) for name in asked(gates)]
+    found = [GATES[name](report, gates) for name in asked(gates)]
+    verdicts = [verdict for one in found for verdict in (one if isinstance(one, list) else [one])]
     return [v if v.passed else replace(v, advice=advice.on(v, report, gates)) for v in verdicts]
 
 
@@ -103,7 +105,8 @@ def _min_model_compression(report: Report, gates: GateSettings) -> Verdict:
 
 
 def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
-    metric, pruned, other = report.metric, report.pruned.value, report.baseline.value if report.baseline else None
+    metric, pruned = report.metric, report.pruned.exact_value
+    other = report.baseline.exact_value if report.baseline else None
     value = None if pruned is None or other is None else metric.drop(pruned, other)
     interval = _interval(report.difference.interval if report.difference else None, gates.confidence)
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
@@ -132,26 +135,37 @@ def _min_gain(report: Report, gates: GateSettings) -> Verdict:
     return replace(verdict, passed=verdict.passed and found.bound != "at most")
 
 
-def _max_bytes(report: Report, gates: GateSettings) -> Verdict:
+def _max_bytes(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
+    if isinstance(gates.max_bytes, dict):
+        return [_of_file(report, "max_bytes", *named, lambda file: file.bytes) for named in gates.max_bytes.items()]
     sizes = [(file.bytes, file.path) for file in report.pruned.files if file.bytes is not None]
     value, path = min(sizes, key=lambda pair: pair[0], default=(None, ""))
     why, detail = "the report names no file size", f"smallest file: {path}"
     return _judged("max_bytes", gates.max_bytes, value, True, why=why, detail=detail)
 
 
-def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict:
+def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
+    name, limit = "max_latency_ratio", gates.max_latency_ratio
+    if isinstance(limit, dict):
+        return [_of_file(report, name, *named, lambda file: file.judged_ratio) for named in limit.items()]
     slowest: tuple[float, str] | None = None
     for file in report.pruned.files:
-        ratios = [entry.ratio for entry in file.latency]
-        measured = [ratio for ratio in ratios if ratio is not None]
-        if not measured or len(measured) < len(ratios):
-            why = f"no latency measured of {file.path}"
-            return _judged("max_latency_ratio", gates.max_latency_ratio, None, True, why=why)
-        if slowest is None or max(measured) > slowest[0]:
-            slowest = max(measured), file.path
+        ratio = file.judged_ratio
+        if ratio is None:
+            return _judged(name, limit, None, True, why=f"no latency measured of {file.path}")
+        if slowest is None or ratio > slowest[0]:
+            slowest = ratio, file.path
     value, path = slowest or (None, "")
-    why, detail = "no latencies measured", f"slowest file: {path}"
-    return _judged("max_latency_ratio", gates.max_latency_ratio, value, True, why=why, detail=detail)
+    return _judged(name, limit, value, True, why="no latencies measured", detail=f"slowest file: {path}")
+
+
+def _of_file(report: Report, name: str, file_name: str, limit: float, read: Callable[[File], float | None]) -> Verdict:
+    """Judge the file of this name; one that was not written fails."""
+    found = next((file for file in report.pruned.files if (file.name, file.values) == (file_name, EXACT)), None)
+    gate = f"{name} {file_name}"
+    if found is None:
+        return _judged(gate, limit, None, True, why=f"no {file_name} file was written")
+    return _judged(gate, limit, read(found), True, why=f"nothing measured of {found.path}", detail=found.path)
 
 
 def _per_layer_floor(report: Report, gates: GateSettings) -> Verdict:
@@ -166,7 +180,7 @@ def _per_layer_floor(report: Report, gates: GateSettings) -> Verdict:
     return _judged("per_layer_floor", gates.per_layer_floor, value, why=why, detail=detail)
 
 
-GATES: dict[str, Callable[[Report, GateSettings], Verdict]] = {
+GATES: dict[str, Callable[[Report, GateSettings], Verdict | list[Verdict]]] = {
     "min_accuracy": _min_accuracy,
     "max_drop": _max_drop,
     "min_sparsity": _min_sparsity,

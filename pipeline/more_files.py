@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.formats import EXACT
+from ltp_pipeline.formats import EXACT, INT8, find_format
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.outcome import Outcome, conclude
 from ltp_pipeline.own_task import OwnTask
@@ -111,11 +111,11 @@ def _baseline(part: Baseline, write: _Writer, settings: Settings) -> Baseline:
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
     """Between the two networks, if both are known; how sure it is, only where neither has changed."""
-    if baseline is None or pruned.value is None or baseline.value is None:
+    if baseline is None or pruned.exact_value is None or baseline.exact_value is None:
         return None
-    had = content.baseline and (content.pruned.value, content.baseline.value)
-    changed = had != (pruned.value, baseline.value)
-    value = content.metric.drop(pruned.value, baseline.value)
+    had = content.baseline and (content.pruned.exact_value, content.baseline.exact_value)
+    changed = had != (pruned.exact_value, baseline.exact_value)
+    value = content.metric.drop(pruned.exact_value, baseline.exact_value)
     return Difference(value=value) if changed else content.difference
 
 
@@ -131,15 +131,22 @@ class _Writer:
 
     def files_of(self, part: Pruned, name: str, folder: str) -> tuple[Pruned, list[str]]:
         """A network of the report with all files that are asked for now; also what is to be noted of them."""
-        kept = self.workspace.load_weights(name)
-        if kept is None or not kept[0].keys() <= self.network.file.model.tensors.keys():
+        known = self.workspace.load_weights(name)
+        if known is None or not known[0].keys() <= self.network.file.model.tensors.keys():
             what = f"the weights kept in {self.workspace.root} do not fit the model as it is read without data"
             raise InputError(what, "bring the data back, and export again")
-        weights = as_file_types(self.network, kept[0])
+        weights = as_file_types(self.network, known[0])
         kernels = [k.name for k in self.network.kernels]
         file = self.network.file
-        written = export.run(file, weights, kernels, self.settings, self.workspace, self.feeds, folder)
-        files = tuple(_entry(file, part, kernels) for file in written)
+        wanted = [name for name in self.settings.formats if find_format(name).graph == INT8]
+        kept = tuple(f for f in part.files if f.name in wanted)  # which need the data, and are there as they were
+        if missing := set(wanted) - {f.name for f in kept}:
+            raise InputError(f"an {min(missing)} file needs the data, to choose ranges by", "bring the data back")
+        others = self.settings.model_copy(
+            update={"formats": tuple(n for n in self.settings.formats if n not in wanted)}
+        )
+        written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
+        files = (*(_entry(file, part, kernels) for file in written), *kept)
         return _summed_up(part, files, self.metric), [note for file in written for note in file.notes]
 
 

@@ -111,6 +111,18 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """How a graph was quantised."""
+
+    method: str  # min-max, percentile or entropy: how fixed ranges of activations were chosen; dynamic: at every run
+    weight_bits: int
+    samples: int | None  # of the training split, by which ranges were chosen
+    kernels: int  # that are in 8 bits
+    left_float: Mapping[str, str]  # kernels that are not, and why
+    validation_drop: float  # against the float graph
+
+
+@dataclass(frozen=True)
 class ExportedFile:
     """A file on disk that was read back and says what the weights say; `name` is relative to the run directory."""
 
@@ -123,6 +135,12 @@ class ExportedFile:
     data_sha256: str | None = None  # of the data beside it
     values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
+    quantization: Quantization | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        return self.values == EXACT and self.quantization is None
 
     @property
     def format(self) -> str:
@@ -177,11 +195,12 @@ class Sparsity:
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds of one batch of so many samples, with so many threads."""
+    """Milliseconds of one batch of so many samples, with so many threads; the original's, measured in turns."""
 
     batch: int
     threads: int
     ms: float
+    original_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +211,7 @@ class Original:
     validation_accuracy: float
     correct: Array
     load_ms: float
-    latency: Latency
+    latency: tuple[Latency, ...]
 
 
 @dataclass(frozen=True)
@@ -206,8 +225,7 @@ class Validation:
     nonzeros: Mapping[str, int]
     parity_max_abs: float
     load_ms: float
-    latency: Latency
-    original_latency_ms: float  # measured in turns with the file's own
+    latency: tuple[Latency, ...]  # on one thread first
 
 
 @dataclass(frozen=True)
@@ -218,10 +236,11 @@ class Measured:
     correct: Array  # of the least accurate file
     epochs: Mapping[str, int]
     metric: Metric
+    exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`
 
     @property
     def least_accurate(self) -> Validation:
-        """The least accurate file, which only rounded values tell from the others: a promise holds for every file."""
+        """The least accurate file, of which rounding and 8 bits make a difference: a promise holds for every file."""
         return self.metric.worst(self.validations, lambda v: v.accuracy.value)
 
     @property
@@ -229,9 +248,10 @@ class Measured:
         """The file with the most nonzeros, of which rounding leaves fewer."""
         return max(self.validations, key=lambda v: v.counted.nonzeros)
 
-    def exact(self, name: str) -> Validation:
-        """The file of this format with exact values, by which networks of one compression or another are compared."""
-        return next(v for v in self.validations if (v.file.format, v.file.values) == (name, EXACT))
+    @property
+    def exact(self) -> Validation:
+        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        return next((v for v in self.validations if v.file.is_exact), self.validations[0])
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,21 @@ class Accuracy(Part):
     beside: Annotated[tuple[Figure, ...], Field(description="what else the task tells of the network")] = ()
 
 
+class Quantization(Part):
+    """How the graph of a file was quantised."""
+
+    method: Annotated[
+        str, Field(description="how fixed ranges of activations were chosen; dynamic: they are found at every run")
+    ] = ""
+    weight_bits: Whole | None = None
+    samples: Annotated[Whole | None, Field(description="of the training split, by which ranges were chosen")] = None
+    kernels: Annotated[Whole | None, Field(description="in 8 bits")] = None
+    left_float: Annotated[dict[str, str], Field(description="kernels that are not in 8 bits, and why")] = Field(
+        default_factory=dict
+    )
+    validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
+
+
 class Tensor(Part):
     """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
 

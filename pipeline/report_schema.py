@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from ltp_pipeline.files import DATA
-from ltp_pipeline.formats import Format
+from ltp_pipeline.formats import EXACT, Format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import (
@@ -28,6 +28,7 @@ from ltp_pipeline.report_parts import (
     Model,
     Number,
     Part,
+    Quantization,
     Scatter,
     Share,
     UserTask,
@@ -101,6 +102,20 @@ class File(Measured, Stored):
     parity_max_abs: Number | None = None
     load_ms: Number | None = None
     latency: tuple[FileLatency, ...] = ()
+    quantization: Annotated[Quantization | None, Field(description="null for a graph that computes in float")] = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        return self.values == EXACT and self.quantization is None
+
+    @property
+    def judged_ratio(self) -> float | None:
+        """Of the original's latency: for one sample on one thread, or the worst where that was not measured."""
+        alone = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
+        ratios = [entry.ratio for entry in alone or self.latency]
+        measured = [ratio for ratio in ratios if ratio is not None]
+        return max(measured) if measured and len(measured) == len(ratios) else None
 
     @property
     def name(self) -> str:
@@ -110,7 +125,7 @@ class File(Measured, Stored):
     @property
     def label(self) -> str:
         """Which of a network's files it is: its name, and what its values were rounded to."""
-        return self.name if self.values == "exact" else f"{self.name}, {self.values}"
+        return self.name if self.values == EXACT else f"{self.name}, {self.values}"
 
 
 class Epochs(Part):
@@ -140,6 +155,15 @@ class Pruned(Measured):
         Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
     ] = None
     files: tuple[File, ...] = ()
+
+    @property
+    def exact_value(self) -> float | None:
+        """The metric's value by which networks are compared: where files differ, that of the first with exact weights.
+
+        Without such a file, or where all are exact, it is that of the network.
+        """
+        exact = [file for file in self.files if file.is_exact]
+        return exact[0].value if exact and len(exact) < len(self.files) else self.value
 
 
 class CurvePoint(Stored):
@@ -236,7 +260,7 @@ class Report(Part):
     @property
     def gain(self) -> Gain | None:
         """The gain by the report's own numbers; None where they give none."""
-        compression, accuracy = self.pruned.compression, self.pruned.value
+        compression, accuracy = self.pruned.compression, self.pruned.exact_value
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
         budget = self.baseline.budget

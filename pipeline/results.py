@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ltp_pipeline.metric import Metric
-from ltp_pipeline.records import Accuracy, TensorInfo, TrailEntry
+from ltp_pipeline.records import Accuracy, Quantization, TensorInfo, TrailEntry
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,15 @@ class Measurement:
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]
     against: Against | None = None
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An int8 file, measured beside the one it was made of, and how it was made."""
+
+    measurement: Measurement
+    quantization: Quantization
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

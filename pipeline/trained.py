@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.records import Measured, Pruned, Weights
-from ltp_pipeline.stages import export, validate
+from ltp_pipeline.stages import export, quantize, validate
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 from ltp_pipeline.stages.lower import as_file_types, lift, lower
@@ -53,7 +53,8 @@ def prove(
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
     with timed(job.workspace, "export"):
-        files = export.run(file, weights, kernels, asked, job.workspace, feeds, folder)
+        judged = quantize.calibration(file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say)
+        files = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
     with timed(job.workspace, "validate"):
         return validate.run(files, job.network, tuned.state, reference, job.data.test, tuned.epochs)
 

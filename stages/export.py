@@ -14,8 +14,9 @@ from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.exporters import output_proof, rounding
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS, Made
+from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.files import data_beside
-from ltp_pipeline.formats import EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.formats import EXACT, INT8, ORIGINAL, Format, find_format
 from ltp_pipeline.graph import Model, write_all
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import ExportedFile, ModelFile, Sparsity, Weights
@@ -51,18 +52,22 @@ def run(
     workspace: Workspace,
     feeds: Weights,
     folder: str = "",
+    calibration: Calibration | None = None,
 ) -> list[ExportedFile]:
-    """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed."""
+    """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed.
+
+    Quantised graphs need a `calibration`.
+    """
     asked = [find_format(name) for name in settings.formats]
     model = file.model.with_weights(weights)
     made = {
-        name: graph.make(model, weights, kernels, feeds)
+        name: graph.make(model, weights, kernels, feeds, calibration)
         for name, graph in GRAPHS.items()
         if any(wanted.graph == name for wanted in asked)
     }
     files = []
     for name, graph in made.items():
-        source = _Source(graph, exporters.Scan(graph.model, kernels), file.sha256)
+        source = _source(graph, kernels, file.sha256)
         targets = [
             _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
             for wanted in asked
@@ -80,6 +85,7 @@ def run(
                     bytes=sum(part.stat().st_size for part in _parts(target.path)),
                     values=target.values,
                     notes=graph.notes,
+                    quantization=graph.quantization,
                 )
             )
     return files
@@ -88,12 +94,24 @@ def run(
 def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path) -> None:
     """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
     model = file.model.with_weights(weights)
-    source = _Source(Made(model, weights), exporters.Scan(model, kernels), file.sha256)
+    source = _source(Made(model, weights), kernels, file.sha256)
     target = _Target(Format(ORIGINAL, encoding), EXACT, path)
     with _removed_unless_proven() as unproven:
         writing, held = _write(source, [target], unproven)
         writing[path].result()
         exporters.verify(path, held[target], encoding)
+
+
+def write_quantized(made: Made, encoding: str, path: Path, feeds: Weights, sha256: str) -> Path:
+    """Write a quantised graph that is no part of a run, proven as others are."""
+    target = _Target(Format(INT8, encoding), EXACT, path)
+    _proven(_source(made, made.kernels or (), sha256), [target], feeds, external=False)
+    return path
+
+
+def _source(made: Made, kernels: Collection[str], sha256: str) -> _Source:
+    held = kernels if made.kernels is None else made.kernels
+    return _Source(made, exporters.Scan(made.model, held), sha256)
 
 
 def count(weights: Weights, kernels: Collection[str]) -> Sparsity:

@@ -16,7 +16,7 @@ from ltp_pipeline.exporters.encodings.encoding import Encoding
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
 from ltp_pipeline.exporters.scan import Scan, find_nonzeros
 from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, byte_size, declared, drop_inputs, elements, stored
+from ltp_pipeline.graph import WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, elements, stored
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
@@ -88,7 +88,7 @@ def _eligible(model: Model, kernels: Collection[str], opset: int) -> dict[str, T
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
     outputs = {value.name for value in model.graph.output}
-    types = [t for t in FLOAT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16]
+    types = [t for t in WEIGHT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16]
     return {
         name: tensor
         for name, tensor in stored(model.graph).items()

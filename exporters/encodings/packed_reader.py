@@ -13,7 +13,7 @@ from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
 from ltp_pipeline.exporters.encodings.encoding import Decoded
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import FLOAT_TYPES, LARGEST, Array, Model, declared, elements, standard_domain, to_array
+from ltp_pipeline.graph import LARGEST, WEIGHT_TYPES, Array, Model, declared, elements, standard_domain, to_array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
@@ -109,7 +109,7 @@ def _check(
             raise _edited(member.weight)
     if any(unit.codes < 0 or unit.size > LARGEST // 2 for unit in group.units):
         raise _edited(name)
-    if group.data_type not in FLOAT_TYPES:
+    if group.data_type not in WEIGHT_TYPES:
         raise _edited(name)
     wanted = packed_graph.decoder(group, opset)
     for output, node in wanted.nodes.items():

@@ -15,7 +15,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
-from ltp_pipeline.graph import FLOAT_TYPES, LARGEST, Array, Model, byte_size, declared, drop_inputs, stored, to_array
+from ltp_pipeline.graph import LARGEST, WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, stored, to_array
 
 IR_VERSION = 6
 HEADER = 32  # bytes that the indices take beside themselves
@@ -47,7 +47,7 @@ def encode(model: Model, kernels: Collection[str]) -> Model:
 
 def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:
     """The nonzeros of a tensor; None where dense is no larger."""
-    if tensor.data_type not in FLOAT_TYPES or not tensor.dims or 0 in tensor.dims:
+    if tensor.data_type not in WEIGHT_TYPES or not tensor.dims or 0 in tensor.dims:
         return None
     found = scan.nonzeros(name)
     if found.where.size * (8 + found.values.dtype.itemsize) + HEADER >= byte_size(tensor):

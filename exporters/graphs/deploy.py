@@ -15,6 +15,7 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.output_proof import dense_outputs
+from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import (
     Array,
     Model,
@@ -46,8 +47,11 @@ HALF_LIMIT = 2e-2  # the same where every node rounds to half precision
 _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
-def make(model: Model, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+def make(
+    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+) -> Made:
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
+    del calibration
     new, note = rewrite(model, kernels)
     kept = {name: new.array(name) for name in kernels}
     if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):

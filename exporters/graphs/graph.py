@@ -3,7 +3,9 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import Model, Weights
+from ltp_pipeline.records import Quantization
 
 
 @dataclass(frozen=True)
@@ -13,16 +15,19 @@ class Made:
     model: Model
     weights: Weights
     notes: tuple[str, ...] = ()  # what was done to the graph, for the report
+    kernels: tuple[str, ...] | None = None  # the tensors that hold the kernels, where they have other names
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True)
 class ExportGraph:
     """One graph that files are written of. Its name is its part of the file name; that of the original is left out.
 
-    `make` takes the original graph with its final dense weights, these weights, the names of the kernels, and inputs to
-    run it on. It raises ExportFailed unless the new graph computes what it should.
+    `make` takes the original graph with its final dense weights, these weights, the names of the kernels, inputs to
+    run it on, and where there are data what quantising needs. It raises ExportFailed unless the new graph computes
+    what it should.
     """
 
     name: str
     about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    make: Callable[[Model, Weights, Collection[str], Weights], Made]
+    make: Callable[[Model, Weights, Collection[str], Weights, Calibration | None], Made]

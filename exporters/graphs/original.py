@@ -3,12 +3,15 @@
 from collections.abc import Collection
 
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import Model, Weights
 
 
-def make(model: Model, weights: Weights, kernels: Collection[str], feeds: Weights) -> Made:
+def make(
+    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+) -> Made:
     """The model as it is; its files must hold all weights."""
-    del kernels, feeds
+    del kernels, feeds, calibration
     return Made(model, weights)
 
 

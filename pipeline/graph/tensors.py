@@ -15,6 +15,7 @@ Array = np.ndarray[Any, Any]
 Weights = Mapping[str, Array]  # by name
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+WEIGHT_TYPES = (*FLOAT_TYPES, TensorProto.INT8)  # those that kernels in a file may have
 NUMBER_TYPES = frozenset(
     {
         *FLOAT_TYPES,

@@ -8,6 +8,7 @@ from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
 from ltp_pipeline.report_parts import Accuracy, InputData, Recipe, Tensor
 from ltp_pipeline.report_schema import LEARNED, File, Report
+from ltp_pipeline.stages.handoff import int8_text
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.report import inputs, text, versus
 from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
@@ -29,6 +30,7 @@ def render(report: Report, tolerance: float = TOLERANCE, real: int = 0) -> str:
         "## Preprocessing\n" + _preprocessing(report),
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         f"## {_heading(report)}\n" + _accuracy(report),
+        *filter(None, [int8_text.section(report)]),
         "## Who reads which format\n" + _readers(report),
         "## Verify it\n" + _verification(report, tolerance, real),
         """## What not to expect

@@ -11,6 +11,7 @@ from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters import float_weights
+from ltp_pipeline.exporters.weights import integer_weights
 from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
@@ -40,7 +41,9 @@ _JOINING = ("Concat", "Expand")
 
 def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
     """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
-    tensors = {name: t for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES and 0 not in t.dims}
+    held, rounded = stored(model.graph), integer_weights(model.graph)[0]
+    floats = {name: t for name, t in held.items() if t.data_type in FLOAT_TYPES or name in rounded}
+    tensors = {name: t for name, t in floats.items() if 0 not in t.dims}
     kernels, formulas = [], frequencies(model.graph)
     for name, uses in readers(model.graph, tensors).items():
         operators = [use.node.op_type for use in uses if use.is_weight]
@@ -154,7 +157,7 @@ def _place(use: Reader) -> tuple[str, str]:
 
 def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
     """A lone number on the left of a product, or a mask, is nothing that was learned."""
-    return (array.size == 1 and all(use.slot == 0 for use in uses)) or is_mask(array)
+    return (array.size == 1 and all(use.slot == 0 for use in uses)) or (array.dtype.kind != "i" and is_mask(array))
 
 
 def _other_use(uses: Sequence[Reader]) -> str | None:

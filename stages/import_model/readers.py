@@ -19,6 +19,8 @@ WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
     "RNN": (1, 2),
     "GRU": (1, 2),
     "LSTM": (1, 2),
+    "MatMulInteger": (1,),
+    "ConvInteger": (1,),
 }
 # The same for operators that onnxruntime's optimisers write.
 FUSED_SLOTS: Mapping[str, tuple[int, ...]] = {
@@ -30,7 +32,10 @@ FUSED_SLOTS: Mapping[str, tuple[int, ...]] = {
 _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul")
 
 # A weight that only passes through these is still the same weight: they move its elements, they do not mix them.
-_VIEWS = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Split", "Slice")
+_VIEWS = (
+    *("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Split", "Slice"),
+    "DequantizeLinear",  # of a weight in 8 bits
+)
 _MOST_JOINED = 64  # tensors that Concat makes one weight of; more is no layer
 
 

@@ -17,6 +17,8 @@ from ltp_pipeline.data import Data, open_for, takes_in
 from ltp_pipeline.data.own import OwnSplit
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.formats import INT8, find_format
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
@@ -48,6 +50,8 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
+    if any(find_format(name).graph == INT8 for name in settings.export.formats):
+        int8.require(network.file.model, [k.name for k in network.kernels])
     task = _find_task(network, state, data, settings, device, own)
     check_settings(task.metric, settings.gates, settings.budget)
     network = _judged_only(network, task)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Accuracy,
         BaselinePoint,
         Compared,
+        Latency,
         Learned,
         Measured,
         Original,
@@ -94,7 +95,7 @@ def build(f: Findings) -> schema.Report:
             path=str(model.path) if model.path else None,
             bytes=model.bytes,
             load_ms=f.original.load_ms,
-            latency=(schema.Latency(**asdict(f.original.latency)),),
+            latency=tuple(schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms) for x in f.original.latency),
         ),
         pruned=pruned,
         baseline=_baseline(f),
@@ -219,7 +220,7 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     if not f.baseline.is_curve:
         unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
         return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
-    curve = tuple(_point(f, point) for point in points)
+    curve = tuple(_point(point) for point in points)
     over = _gain(f, [Point(p.compression, p.accuracy) for p in curve if p.compression and p.accuracy is not None])
     why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
     return schema.Baseline(
@@ -232,9 +233,9 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     )
 
 
-def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
-    """A point of the curve, by its file of the first format asked for."""
-    v = point.measured.exact(f.settings.export.formats[0])
+def _point(point: BaselinePoint) -> schema.CurvePoint:
+    """A point of the curve, by its file with exact weights."""
+    v = point.measured.exact
     return schema.CurvePoint(
         compression=v.counted.compression,
         accuracy=v.accuracy.value,
@@ -247,15 +248,12 @@ def _point(f: Findings, point: BaselinePoint) -> schema.CurvePoint:
 
 
 def _gain(f: Findings, points: Sequence[Point]) -> Gain:
-    """Over the baseline, by the numbers that the report has of the pruned network: those of its weakest file."""
-    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.least_accurate.accuracy.value
+    """Over the baseline, of files with exact weights."""
+    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.exact.accuracy.value
     return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
 
 
 def _file(v: Validation) -> schema.File:
-    latency = schema.FileLatency(
-        **asdict(v.latency), original_ms=v.original_latency_ms, ratio=v.latency.ms / v.original_latency_ms
-    )
     return schema.File(
         graph=v.file.graph,
         encoding=v.file.encoding,
@@ -269,8 +267,14 @@ def _file(v: Validation) -> schema.File:
         reasons=_reasons(v.accuracy),
         parity_max_abs=v.parity_max_abs,
         load_ms=v.load_ms,
-        latency=(latency,),
+        latency=tuple(_latency(found) for found in v.latency),
+        quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),
     )
+
+
+def _latency(found: Latency) -> schema.FileLatency:
+    ratio = None if not found.original_ms else found.ms / found.original_ms
+    return schema.FileLatency(**asdict(found), ratio=ratio)
 
 
 def _accuracy(found: Accuracy) -> parts.Accuracy:
@@ -314,8 +318,9 @@ def _difference(f: Findings) -> schema.Difference | None:
         return None
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
-    value = f.task.metric.drop(pruned.least_accurate.accuracy.value, baseline.least_accurate.accuracy.value)
-    interval = f.task.interval(pruned.correct, baseline.correct)
+    value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
+    ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
+    interval = f.task.interval(ours, theirs)
     return schema.Difference(value=value, interval=interval, reasons={} if interval else {"interval": UNDEFINED})
 
 

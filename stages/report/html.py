@@ -231,4 +231,6 @@ def _files(report: Report) -> list[tuple[str, ...]]:
 def _row(what: str, file: Original | File, latency: Sequence[Latency], digest: str | None) -> tuple[str, ...]:
     ms = latency[0].ms if latency else None
     speed = text.NOTHING if ms is None else f"{ms:.2f} ms"
+    if isinstance(file, File) and file.judged_ratio is not None:
+        speed += f" ({file.judged_ratio:.2f} × the original's)"
     return what, text.plain(file.path), text.count(file.bytes), speed, text.plain(digest)

@@ -1,13 +1,13 @@
 """Numbers as people read them; the same words in every rendering."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ltp_pipeline import words
 from ltp_pipeline.intervals import Interval
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import MOST_WEIGHTS
-from ltp_pipeline.report_schema import LEARNED, SPARED, Measured, Pruned, Report
+from ltp_pipeline.report_schema import LEARNED, SPARED, File, Measured, Pruned, Report
 
 NOTHING = "–"
 KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
@@ -104,6 +104,22 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             rows.append((f"{prefix}{key}", plain(value)))
     return rows
+
+
+def quantised(report: Report, file: File, named: Callable[[str], str] = str) -> str:
+    """Bytes, accuracy and latency of a file that computes in 8 bits, beside the original's."""
+    metric, original = report.metric, report.original
+    share = f" ({percent(file.bytes / original.bytes, 1)} of the original)" if file.bytes and original.bytes else ""
+    told = [f"{count(file.bytes)} bytes{share}", f"{metric.label} {value(metric, file.value)}"]
+    told[1] += f" (original {value(metric, original.value)})"
+    if file.judged_ratio is not None:
+        told.append(f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread")
+    return f"{named(file.label)}: {', '.join(told)}."
+
+
+def quantised_sentences(report: Report, named: Callable[[str], str] = str) -> list[str]:
+    """The same for all such files of the pruned network."""
+    return [quantised(report, file, named) for file in report.pruned.files if file.quantization is not None]
 
 
 def beside(part: Measured) -> dict[str, str]:

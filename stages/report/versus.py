@@ -14,7 +14,7 @@ def sentences(report: Report, for_handoff: bool = False) -> list[str]:
     `for_handoff` leaves out where to find it: who gets the handoff has no run.
     """
     baseline = report.baseline
-    if baseline is None or baseline.value is None:
+    if baseline is None or baseline.exact_value is None:
         return []
     ahead = _ahead(report, baseline, for_handoff)
     found = [ahead, _at_equal_compression(report, baseline), _at_equal_accuracy(report, baseline)]
@@ -61,7 +61,7 @@ def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
 
 def _at_equal_compression(report: Report, baseline: Baseline) -> str:
     metric = report.metric
-    has = f"At LTP's compression {text.network_words(baseline)} has {text.value(metric, baseline.value)}"
+    has = f"At LTP's compression {text.network_words(baseline)} has {text.value(metric, baseline.exact_value)}"
     if report.difference is None or report.difference.value is None:
         return f"{has}."
     value, stated = report.difference.value, report.difference.interval

@@ -284,3 +284,36 @@ def test_advice_names_a_network_that_is_good_enough_in_the_direction_of_the_metr
 def test_advice_says_when_the_original_itself_is_not_as_good() -> None:
     (verdict,) = judge(in_celsius(), GateSettings(min_accuracy=2.5))
     assert verdict.advice.startswith("the original itself has 2.582 °C")
+
+
+def with_int8(report: dict[str, Any], *entries: tuple[int, int, float]) -> dict[str, Any]:
+    """The report with an int8 file of these latencies: batch, threads, ratio."""
+    latency = [{"batch": b, "threads": t, "ms": r, "original_ms": 1.0, "ratio": r} for b, t, r in entries]
+    file = {**report["pruned"]["files"][0], "graph": "int8", "encoding": "packed", "bytes": 9, "latency": latency}
+    return changed(report, ("pruned", "files"), [*report["pruned"]["files"], file])
+
+
+def test_a_named_file_is_judged_for_one_sample_on_one_thread(report: dict[str, Any]) -> None:
+    found = with_int8(report, (1, 1, 0.4), (16, 1, 0.9), (1, 2, 0.8))
+    (verdict,) = judge(found, gate_settings({"max_latency_ratio": {"int8": 0.5}}))
+    assert (verdict.name, verdict.value, verdict.passed) == ("max_latency_ratio int8-packed", 0.4, True)
+
+
+def test_limits_of_several_files_are_several_verdicts(report: dict[str, Any]) -> None:
+    found = with_int8(report, (1, 1, 0.4))
+    verdicts = judge(found, gate_settings({"max_bytes": ["int8=8", "packed=99999999"]}))
+    assert [(v.name, v.passed) for v in verdicts] == [("max_bytes int8-packed", False), ("max_bytes packed", True)]
+    assert verdicts[0].advice
+
+
+def test_a_named_file_that_was_not_written_fails(report: dict[str, Any]) -> None:
+    (verdict,) = judge(report, gate_settings({"max_bytes": {"int8": 8}}))
+    assert not verdict.passed
+    assert "no int8-packed file was written" in verdict.detail
+    assert "--export int8-packed" in verdict.advice
+
+
+@pytest.mark.parametrize("given", [["int8=1", "2"], {"int9": 3}, ["int8=x"], {"int8": 0}, True])
+def test_limits_that_mean_nothing_are_refused(given: Any) -> None:
+    with pytest.raises(InputError, match="max_bytes"):
+        gate_settings({"max_bytes": given})

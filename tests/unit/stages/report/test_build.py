@@ -43,8 +43,7 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
                 nonzeros={},
                 parity_max_abs=0.0,
                 load_ms=1.0,
-                latency=Latency(1, 1, 1.0),
-                original_latency_ms=1.0,
+                latency=(Latency(1, 1, 1.0, 1.0),),
             )
         )
     return Measured(files, np.ones(1), {"prune": 0, "finetune": 3}, metric)
@@ -104,9 +103,9 @@ def test_a_bound_has_its_reason_in_the_place_of_the_compression() -> None:
     assert "gain" not in found.reasons
 
 
-def test_the_gain_is_that_of_the_weakest_file_beside_exact_points() -> None:
-    """Whoever is handed a rounded file is promised no more than it has; further points have one exact file."""
-    found = baseline_of(measured(16, 0.99, rounded=0.97), [measured(16, 0.90, rounded=0.4), *POINTS[1:]])
+def test_the_gain_is_that_of_exact_files_and_the_accuracy_that_of_the_weakest() -> None:
+    """Whoever is handed a rounded file is promised no more than it has; methods are compared by exact weights."""
+    found = baseline_of(measured(16, 0.97, rounded=0.5), [measured(16, 0.90, rounded=0.4), *POINTS[1:]])
     assert found.gain == pytest.approx(16 / 32**0.5)
     assert found.value == 0.4
     assert found.curve is not None
@@ -122,7 +121,7 @@ def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
 
 def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_drop() -> None:
     original = SimpleNamespace(accuracy=Accuracy(2.0, None, None, 100, "test"), correct=np.ones(1))
-    pruned, first = measured(16, 2.1, rounded=2.5), measured(16, 4.0, rounded=3.5)
+    pruned, first = measured(16, 2.5, rounded=3.0), measured(16, 4.0, rounded=3.5)
     others = [first, measured(4, 2.2), measured(8, 2.8)]
     found = baseline_of(pruned, others, original=original)
     assert (found.value, found.drop) == (4.0, 2.0)

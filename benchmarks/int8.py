@@ -1,0 +1,172 @@
+"""How fast and how small int8 files are: `python -m benchmarks.int8`.
+
+ResNet-50 and MobileNetV2 with 224 pixels, and an encoder of BERT's width with 128 tokens; weights by seed, the smallest
+of each kernel zero. Latency is that of the int8 file beside the original float file, interleaved, one thread, one
+sample; the median of the rounds. Bytes are those of the packed int8 file beside the original's. Ratios of one run; the
+processor and whether it has VNNI stand beside them, because they decide.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from benchmarks.networks import build
+from benchmarks.networks.export import as_onnx
+from benchmarks.transformer import VOCABULARY, encoder
+from ltp_pipeline import exporters
+from ltp_pipeline.config import ExportSettings, KernelSettings
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.graph import Model, write
+from ltp_pipeline.metric import Metric
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.report.environment import CPUS, processor
+
+SPARSITIES = (0.90, 0.95)
+SAMPLES = 64  # by which ranges are chosen
+JUDGED = 16
+ROUNDS = 25
+
+
+def network(name: str) -> onnx.ModelProto:
+    """A network of the benchmark as a file has it."""
+    return encoder() if name == "encoder" else as_onnx(build(name))
+
+
+def inputs(name: str, count: int, seed: int) -> Feeds:
+    """Random samples."""
+    rng = np.random.default_rng(seed)
+    if name == "encoder":
+        return {"tokens": rng.integers(0, VOCABULARY, (count, 128))}
+    return {"": rng.standard_normal((count, 3, 224, 224)).astype(np.float32)}
+
+
+def named(feeds: Feeds, model: Model) -> Feeds:
+    """The same by the names of the model's inputs."""
+    return dict(zip([value.name for value in model.graph.input], feeds.values(), strict=True))
+
+
+def session(path: Path) -> ort.InferenceSession:
+    """On one thread."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def pruned(model: Model, kernels: list[str], sparsity: float) -> Model:
+    """The smallest weights of each kernel zero."""
+    weights = {}
+    for name in kernels:
+        array = model.array(name).copy()
+        flat = np.abs(array).reshape(-1)
+        array.reshape(-1)[np.argpartition(flat, round(sparsity * flat.size))[: round(sparsity * flat.size)]] = 0
+        weights[name] = array
+    return model.with_weights(weights)
+
+
+def calibration(name: str, model: Model, samples: int) -> Calibration:
+    """Random samples, and a judge by the arg-max of the float network."""
+    shown = named(inputs(name, JUDGED, 1), model)
+    wanted: list[Any] = []
+
+    def feeds(count: int) -> Iterator[Feeds]:
+        for seed in range(0, count, 8):
+            yield named(inputs(name, 8, 2 + seed), model)
+
+    def judge(path: Path) -> Judgement:
+        found = session(path).run(None, dict(shown))[0]
+        if not wanted:
+            wanted.append(found.argmax(-1))
+        return Judgement(float((found.argmax(-1) == wanted[0]).mean()), [found])
+
+    return Calibration(feeds, judge, Metric(), ExportSettings(formats=("int8",), int8_samples=samples, int8_trials=0))
+
+
+def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
+    """The first file's median time by the second's, in turns."""
+    sessions, times = [session(path) for path in paths], [list[float]() for _ in paths]
+    for nth in range(rounds + 2):
+        for one, taken in zip(sessions, times, strict=True):
+            begun = time.perf_counter()
+            one.run(None, dict(feeds))
+            if nth > 1:
+                taken.append(time.perf_counter() - begun)
+    return float(np.median(times[0]) / np.median(times[1]))
+
+
+def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int) -> dict[str, Any]:
+    """One network: bytes at each sparsity, latency at the first, and how long quantising took."""
+    proto = network(name)
+    original = Model.of(proto)
+    kernels = [kernel.name for kernel in find_kernels(original, KernelSettings())]
+    found: dict[str, Any] = {"bytes": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
+        write(original, first)
+        for sparsity in sparsities:
+            model = pruned(original, kernels, sparsity)
+            begun = time.perf_counter()
+            weights, shown = {k: model.array(k) for k in kernels}, named(inputs(name, 2, 0), model)
+            made = int8.make(model, weights, kernels, shown, calibration(name, model, samples))
+            found.setdefault("quantize_s", time.perf_counter() - begun)
+            scan = exporters.Scan(made.model, made.kernels or ())
+            write(exporters.ENCODINGS["packed"].encode(made.model, scan), second)
+            exporters.verify(second, made.weights, "packed")
+            found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
+            if "latency" not in found:
+                found["latency"] = latency_ratio([second, first], named(inputs(name, 1, 0), model), rounds)
+                found["method"] = made.quantization.method if made.quantization else None
+    return found
+
+
+def main() -> None:
+    """Measure and print; the ratios come last."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 90 %% alone, on few samples")
+    parser.add_argument("--only", action="append", choices=["resnet50", "mobilenetv2", "encoder"])
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--out", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    names = options.only or (["mobilenetv2"] if options.quick else ["resnet50", "mobilenetv2", "encoder"])
+    results = {
+        name: measure(name, SPARSITIES[:1], 8, 5) if options.quick else measure(name, SPARSITIES, SAMPLES, ROUNDS)
+        for name in names
+    }
+    ratios = {f"{name} latency int8 / float": found["latency"] for name, found in results.items()}
+    ratios |= {f"{name} bytes at {at}": value for name, f in results.items() for at, value in f["bytes"].items()}
+    report = {
+        "command": "python -m benchmarks.int8" + (" --quick" if options.quick else ""),
+        "machine": {
+            "processor": processor(),
+            "vnni": "vnni" in (CPUS.read_text() if CPUS.is_file() else ""),
+            "cores": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "platform": platform.platform(),
+        },
+        "versions": {"onnx": onnx.__version__, "onnxruntime": ort.__version__},
+        "results": results,
+        "ratios": ratios,
+    }
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=2) + "\n")
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    machine = report["machine"]
+    print(f"{machine}")
+    for key, value in ratios.items():
+        print(f"{key}: {value:.3f}")
+
+
+if __name__ == "__main__":
+    main()

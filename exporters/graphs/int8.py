@@ -1,0 +1,103 @@
+"""The int8 graph: the deploy graph quantised, so that every onnxruntime computes it in 8 bits.
+
+Kernels are the quantised tensors, NAME_quantized; those that stay float keep their names. Wherever a weight was zero,
+it is zero in 8 bits.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from onnx import version_converter
+
+from ltp_pipeline import closeness
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel
+from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.output_proof import dense_outputs
+from ltp_pipeline.exporters.quantize import choose, proof
+from ltp_pipeline.exporters.quantize.calibration import Calibration
+from ltp_pipeline.exporters.quantize.compact import compact
+from ltp_pipeline.exporters.quantize.layers import already_quantised, find_layers, with_names
+from ltp_pipeline.graph import Model, Weights, copy_of, drop_inputs, standard_opset
+from ltp_pipeline.records import Quantization
+from ltp_pipeline.words import counted
+
+OPSET = 13  # from here on a weight may have a scale for each channel
+LEAVE = "leave int8 out of --export"
+
+
+def make(
+    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+) -> Made:
+    """The int8 graph, proven to hold the weights and their zeros."""
+    if calibration is None:
+        raise ExportFailed("an int8 file needs the data, to choose ranges and to measure it", "bring them back")
+    require(model, kernels)
+    smaller = deploy.make(model, weights, kernels, feeds)
+    ready = with_names(_fixed(raised(smaller.model, kernels, feeds)))
+    found = choose.Choice(ready, find_layers(ready, kernels), calibration).run()
+    settings = calibration.settings
+    quantised = {layer.kernel: layer for layer in found.layers}
+    held = proof.held_weights(found.model, smaller.weights, kernels, quantised, settings.int8_weights)
+    is_static = found.method != choose.DYNAMIC
+    how = Quantization(
+        method=found.method,
+        weight_bits=settings.int8_weights,
+        samples=settings.int8_samples if is_static else None,
+        kernels=len(quantised),
+        left_float=found.reasons,
+        validation_drop=found.drop,
+    )
+    return Made(compact(found.model, ready), held, (*smaller.notes, _note(how)), tuple(held), how)
+
+
+def require(model: Model, kernels: Collection[str]) -> None:
+    """Refuse a model of which no int8 file can be made, whatever its weights are."""
+    if nodes := already_quantised(model.graph):
+        raise UnsupportedModel(f"the model is quantised already: {nodes}", "give the model from before quantisation")
+    layers = find_layers(model, kernels)
+    if not layers.found:
+        reasons = [f"'{name}' {reason}" for name, reason in layers.reasons.items()]
+        raise UnsupportedModel("the model has no layer that can be quantised", LEAVE, reasons)
+
+
+def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
+    """The model in an opset that can be quantised, proven to compute the same."""
+    opset = standard_opset(model.proto)
+    if opset >= OPSET:
+        return model
+    why = f"opset {opset} has no scale for each channel, and the model cannot be raised to {OPSET}"
+    try:
+        new = Model.of(version_converter.convert_version(model.filled(), OPSET))
+    except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise ExportFailed(f"{why}: {reason}", LEAVE) from None
+    if any(k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes() for k in kernels):
+        raise ExportFailed(f"{why}: its kernels would change", LEAVE)
+    proto = copy_of(new.proto)
+    proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
+    new = Model(proto, new.weights)
+    for ours, theirs in zip(*(dense_outputs(m, kernels, feeds) for m in (new, model)), strict=True):
+        gap = closeness.gap(ours, theirs)
+        if closeness.judge(gap, deploy.LIMIT, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+            raise ExportFailed(f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE)
+    return new
+
+
+def _fixed(model: Model) -> Model:
+    """The model with weights that cannot be given from outside."""
+    proto = copy_of(model.proto)
+    drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
+    return replace(model, proto=proto)
+
+
+def _note(how: Quantization) -> str:
+    ranges = "ranges found at every run" if how.samples is None else f"ranges by {how.method} on {how.samples} samples"
+    said = f"int8 graph: {counted(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
+    if how.left_float:
+        named = "; ".join(f"{name}: {reason}" for name, reason in how.left_float.items())
+        said += f"; {counted(len(how.left_float), 'kernel')} float ({named})"
+    return said
+
+
+GRAPH = ExportGraph(name="int8", about="norms folded, computes in 8 bits: faster in any onnxruntime", make=make)

@@ -1,0 +1,38 @@
+"""Which quantised layers onnxruntime runs in 8 bits: those whose weights it does not turn back to float."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.output_proof import PROVIDER
+from ltp_pipeline.exporters.quantize.layers import SUFFIX, Layer
+from ltp_pipeline.graph import Model, write
+
+REASON = "onnxruntime does not run it in 8 bits"
+
+
+def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
+    """The layers whose weights onnxruntime would turn to float at every run."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
+        path, optimised = Path(folder, "model.onnx"), Path(folder, "optimised.onnx")
+        write(model, path)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(optimised)
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        try:
+            onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
+        except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            raise ExportFailed(
+                f"onnxruntime cannot load the int8 model: {reason}", "leave int8 out of --export"
+            ) from None
+        graph = onnx.load(optimised, load_external_data=False).graph
+    floats = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    return [layer for layer in layers if layer.kernel + SUFFIX in floats]

@@ -1,0 +1,145 @@
+"""Which layers of a graph can be quantised: by which nodes their kernels are read, and why the others stay float."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from onnx import GraphProto, NodeProto, TensorProto
+
+from ltp_pipeline.graph import (
+    Model,
+    View,
+    attribute,
+    copy_of,
+    every_node,
+    is_standard,
+    label,
+    outer_reads,
+    stored,
+    subgraphs,
+    type_name,
+)
+
+STATIC = ("Conv", "Gemm", "MatMul")  # which onnxruntime fuses with the nodes around them that quantise
+DYNAMIC = ("Gemm", "MatMul")
+RECURRENT = ("LSTM", "GRU", "RNN")
+SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
+# By these a transformer is known.
+TRANSFORMER = ("LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "RMSNormalization")
+ATTENTION = ("Attention", "MultiHeadAttention")
+# What quantised models have.
+QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger")
+_NAMED = 4  # of many nodes
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A kernel that can be quantised, and the nodes that multiply by it."""
+
+    kernel: str
+    nodes: tuple[NodeProto, ...]
+    axis: int  # of the output channels
+    elements: int
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes."""
+        return [node.name for node in self.nodes]
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the nodes have a form with activations whose range is found at every run."""
+        return all(node.op_type in DYNAMIC for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers that can be quantised, and why other kernels cannot."""
+
+    found: list[Layer] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # by kernel
+
+
+def already_quantised(graph: GraphProto) -> str | None:
+    """The nodes that a quantised model has, in words."""
+    found = [label(n) for n in every_node(graph) if n.op_type in QUANTISED or n.op_type.startswith("QLinear")]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{', '.join(found[:_NAMED])}{more}" if found else None
+
+
+def is_transformer(graph: GraphProto) -> bool:
+    """Whether activations have the wide ranges of normed sums, which one range for all samples fits badly."""
+    if any(node.op_type in (*TRANSFORMER, *ATTENTION) for node in graph.node):
+        return True
+    view = View(graph)  # attention that is written out: a Softmax whose result multiplies an activation
+    softmax = [node for node in graph.node if is_standard(node, "Softmax") and node.output]
+    return any(is_standard(use.node, "MatMul") for node in softmax for use in view.users.get(node.output[0], ()))
+
+
+def find_layers(model: Model, kernels: Collection[str]) -> Layers:
+    """Look at every kernel."""
+    layers = Layers()
+    initial = stored(model.graph)
+    outputs = {value.name for value in model.graph.output}
+    nested = {name for node in model.graph.node for graph in subgraphs(node) for name in outer_reads(graph)}
+    uses: dict[str, list[tuple[NodeProto, int]]] = {}
+    for node in model.graph.node:
+        for slot, name in enumerate(node.input):
+            uses.setdefault(name, []).append((node, slot))
+    for name in kernels:
+        read, tensor = uses.get(name, []), initial.get(name)
+        if tensor is None or name in outputs:
+            layers.reasons[name] = "is computed, or is an output itself"
+        elif tensor.data_type != TensorProto.FLOAT:
+            layers.reasons[name] = f"is of type {type_name(tensor.data_type)}"
+        elif not read:
+            layers.reasons[name] = "is read by nothing"
+        elif name in nested:
+            layers.reasons[name] = "is read in a nested graph"
+        elif problem := next((p for node, slot in read if (p := _problem(node, slot, tensor))), None):
+            layers.reasons[name] = problem
+        elif any(node.input[0] in initial for node, _ in read):
+            layers.reasons[name] = "multiplies another weight"
+        elif len({_axis(node) for node, _ in read}) > 1:
+            layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
+        else:
+            nodes = tuple(node for node, _ in read)
+            elements = 1
+            for n in tensor.dims:
+                elements *= n
+            layers.found.append(Layer(name, nodes, _axis(nodes[0]), elements))
+    return layers
+
+
+def _problem(node: NodeProto, slot: int, tensor: TensorProto) -> str | None:
+    if node.op_type in RECURRENT:
+        return f"is the weight of {label(node)}: recurrent layers stay float"
+    if not is_standard(node, *STATIC):
+        return f"is read by {label(node)}, which onnxruntime does not run in 8 bits"
+    if slot != 1:
+        return f"is input {slot} of {label(node)}, where only activations are quantised"
+    if node.op_type != "Conv" and len(tensor.dims) != 2:
+        return f"is no matrix, at {label(node)}"
+    if node.op_type == "Gemm" and attribute(node, "transA", 0):
+        return f"is multiplied from the other side at {label(node)}"
+    if node.op_type == "Gemm" and (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)) != (1.0, 1.0):
+        return f"is multiplied by a factor besides, at {label(node)}"
+    return None
+
+
+def _axis(node: NodeProto) -> int:
+    return 0 if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB", 0)) else 1
+
+
+def with_names(model: Model) -> Model:
+    """The same model with a name of its own for every node of the main graph; those that have one keep it."""
+    taken, nodes = set[str](), [node.name for node in model.graph.node]
+    if len(set(nodes)) == len(nodes) and "" not in nodes:
+        return model
+    proto = copy_of(model.proto)
+    for node in proto.graph.node:
+        name = node.name or next((output for output in node.output if output), node.op_type)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.name = name
+    return Model(proto, model.weights, model.sparse)

@@ -1,0 +1,101 @@
+"""Quantise with data: samples to choose ranges by, and the validation split to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ltp_pipeline.data import open_for
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.results import Quantized
+from ltp_pipeline.stages import export, import_model
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.parity_inputs import as_input
+from ltp_pipeline.stages.validate import Session, find_evaluator, validate
+
+if TYPE_CHECKING:
+    from ltp_pipeline.config import ExportSettings, Settings
+    from ltp_pipeline.data import Data, Split
+    from ltp_pipeline.files import AnyPath
+    from ltp_pipeline.own_task import OwnTask
+    from ltp_pipeline.records import TensorInfo
+    from ltp_pipeline.tasks.evaluator import Evaluator
+
+PROOF_SAMPLES = 4  # on which files must give the bits of the dense one
+BATCH = 8  # samples at once, whose activations are all in memory
+MOST_JUDGED = 2000  # samples of the validation split
+SHOWN = 64  # of these, whose outputs are compared
+
+
+def calibration(
+    inputs: Sequence[TensorInfo],
+    data: Data,
+    evaluator: Evaluator,
+    settings: ExportSettings,
+    say: Callable[[str], None] = lambda _: None,
+) -> Calibration:
+    """Samples of the training split, evenly taken, and a judge that measures files as the run measures them."""
+    rows = None if len(data.val) <= MOST_JUDGED else _even(len(data.val), MOST_JUDGED)
+    positions = [output.position for output in evaluator.task.outputs]
+
+    def judge(path: Path) -> Judgement:
+        session = Session(path, positions=positions)
+        value = evaluator(session.outputs, data.val, rows)[0].value
+        return Judgement(value, session.outputs(data.val.first(SHOWN).inputs))
+
+    return Calibration(lambda count: _batches(inputs, data.train, count), judge, evaluator.task.metric, settings, say)
+
+
+def quantize(
+    model: AnyPath,
+    out: AnyPath,
+    settings: Settings,
+    encoding: str = "packed",
+    own: OwnTask | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Quantized:
+    """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
+    source, target = Path(model), Path(out)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise InputError(f"{out} is the file to quantise", "give another file with --out")
+    file = import_model.read(source)
+    kernels = [kernel.name for kernel in find_kernels(file.model, settings.kernels)]
+    int8.require(file.model, kernels)
+    data = open_for(file, settings.data, settings.train.seed, settings.task, own)
+    session = Session(source)
+    evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
+    shown = data.test.first(PROOF_SAMPLES).inputs
+    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
+    judged = calibration(file.inputs, data, evaluator, settings.export, say)
+    made = int8.make(file.model, {name: file.model.array(name) for name in kernels}, kernels, feeds, judged)
+    export.write_quantized(made, encoding, target, feeds, file.sha256)
+    measured = validate(
+        target,
+        settings.data,
+        against=source,
+        seed=settings.train.seed,
+        imitate=settings.train.imitate,
+        asked=settings.task,
+        own=own,
+    )
+    assert made.quantization is not None  # noqa: S101 - an int8 graph has one
+    return Quantized(measured, made.quantization, made.notes)
+
+
+def _batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
+    """So many samples, in batches that the model takes; of a fixed size, the last one is filled up."""
+    rows = _even(len(split), min(count, len(split)))
+    step = next((i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int) and i.shape[0] > 0), BATCH)
+    for start in range(0, len(rows), step):
+        batch = split.read(rows[start : start + step]).inputs
+        yield {i.name: as_input(i, batch[i.name]) for i in inputs}
+
+
+def _even(size: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """So many row numbers, evenly over all."""
+    return np.arange(count, dtype=np.int64) * size // count

@@ -1,0 +1,171 @@
+"""int8 files through the command line: a run's, a finished run's, and those of files of any origin."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ltp_pipeline.formats import INT8
+from ltp_pipeline.workspace import MANIFEST
+from tests.support.cli import invoke
+from tests.support.runs import told_anew
+
+PACKED = "model.int8.packed.onnx"
+
+
+@pytest.fixture(scope="module")
+def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run with a packed and an int8 file, of the baseline too."""
+    folder = tmp_path_factory.mktemp("int8") / "example"
+    return told_anew(shared, folder, export={"formats": ["packed", "int8"]}, gates={"max_drop": 0.9})
+
+
+@pytest.fixture
+def copied(example: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(example, tmp_path / "example"))
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run" / "report.json").read_text())
+    return content
+
+
+def file_of(network: dict[str, Any], graph: str = INT8) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in network["files"] if f["graph"] == graph)
+    return found
+
+
+def test_a_run_writes_it_smaller_than_the_float_file_and_tells_how(example: Path) -> None:
+    report = report_of(example)
+    made, float_ = file_of(report["pruned"]), file_of(report["pruned"], "original")
+    assert made["path"] == PACKED
+    assert made["bytes"] == (example / "run" / PACKED).stat().st_size < float_["bytes"]
+    assert made["nonzeros"] <= float_["nonzeros"]
+    how = made["quantization"]
+    assert how["weight_bits"] == 7
+    assert how["kernels"] + len(how["left_float"]) == report["model"]["kernels"]
+    assert float_["quantization"] is None
+    page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
+    assert "## 8 bits" in page
+    assert report["environment"]["processor"] in page.replace("\\", "")
+
+
+def test_latency_is_measured_on_one_thread_first_for_both_batches(example: Path) -> None:
+    for file in report_of(example)["pruned"]["files"]:
+        assert [entry["batch"] for entry in file["latency"][:2]] == [1, 16]
+        assert file["latency"][0]["threads"] == 1
+        assert all(entry["ratio"] > 0 for entry in file["latency"])
+
+
+def test_the_baseline_has_one_too_and_exact_files_are_compared(example: Path) -> None:
+    report = report_of(example)
+    assert file_of(report["baseline"])["quantization"]["kernels"] > 0
+    exact = [file_of(report[key], "original")["accuracy"]["value"] for key in ("pruned", "baseline")]
+    assert report["difference"]["value"] == pytest.approx(exact[0] - exact[1])
+
+
+def test_the_handoff_verifies_itself(example: Path) -> None:
+    folder = example / "run" / "handoff"
+    done = subprocess.run([sys.executable, "verify.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"{PACKED}: outputs differ" in done.stdout
+
+
+def test_gates_by_the_name_of_a_file(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = example / "run" / "report.json"
+    size = file_of(report_of(example)["pruned"])["bytes"]
+    assert invoke(capsys, "gate", report, "--max-bytes", f"int8={size}", "--max-latency-ratio", "int8=100").code == 0
+    failed = invoke(capsys, "gate", report, "--max-bytes", f"int8={size - 1}", "--max-bytes", "packed=999999")
+    assert failed.code == 7
+    assert "max_bytes int8-packed" in failed.err
+    missing = invoke(capsys, "gate", report, "--max-latency-ratio", "int8-dense=2")
+    assert missing.code == 7
+    assert "no int8-dense file was written" in missing.err
+    assert invoke(capsys, "gate", report, "--max-bytes", "int9=3").code == 3
+
+
+def test_unpack_gives_the_dense_form_of_the_same_graph(
+    example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "dense.onnx"
+    assert invoke(capsys, "unpack", example / "run" / PACKED, "--out", out).code == 0
+    onnx.checker.check_model(str(out), full_check=True)
+    dense = onnx.load(out).graph
+    assert not [n for n in dense.node if n.op_type == "ScatterElements"]
+    assert any(t.name.endswith("_quantized") and t.data_type == onnx.TensorProto.INT8 for t in dense.initializer)
+
+
+def test_inspect_and_validate_know_its_kernels(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
+    assert found["format"] == "int8-packed"
+    assert len(found["kernels"]) == report_of(example)["model"]["kernels"]
+    measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
+    assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
+
+
+def test_compare_shows_it(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = example / "run" / "report.json"
+    shown = invoke(capsys, "compare", report, report).out
+    assert "int8-packed, bytes" in shown
+    assert "int8-packed, top-1" in shown
+
+
+def test_without_the_data_it_stays_and_no_new_one_is_written(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((copied / "run" / MANIFEST).read_text())
+    manifest["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
+    (copied / "run" / MANIFEST).write_text(json.dumps(manifest))
+    before = (copied / "run" / PACKED).read_bytes()
+    assert invoke(capsys, "export", copied / "run", "--format", "dense", "--quiet").code == 0
+    assert (copied / "run" / PACKED).read_bytes() == before
+    refused = invoke(capsys, "export", copied / "run", "--format", "int8-dense", "--quiet")
+    assert refused.code == 3
+    assert "needs the data" in refused.err
+
+
+def test_export_adds_other_encodings_with_the_same_bytes_for_the_first(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (copied / "run" / PACKED).read_bytes()
+    done = invoke(capsys, "export", copied / "run", "--format", "int8-dense", "--format", "int8-sparse", "--quiet")
+    assert done.code == 0, done.err
+    assert (copied / "run" / PACKED).read_bytes() == before
+    values = [f["accuracy"]["value"] for f in report_of(copied)["pruned"]["files"] if f["graph"] == INT8]
+    assert len(values) == 3
+    assert len(set(values)) == 1
+
+
+def test_a_file_of_any_origin(example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "int8.onnx"
+    done = invoke(capsys, "quantize", example / "run" / "model.packed.onnx", "--out", out, "--json", "--quiet")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["quantization"]["kernels"] > 0
+    assert found["measurement"]["against"]["drop"] < 0.05
+    again = invoke(capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml")
+    assert again.code == 4
+    assert "quantised already" in again.err
+    assert not (tmp_path / "twice.onnx").exists()
+
+
+def test_a_model_with_nothing_to_quantise_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.support.models import Graph
+
+    g = Graph()
+    g.random("w", 1, 2, 3, 3)
+    g.add("Flatten", g.add("GlobalAveragePool", g.add("ConvTranspose", "x", "w")), outputs=("y",))
+    onnx.save(g.model({"x": ("N", 1, 8, 8)}, ["y"]), tmp_path / "m.onnx")
+    x = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", x_train=x, x_val=x[:16], x_test=x[:16])
+    out = tmp_path / "run"
+    found = invoke(capsys, "run", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--export", "int8", "--out", out)
+    assert found.code == 4
+    assert "no layer that can be quantised" in found.err
+    assert not (out / "trail").exists()

@@ -1,0 +1,56 @@
+"""Small models in 8 bits: calibrated on random samples, judged by how often the arg-max is that of the float model."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from ltp_pipeline.config import ExportSettings, KernelSettings
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.graph import Model
+from ltp_pipeline.metric import Metric
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from tests.support.models import Array, random_inputs, run_onnxruntime
+
+JUDGED = 64
+
+
+def kernels_of(model: ModelProto) -> list[str]:
+    return [kernel.name for kernel in find_kernels(Model.of(model), KernelSettings())]
+
+
+def calibration(
+    model: ModelProto, feeds: Sequence[Feeds] | None = None, value: float | None = None, **settings: Any
+) -> Calibration:
+    """Samples of the model's own inputs, and a judge by them; with a `value`, it finds all as good as that."""
+    judged = random_inputs(model, batch=JUDGED, seed=1)
+    wanted = run_onnxruntime(model, judged)[0].argmax(-1)
+
+    def samples(count: int) -> Iterator[Feeds]:
+        yield from feeds if feeds is not None else (random_inputs(model, batch=8, seed=s) for s in range(count // 8))
+
+    def judge(path: Path) -> Judgement:
+        found = run_onnxruntime(str(path), judged)
+        share = float((found[0].argmax(-1) == wanted).mean())
+        return Judgement(share if value is None else value, [found[0]])
+
+    given = {"int8_samples": 64, **settings}
+    return Calibration(samples, judge, Metric(), ExportSettings(formats=("int8",), **given))
+
+
+def quantised(
+    model: ModelProto, judged: Calibration | None = None, kernels: Sequence[str] | None = None, **settings: Any
+) -> Made:
+    """The int8 graph of a model."""
+    names = kernels_of(model) if kernels is None else list(kernels)
+    plain = Model.of(model)
+    weights = {name: plain.array(name) for name in names}
+    return int8.make(plain, weights, names, random_inputs(model), judged or calibration(model, **settings))
+
+
+def outputs(model: ModelProto, feeds: dict[str, Array]) -> Array:
+    return np.asarray(run_onnxruntime(model, feeds)[0])

@@ -1,0 +1,252 @@
+"""The int8 graph: zeros stay zeros, onnxruntime computes it in 8 bits, and what cannot be quantised is refused."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper, version_converter
+
+from ltp_pipeline import exporters
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel
+from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.quantize import choose
+from ltp_pipeline.graph import Model, write
+from tests.support.models import Graph, conv_bn_classifier, in_constants, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.quantized import calibration, kernels_of, outputs, quantised
+from tests.support.sequence_models import language_model, recurrent, vision_transformer
+
+BLOCK = ("QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm")
+
+
+def optimised(model: Model, folder: Path) -> Counter[str]:
+    """The operators that onnxruntime runs."""
+    path, kept = folder / "int8.onnx", folder / "optimised.onnx"
+    write(model, path)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(kept)
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(kept).graph.node)
+
+
+def nearly_the_same(model: ModelProto, made: Model, share: float = 0.1) -> bool:
+    feeds = random_inputs(model, batch=16, seed=3)
+    before, after = outputs(model, feeds), outputs(made.filled(), feeds)
+    return bool(np.abs(before - after).max() <= share * np.abs(before).max())
+
+
+def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
+    model = prune(conv_bn_classifier(), 0.8)
+    made = quantised(model)
+    assert made.kernels == tuple(f"{name}_quantized" for name in kernels_of(model))
+    for name in kernels_of(model):
+        steps = made.weights[f"{name}_quantized"]
+        assert steps.dtype == np.int8
+        assert (steps[Model.of(model).array(name) == 0] == 0).all()
+        assert np.abs(steps).max() == 64  # 7 bits, all of them used
+    assert nearly_the_same(model, made.model)
+
+
+def test_onnxruntime_runs_it_in_8_bits_from_end_to_end(tmp_path: Path) -> None:
+    found = optimised(quantised(conv_bn_classifier()).model, tmp_path)
+    assert set(BLOCK) <= set(found)
+    assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(found)
+
+
+@pytest.mark.parametrize("encoding", exporters.ENCODINGS)
+def test_all_encodings_hold_the_same_and_compute_the_same_bits(encoding: str, tmp_path: Path) -> None:
+    model = prune(conv_bn_classifier(channels=16), 0.9)
+    made, feeds = quantised(model), random_inputs(model, batch=4)
+    path = tmp_path / f"{encoding}.onnx"
+    assert made.kernels
+    write(exporters.ENCODINGS[encoding].encode(made.model, exporters.Scan(made.model, made.kernels)), path)
+    exporters.verify(path, made.weights, encoding)
+    output_proof.check_running(path, feeds, output_proof.dense_outputs(made.model, made.kernels, feeds))
+    assert np.array_equal(run_onnxruntime(str(path), feeds)[0], outputs(made.model.filled(), feeds))
+
+
+def test_the_packed_file_is_smaller_than_the_float_one() -> None:
+    model = prune(conv_bn_classifier(channels=64), 0.9)
+    made = quantised(model)
+    small, float_ = (
+        exporters.ENCODINGS["packed"].encode(m, exporters.Scan(m, k)).filled().ByteSize()
+        for m, k in ((made.model, made.kernels or ()), (Model.of(model), kernels_of(model)))
+    )
+    assert small < 0.6 * float_
+
+
+def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
+    """x86 without VNNI adds two products of an activation (to 255) and a weight in 16 bits, which hold 32,767.
+
+    By hand: with weights of 8 bits, 255 · 127 + 255 · 127 = 64,770 becomes 32,767; with 7, 255 · 64 · 2 = 32,640 stays.
+    """
+    g = Graph()
+    g.tensor("w", np.array([[1.0, -1.0], [1.0, -1.0], [1.0, -1.0], [1.0, -1.0]]))
+    g.add("MatMul", "x", "w", name="product", outputs=("y",))
+    model = g.model({"x": ("N", 4)}, ["y"])
+    feeds = [{"x": np.ones((8, 4), np.float32)}]
+    for bits, saturates in ((7, False), (8, True)):
+        made = quantised(model, calibration(model, feeds, int8_weights=bits))
+        weight = made.weights["w_quantized"].astype(np.int64)
+        pairs = 255 * weight[0::2] + 255 * weight[1::2]
+        clipped = np.clip(pairs, -(2**15), 2**15 - 1)
+        assert bool((clipped != pairs).any()) is saturates
+    x = np.ones((1, 4), np.float32)
+    assert np.allclose(
+        outputs(quantised(model, calibration(model, feeds)).model.filled(), {"x": x}), [[4, -4]], rtol=0.01
+    )
+
+
+@pytest.mark.parametrize("make", [language_model, vision_transformer])
+def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Path) -> None:
+    model = make()  # type: ignore[operator]
+    made = quantised(model, calibration(model, value=0.9))
+    assert made.quantization is not None
+    assert made.quantization.method == choose.DYNAMIC
+    assert made.quantization.samples is None
+    found = optimised(made.model, tmp_path)
+    assert found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"] == made.quantization.kernels
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_stay_float_and_are_named(op: str) -> None:
+    model = recurrent(op)
+    made = quantised(model)
+    assert made.quantization is not None
+    left = made.quantization.left_float
+    assert len(left) == 2
+    assert all("recurrent layers stay float" in reason for reason in left.values())
+    assert all(name in made.notes[-1] for name in left)
+    assert made.kernels is not None
+    assert set(left) < set(made.kernels)
+
+
+def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
+    """Beside a weight of 1000, which adds the same to all scores, those that decide are lost in 8 bits."""
+    g = Graph(1)
+    g.tensor("scores", np.vstack([np.full((1, 4), 1000.0), np.eye(4), np.zeros((1, 4))]))
+    g.tensor("nothing", np.zeros((6, 4)))
+    g.add("Add", g.add("MatMul", "x", "scores"), g.add("MatMul", "x", "nothing"), outputs=("y",))
+    model = g.model({"x": ("N", 6)}, ["y"])
+    without = quantised(model, int8_trials=0).quantization
+    found = quantised(model).quantization
+    assert without is not None
+    assert found is not None
+    assert without.validation_drop > 0.003 >= found.validation_drop
+    assert found.left_float == {"scores": choose.SENSITIVE}
+
+
+def test_a_model_without_a_layer_to_quantise_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="no layer that can be quantised"):
+        quantised(conv_transpose())
+
+
+def conv_transpose() -> ModelProto:
+    g = Graph()
+    g.random("w", 1, 2, 3, 3)
+    g.add("ConvTranspose", "x", "w", outputs=("y",))
+    return g.model({"x": ("N", 1, 8, 8)}, ["y"])
+
+
+def test_half_precision_is_refused_with_the_reason() -> None:
+    model = mlp()
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    with pytest.raises(UnsupportedModel) as refused:
+        int8.require(Model.of(model), ["fc1.weight", "fc2.weight"])
+    assert any("FLOAT16" in reason for reason in refused.value.reasons)
+
+
+def test_a_quantised_model_is_refused_by_its_nodes() -> None:
+    once = quantised(mlp()).model.filled()
+    with pytest.raises(UnsupportedModel, match=r"quantised already: .*QuantizeLinear"):
+        quantised(once, calibration(once))
+
+
+def test_without_data_there_is_no_int8_graph() -> None:
+    model = Model.of(mlp())
+    with pytest.raises(ExportFailed, match="needs the data"):
+        int8.make(model, {}, [], {}, None)
+
+
+def of_opset_11() -> ModelProto:
+    model = conv_bn_classifier()
+    model.opset_import[0].version = 11
+    return model
+
+
+def test_an_old_opset_is_raised() -> None:
+    model = of_opset_11()
+    made = quantised(model)
+    assert made.model.proto.opset_import[0].version == int8.OPSET
+    assert nearly_the_same(model, made.model)
+
+
+def test_an_opset_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = of_opset_11()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no adapter for Foo")
+
+    monkeypatch.setattr(version_converter, "convert_version", fails)
+    with pytest.raises(ExportFailed, match=r"opset 11 .* no adapter for Foo"):
+        quantised(model)
+
+
+def test_a_weight_that_two_nodes_share_is_quantised_once() -> None:
+    g = Graph()
+    g.random("w", 6, 6)
+    g.add("MatMul", g.add("Relu", g.add("MatMul", "x", "w", name="a")), "w", name="b", outputs=("y",))
+    model = g.model({"x": ("N", 6)}, ["y"])
+    made = quantised(model)
+    assert made.kernels == ("w_quantized",)
+    assert "w" not in made.model.tensors
+    assert nearly_the_same(model, made.model, 0.2)
+
+
+@pytest.mark.parametrize("dead", ["all", "one"])
+def test_channels_without_weights_keep_their_bias(dead: str) -> None:
+    model = conv_bn_classifier()
+    weight = next(t for t in model.graph.initializer if t.name == "conv2.weight")
+    array = numpy_helper.to_array(weight).copy()
+    array[slice(None) if dead == "all" else 3] = 0
+    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    made = quantised(model)
+    assert "conv2.weight_quantized" in (made.kernels or ())
+    assert nearly_the_same(model, made.model, 0.05)
+
+
+def test_activations_that_never_change_are_no_obstacle() -> None:
+    model = mlp()
+    feeds = [{"x": np.zeros((8, 6), np.float32)}]
+    made = quantised(model, calibration(model, feeds))
+    assert np.isfinite(outputs(made.model.filled(), random_inputs(model))).all()
+
+
+def test_layers_with_infinite_activations_stay_float() -> None:
+    g = Graph()
+    first = g.gemm("x", "fc1", 6, 8)
+    g.tensor("zero", 0.0)
+    infinite = g.add("Div", first, "zero")
+    g.gemm(g.add("Clip", infinite, g.tensor("low", -1.0), g.tensor("high", 1.0)), "fc2", 8, 4)
+    g.gemm(infinite, "fc3", 8, 4)
+    g.add("Add", g.nodes[-2].output[0], g.nodes[-1].output[0], outputs=("y",))
+    model = g.model({"x": ("N", 6)}, ["y"])
+    found = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
+    assert found is not None
+    assert found.left_float["fc3.weight"] == choose.INFINITE
+
+
+def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:
+    assert quantised(in_constants(conv_bn_classifier())).kernels
+    model = mlp()
+    model.graph.input.extend(
+        helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims)) for t in model.graph.initializer
+    )
+    made = quantised(model, calibration(mlp()), ["fc1.weight", "fc2.weight"])
+    assert [value.name for value in made.model.graph.input] == ["x"]
