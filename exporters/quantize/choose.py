@@ -193,7 +193,8 @@ class Choice:
 
 def _distance(found: Sequence[Array], expected: Sequence[Array]) -> float:
     """How far outputs are apart, relative to what they are."""
-    apart = sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(found, expected, strict=True))
+    with np.errstate(invalid="ignore"):  # infinities
+        apart = sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(found, expected, strict=True))
     size = sum(float(np.square(b.astype(np.float64)).sum()) for b in expected)
     value = (apart / size) ** 0.5 if size > 0 else apart
     return value if np.isfinite(value) else float("inf")
