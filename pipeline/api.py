@@ -95,12 +95,21 @@ def inspect(model: AnyPath) -> Inspection:
 
 
 def init(
-    model: AnyPath, data: AnyPath | None = None, *, task: Any = None, force: bool = False
+    model: AnyPath,
+    data: AnyPath | None = None,
+    *,
+    task: Any = None,
+    force: bool = False,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write an ltp.toml beside a model, with what it and its data show; its path, and what was found, in lines."""
+    """Write an ltp.toml beside a model, with what it and its data show; its path, and what was found, in lines.
+
+    Sections of `settings` (`{"task": {"kind": "regress"}}`) stand in it as they are, and the rest is found with them.
+    """
     from ltp_pipeline.stages.init import init as write
 
-    return write(Path(model), None if data is None else Path(data), _own(task), force)
+    given = {**(settings or {}), "data": {"path": data, **(settings or {}).get("data", {})}}
+    return write(Path(model), given, _own(task), force)
 
 
 def validate(

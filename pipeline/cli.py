@@ -1,7 +1,6 @@
 """The command line: Typer commands and nothing else. Heavy imports happen inside commands, so that --help is quick."""
 
 import io
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -76,9 +75,7 @@ def run(
     baseline: opt.Baseline = None,
     no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml.")
-    ] = None,
+    settings: opt.SetOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on with an earlier run.")] = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -113,11 +110,7 @@ def run(
         "baseline": {"mode": opt.baseline_mode(baseline, no_baseline)},
         "gates": dict(limits),
     }
-    if settings:
-        from ltp_pipeline.config import join
-
-        for assigned in map(_assignment, settings):
-            join(options, assigned)
+    opt.assign(options, settings or ())
     _run(model, config, preset, options, out, fresh, as_json, quiet, task=task)
 
 
@@ -165,22 +158,6 @@ def _run(
     outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
     ranks.leave()
     cli_files.finish(outcome, shown_in, as_json)
-
-
-def _assignment(text: str) -> dict[str, Any]:
-    """Read `section.key=value` as TOML; a value that is none is a plain string."""
-    import tomllib
-
-    name, _, value = text.partition("=")
-    for written in (value, json.dumps(value.strip())):
-        try:
-            found = tomllib.loads(f"{name} = {written}")
-        except tomllib.TOMLDecodeError:
-            continue
-        if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
-            return found
-    remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
-    raise UsageError(f"--set {text} is not of the form SECTION.KEY=VALUE", remedy)
 
 
 def _fail(error: LtpError) -> NoReturn:

@@ -30,21 +30,28 @@ def init(
     model: opt.ModelArgument,
     data: opt.DataOption = None,
     task: opt.TaskOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over an ltp.toml that is there.")] = False,
+    settings: opt.SetOption = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Write over an ltp.toml that is there, and begin with its [data] and [task]."),
+    ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
     """Write an ltp.toml beside MODEL.onnx with what it and its data show, every line explained."""
     from ltp_pipeline import api
 
-    path, said = api.init(model, data, task=task, force=force)
+    given: dict[str, dict[str, Any]] = {}
+    opt.assign(given, settings or ())
+    path, said = api.init(model, data, task=task, force=force, settings=given)
     if as_json:
         print_json({"path": str(path), "found": said})
     elif not quiet:
         for line in said:
             typer.echo(line)
         own = "" if task is None else f" --task {task}"
-        todo = "look through it" if data or task else "say in it where the data are"
+        is_tried = any(line.startswith("data: ") for line in said)
+        todo = "look through it" if is_tried else "say in it where the data are"
         typer.echo(f"{path}: {todo}, then: ltp-pipeline run {model}{own}")
 
 

@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,9 @@ TaskOption = Annotated[
     Path | None, typer.Option("--task", metavar="FILE.py", help="Your own data set, loss and metric (docs/tasks.md).")
 ]
 ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml.")
+]
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]
 FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file: {formats.HELP}; repeatable.")]
@@ -82,6 +86,31 @@ def baseline_mode(given: str | None, none: bool) -> str | None:
     if none and given not in (None, "none"):
         raise UsageError(f"--baseline {given} and --no-baseline contradict each other", "give one of them")
     return "none" if none else given
+
+
+def assign(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
+    """Add to options by section and key what --set says."""
+    if settings:
+        from ltp_pipeline.config import join
+
+        for assigned in map(assignment, settings):
+            join(options, assigned)
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """Read `section.key=value` as TOML; a value that is none is a plain string."""
+    import tomllib
+
+    name, _, value = text.partition("=")
+    for written in (value, json.dumps(value.strip())):
+        try:
+            found = tomllib.loads(f"{name} = {written}")
+        except tomllib.TOMLDecodeError:
+            continue
+        if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
+            return found
+    remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
+    raise UsageError(f"--set {text} is not of the form SECTION.KEY=VALUE", remedy)
 
 
 def with_gates(command: Callable[..., None]) -> Callable[..., None]:

@@ -389,7 +389,7 @@ def load_settings(
     if config is None and beside is not None and beside.is_file():
         config = beside
     if config is not None:
-        _merge(merged, _relative_to(Path(config).parent, _read_toml(Path(config))))
+        _merge(merged, read_settings(Path(config)))
     _merge(merged, options or {})
     try:
         settings = Settings.model_validate(merged)
@@ -397,6 +397,11 @@ def load_settings(
         raise InputError(*_complaint(error)) from None
     check_budget(settings)
     return settings
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """What a file of settings says, unchecked; the path of the data is relative to it."""
+    return _relative_to(path.parent, _read_toml(path))
 
 
 def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:

@@ -14,6 +14,14 @@ MASK = "mask"
 PADDING = "pad"  # in the name of a mask: it marks where there is no value
 
 
+class Untaken(InputError):
+    """Columns that no input takes; `names` are those that may be the labels, where none are known."""
+
+    def __init__(self, what: str, remedy: str, names: tuple[str, ...]) -> None:
+        super().__init__(what, remedy)
+        self.names = names
+
+
 @dataclass(frozen=True)
 class Match:
     """Columns by the input they go to; masks by the ragged column they are made of; the target's column."""
@@ -52,10 +60,11 @@ def match(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, spare: b
         )
     unused = tuple(name for name in free if name not in found.values())
     if unused and not spare and task.target is None:
-        raise InputError(
+        raise Untaken(
             f"the data have {', '.join(map(repr, unused))}, which no input of the model takes; its inputs are "
             f"{', '.join(repr(info.name) for info in inputs)}",
             f'leave it out, or, if it says what outputs should be, write target = "{unused[0]}" under [task]',
+            unused if labels is None else (),
         )
     return Match(found, labels, masks, unused)
 

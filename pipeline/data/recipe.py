@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from ltp_pipeline.data.decoding import Form
 from ltp_pipeline.data.images import MODES, ImageSamples
 from ltp_pipeline.data.preparation import Preparation
 from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
-from ltp_pipeline.data.samples import Array, ArraySamples, Data, Samples
+from ltp_pipeline.data.samples import Array, ArraySamples, Data, Samples, Split
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 
@@ -109,6 +109,13 @@ def numbers(values: Array) -> list[float]:
 def of_data(data: Data) -> dict[str, Recipe]:
     """Of each input; looks through the samples for their range, decoded images have that of bytes."""
     return {name: _of_input(data, name) for name in data.test.inputs}
+
+
+def made_masks(split: Split) -> Iterator[str]:
+    """A line for each input that is a mask which is not stored: what it marks."""
+    for name, (samples, _, _) in split.inputs.items():
+        if isinstance(samples, MaskSamples):
+            yield f"the mask {name!r} is made: 1 where there are {'no ' if samples.marks_padding else ''}values"
 
 
 def _of_input(data: Data, name: str) -> Recipe:

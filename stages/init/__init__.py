@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ltp_pipeline.config import CONFIG_NAME, DataSettings
+from ltp_pipeline.config import CONFIG_NAME, join, load_settings, read_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_text
 from ltp_pipeline.own_task import OwnTask
@@ -13,24 +15,35 @@ from ltp_pipeline.stages.init import text, trial
 from ltp_pipeline.stages.inspect import inspect
 from ltp_pipeline.stages.validate import Session
 
+KEPT = ("data", "task")  # sections of a file that is written over
+
 
 def init(
-    model: Path, data: Path | None, task: OwnTask | None = None, force: bool = False
+    model: Path, options: Mapping[str, Mapping[str, Any]], task: OwnTask | None = None, force: bool = False
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write an ltp.toml beside the model; its path, and what was found, in lines."""
+    """Write an ltp.toml beside the model; its path, and what was found, in lines.
+
+    What options say stands, and with `force` what a file that is there says of data and task; the rest is suggested.
+    """
     target = model.parent / CONFIG_NAME
     if target.exists() and not force:
-        raise InputError(f"{target} is there already", "look at it, or give --force to write a new one")
+        remedy = "look at it, or give --force to write a new one, which begins with its [data] and [task]"
+        raise InputError(f"{target} is there already", remedy)
+    said: dict[str, Any] = {}
+    if target.exists() and task is None:
+        said = {name: section for name, section in read_settings(target).items() if name in KEPT}
+    join(said, options)
+    given = load_settings(None, options=said)
     file, found = import_model.read(model), inspect(model)
     tried = None
     if task is not None:
-        tried = trial.of_task(file, Session(model), task, DataSettings(path=data))
-    elif data is not None:
-        tried = trial.of_data(file, Session(model), data)
-    said = [text.about_model(found), *found.plan]
+        tried = trial.of_task(file, Session(model), task, given)
+    elif given.data.path is not None:
+        tried = trial.of_data(file, Session(model), given)
+    told = [text.about_model(found), *found.plan]
     if tried is not None:
-        said += [text.sizes(tried), *text.stored(tried), text.how_well(tried, task)]
+        told += [text.sizes(tried), *text.stored(tried), *text.suggested(tried, given), text.how_well(tried, task)]
     if task is not None:
-        said.append(f"data, loss and metric come from {task.origin}: give --task with every command")
-    write_text(target, "\n".join(text.lines(found, tried, model, task)) + "\n")
-    return target, tuple(said)
+        told.append(f"data, loss and metric come from {task.origin}: give --task with every command")
+    write_text(target, "\n".join(text.lines(found, tried, model, task, given)) + "\n")
+    return target, tuple(told)

@@ -8,18 +8,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ltp_pipeline import ranks
+from ltp_pipeline.data import recipe
 from ltp_pipeline.data.preparation import Preparation, plan
 from ltp_pipeline.data.stand_ins import StandIns
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.intervals import wilson
+from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.task import TARGET
-from ltp_pipeline.tasks import Classification
+from ltp_pipeline.tasks import Classification, find_task
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.evaluator import BATCH
 
@@ -38,6 +43,7 @@ SIMPLER = 0.05  # by how much a second change must better the accuracy to be bel
 GOOD = 0.75  # of the way from guessing to all right; from there on nothing is tried
 MOST_NAMED = 20  # classes whose numbers are spelled out
 PIXEL = 255
+TWO = 2  # samples by which an output is told to have a row for each
 
 
 class Variant(NamedTuple):
@@ -100,8 +106,29 @@ def require(job: Job, state: State, accuracy: float, guess: float) -> None:
     if found is not None:
         what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
         remedy = found.remedy
+    remedy = "; ".join([remedy, *recipe.made_masks(job.data.val)])
+    others = ", ".join(map(repr, _other_outputs(job, state)))
+    if others:
+        remedy += f"; or another output is meant: {others} ([task] output)"
     ranks.stop_together()
     raise InputError(what, f"{remedy}; to go on all the same, give --trust-labels")
+
+
+def _other_outputs(job: Job, state: State) -> Iterator[str]:
+    """Outputs that are not judged, and that the labels fit too."""
+    graph, judged = job.network.file.model.graph, {output.name for output in job.task.outputs}
+    others = [output.name for output in graph.output if output.name not in judged]
+    if not others or not ranks.is_leader():
+        return
+    batch = job.data.train.first(TWO)
+    with torch.inference_mode():
+        outputs = job.network.forward(to_device(batch.inputs, job.device), state)
+    shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
+    for name in others:
+        asked = job.settings.task.model_copy(update={"output": name})
+        with suppress(InputError):
+            find_task(job.data, graph, shapes, len(batch), asked)
+            yield name
 
 
 def hints(job: Job, state: State, accuracy: float) -> list[str]:

@@ -153,6 +153,15 @@ def two_inputs(
     return g.model(inputs, ["logits"], types={tokens: TensorProto.INT64})
 
 
+def two_outputs(classes: int = 5) -> ModelProto:
+    """Eight floats to two outputs of class scores, "shape" and "colour"."""
+    g = Graph()
+    for name in ("shape", "colour"):
+        g.add("MatMul", "x", g.random(f"of_{name}", 8, classes, scale=1.0))
+        g.nodes[-1].output[0] = name
+    return g.model({"x": ("N", 8)}, ["shape", "colour"])
+
+
 def masked_tokens(width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, classes: int = 3) -> ModelProto:
     """Sequences of tokens and a mask to class scores: the mean of the rows of a table where the mask is 1."""
     g = Graph()

@@ -53,16 +53,16 @@ def test_commands_in_the_documents_have_the_options_they_show(document: str):
     [("method.t0=0.01", 0.01), ("train.seed=7", 7), ("data.layout=NHWC", "NHWC"), ("data.mean=[0.5]", [0.5])],
 )
 def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
-    from ltp_pipeline.cli import _assignment
+    from ltp_pipeline.cli_options import assignment
 
     section, key = text.split("=")[0].split(".")
-    assert _assignment(text) == {section: {key: expected}}
+    assert assignment(text) == {section: {key: expected}}
 
 
 def test_set_reaches_the_settings_of_one_input():
-    from ltp_pipeline.cli import _assignment
+    from ltp_pipeline.cli_options import assignment
 
-    assert _assignment('data.inputs."side.info:0".scale=0.5') == {"data": {"inputs": {"side.info:0": {"scale": 0.5}}}}
+    assert assignment('data.inputs."side.info:0".scale=0.5') == {"data": {"inputs": {"side.info:0": {"scale": 0.5}}}}
 
 
 def test_set_of_a_name_without_quotes_says_so(capsys: pytest.CaptureFixture[str]):
