@@ -211,7 +211,7 @@ def _rates(rows: Sequence[Row]) -> Iterable[str]:
     by_rate = {lr: [row for row in rows if row["lr"] == lr] for lr in dict.fromkeys(row["lr"] for row in rows)}
     targets = dict.fromkeys(row["compression"] for row in rows)
     yield text(
-        "AdamW's learning rate, by validation top-1 in %: a transformer of two layers that reads Fashion-MNIST's images",
+        "AdamW's learning rate, by validation top-1 in %: a transformer of two layers that reads Fashion-MNIST",
         f"as 49 tokens, original {100 * np.mean([row['original'] for row in rows]):.2f} %, {_seeds(rows)}.",
     )
     lines = [
