@@ -137,11 +137,20 @@ def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_o
     assert "as they are stored 100.00 %" in line
 
 
-def test_a_scale_that_is_given_stays(tmp_path: Path) -> None:
-    x = pixels(np.random.default_rng(0))
-    y = np.arange(SAMPLES) % CLASSES
-    settings, _ = begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
+def test_a_scale_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+    model, x = one_image(bias=2.0), pixels(np.random.default_rng(0))
+    y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
+    settings, said = begun(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
     assert settings["data"] == {"path": "data.npz", "scale": 0.5, "mean": [3.0]}
+    assert "top-1 100.00 %" not in said
+
+
+def test_a_layout_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+    x, y = np.moveaxis(pixels(np.random.default_rng(0)), 1, 3), np.arange(SAMPLES) % CLASSES
+    with pytest.raises(InputError, match="8×8×3"):
+        begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NCHW"})
+    settings, _ = begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NHWC"})
+    assert settings["data"]["layout"] == "NHWC"
 
 
 @pytest.mark.parametrize(
