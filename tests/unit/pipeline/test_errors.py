@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.data.images import BrokenSamples
+from ltp_pipeline.data.matching import Untaken
 from ltp_pipeline.errors import LtpError, TaskFailed, UnsupportedModel
 
 MORE: dict[type[LtpError], tuple[Any, ...]] = {
     TaskFailed: ("what", "remedy", "their line 3"),
     UnsupportedModel: ("what", "remedy", ["an operator", "another"]),
     BrokenSamples: ([3, 5], "what", "remedy"),
+    Untaken: ("what", "remedy", ("colour", "shape")),
 }
 
 
