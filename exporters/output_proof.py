@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.readback import AGAIN
@@ -32,7 +32,7 @@ def outputs(path: Path, feeds: Mapping[str, Array], optimised: Path | None = Non
         session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         found: list[Array] = session.run(None, dict(feeds))
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        reason = first_line(error)
         raise ExportFailed(f"onnxruntime cannot run {path.name}: {reason}", AGAIN) from None
     return found
 

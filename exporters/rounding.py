@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.errors import UsageError
 from ltp_pipeline.formats import EXACT
@@ -58,20 +58,22 @@ def stored_as(weights: Weights, packed: Collection[str], graph: GraphProto, valu
     held = dict(weights)
     for name in packed:
         array = weights[name]
-        kept = rounded(array, values, output_axis(graph, name) % array.ndim)
+        kept = rounded(array, values, kernel_axis(graph, name) % array.ndim)
         held[name] = restored(kept.stored, array.shape, array.dtype, kept.scale)
     return held
 
 
-def output_axis(graph: GraphProto, name: str) -> int:
+def kernel_axis(graph: GraphProto, name: str) -> int:
     """The axis of a kernel that counts output channels, by the node that uses it first."""
-    for node in graph.node:
-        if name in node.input[1:2]:
-            if node.op_type == "MatMul":
-                return -1
-            if node.op_type == "ConvTranspose":
-                return 1
-            if node.op_type == "Gemm":
-                return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
-            return 0
+    return next((output_axis(node) for node in graph.node if name in node.input[1:2]), 0)
+
+
+def output_axis(node: NodeProto) -> int:
+    """The axis of a node's weight that counts output channels."""
+    if node.op_type == "MatMul":
+        return -1
+    if node.op_type == "ConvTranspose":
+        return 1
+    if node.op_type == "Gemm":
+        return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
     return 0

@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
+def first_line(error: Exception) -> str:
+    """What an error of another library says, in a line; its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
 class LtpError(Exception):
     """The root: what is wrong, and what to do about it."""
 

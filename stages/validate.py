@@ -16,7 +16,7 @@ from ltp_pipeline import closeness, exporters, threads
 from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSettings
 from ltp_pipeline.data import ANY_TASK, Data, Split, open_for
 from ltp_pipeline.data.checks import stopped_by
-from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.errors import ExportFailed, InputError, first_line
 from ltp_pipeline.exporters.quantize.layers import SUFFIX
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.graph import Model, read
@@ -79,7 +79,7 @@ class Session:
         try:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            line = first_line(error)
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
         self.path = path
         self.positions = positions  # of the outputs that are judged

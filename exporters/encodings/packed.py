@@ -101,7 +101,7 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
     if values == EXACT:
         found = scan.nonzeros(name)
     else:
-        axis = rounding.output_axis(scan.model.graph, name) % len(tensor.dims)
+        axis = rounding.kernel_axis(scan.model.graph, name) % len(tensor.dims)
         rounded = rounding.rounded(scan.model.array(name), values, axis)
         kept, scale, found = rounded.values, rounded.scale, find_nonzeros(rounded.stored)
     gaps = packed_codec.gaps_of(found.where)

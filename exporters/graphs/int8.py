@@ -10,7 +10,7 @@ from dataclasses import replace
 from onnx import version_converter
 
 from ltp_pipeline import closeness
-from ltp_pipeline.errors import ExportFailed, UnsupportedModel
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.output_proof import dense_outputs
@@ -70,7 +70,7 @@ def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
     try:
         new = Model.of(version_converter.convert_version(model.filled(), OPSET))
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)
         raise ExportFailed(f"{why}: {reason}", LEAVE) from None
     if any(k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes() for k in kernels):
         raise ExportFailed(f"{why}: its kernels would change", LEAVE)

@@ -18,10 +18,11 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.quantize import fused
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Judgement
 from ltp_pipeline.exporters.quantize.dynamic import dynamic
-from ltp_pipeline.exporters.quantize.layers import Layer, Layers, is_transformer
+from ltp_pipeline.exporters.quantize.layers import Layer, Layers
 from ltp_pipeline.exporters.quantize.ranges import METHODS, Observed, Range, observe
 from ltp_pipeline.exporters.quantize.static import between, static, watched
 from ltp_pipeline.graph import Array, Model, write
+from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.words import counted
 
 DYNAMIC = "dynamic"
@@ -85,7 +86,7 @@ class Choice:
 
     def _best_way(self, layers: Sequence[Layer]) -> Candidate:
         """The best of all ways; a transformer's ranges are found at every run unless others are better."""
-        ways: list[str] = [DYNAMIC] if is_transformer(self.model.graph) else []
+        ways: list[str] = [DYNAMIC] if has_layer_norm_or_attention(self.model) else []
         found = [self._made(way, layers) for way in (*ways, *METHODS)]
         candidates = [candidate for candidate in found if candidate is not None]
         if not candidates:

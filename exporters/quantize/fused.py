@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.output_proof import PROVIDER
 from ltp_pipeline.exporters.quantize.layers import SUFFIX, Layer
 from ltp_pipeline.graph import Model, write
@@ -29,7 +29,7 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
         try:
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            reason = first_line(error)
             raise ExportFailed(
                 f"onnxruntime cannot load the int8 model: {reason}", "leave int8 out of --export"
             ) from None

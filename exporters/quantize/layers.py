@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, NodeProto, TensorProto
 
+from ltp_pipeline.exporters.rounding import output_axis
 from ltp_pipeline.graph import (
     Model,
-    View,
     attribute,
     copy_of,
     every_node,
@@ -23,9 +23,6 @@ STATIC = ("Conv", "Gemm", "MatMul")  # which onnxruntime fuses with the nodes ar
 DYNAMIC = ("Gemm", "MatMul")
 RECURRENT = ("LSTM", "GRU", "RNN")
 SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
-# By these a transformer is known.
-TRANSFORMER = ("LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "RMSNormalization")
-ATTENTION = ("Attention", "MultiHeadAttention")
 # What quantised models have.
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger")
 _NAMED = 4  # of many nodes
@@ -66,15 +63,6 @@ def already_quantised(graph: GraphProto) -> str | None:
     return f"{', '.join(found[:_NAMED])}{more}" if found else None
 
 
-def is_transformer(graph: GraphProto) -> bool:
-    """Whether activations have the wide ranges of normed sums, which one range for all samples fits badly."""
-    if any(node.op_type in (*TRANSFORMER, *ATTENTION) for node in graph.node):
-        return True
-    view = View(graph)  # attention that is written out: a Softmax whose result multiplies an activation
-    softmax = [node for node in graph.node if is_standard(node, "Softmax") and node.output]
-    return any(is_standard(use.node, "MatMul") for node in softmax for use in view.users.get(node.output[0], ()))
-
-
 def find_layers(model: Model, kernels: Collection[str]) -> Layers:
     """Look at every kernel."""
     layers = Layers()
@@ -99,14 +87,14 @@ def find_layers(model: Model, kernels: Collection[str]) -> Layers:
             layers.reasons[name] = problem
         elif any(node.input[0] in initial for node, _ in read):
             layers.reasons[name] = "multiplies another weight"
-        elif len({_axis(node) for node, _ in read}) > 1:
+        elif len({output_axis(node) for node, _ in read}) > 1:
             layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
         else:
             nodes = tuple(node for node, _ in read)
             elements = 1
             for n in tensor.dims:
                 elements *= n
-            layers.found.append(Layer(name, nodes, _axis(nodes[0]), elements))
+            layers.found.append(Layer(name, nodes, output_axis(nodes[0]) % len(tensor.dims), elements))
     return layers
 
 
@@ -124,10 +112,6 @@ def _problem(node: NodeProto, slot: int, tensor: TensorProto) -> str | None:
     if node.op_type == "Gemm" and (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)) != (1.0, 1.0):
         return f"is multiplied by a factor besides, at {label(node)}"
     return None
-
-
-def _axis(node: NodeProto) -> int:
-    return 0 if node.op_type == "Conv" or (node.op_type == "Gemm" and attribute(node, "transB", 0)) else 1
 
 
 def with_names(model: Model) -> Model:

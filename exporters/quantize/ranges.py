@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ValueInfoProto
 
 from ltp_pipeline import threads
-from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.quantize.calibration import Feeds
 from ltp_pipeline.graph import Array, Model, copy_of, write
 
@@ -141,7 +141,7 @@ def _session(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        reason = first_line(error)
         raise ExportFailed(
             f"onnxruntime cannot watch the activations: {reason}", "leave int8 out of --export"
         ) from None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto
 
-from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.exporters.quantize.layers import Layer, is_transformer
+from ltp_pipeline.errors import ExportFailed, first_line
+from ltp_pipeline.exporters.quantize.layers import Layer
 from ltp_pipeline.exporters.quantize.ranges import Range
 from ltp_pipeline.graph import (
     Model,
@@ -22,6 +22,7 @@ from ltp_pipeline.graph import (
     set_nodes,
     stored,
 )
+from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 
 # Between quantised layers these run in 8 bits too, so that values need not become float and 8 bits again.
 _BETWEEN = (
@@ -33,7 +34,11 @@ _BETWEEN = (
 
 def between(model: Model) -> list[NodeProto]:
     """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
-    return [] if is_transformer(model.graph) else [node for node in model.graph.node if is_standard(node, *_BETWEEN)]
+    return (
+        []
+        if has_layer_norm_or_attention(model)
+        else [node for node in model.graph.node if is_standard(node, *_BETWEEN)]
+    )
 
 
 def watched(model: Model, layers: Sequence[Layer], others: Sequence[NodeProto]) -> list[str]:
@@ -82,7 +87,7 @@ def static(
             )
             quantizer.quantize_model()
         except Exception as error:  # noqa: BLE001 (whatever that tool raises)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            reason = first_line(error)
             raise ExportFailed(
                 f"onnxruntime cannot quantise the model: {reason}", "leave int8 out of --export"
             ) from None

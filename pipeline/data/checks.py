@@ -9,7 +9,7 @@ import numpy as np
 from ltp_pipeline.data.preparation import Preparation
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.data.samples import Array, ArraySamples, ClassNumbers, Column, Samples
-from ltp_pipeline.errors import InputError
+from ltp_pipeline.errors import InputError, first_line
 
 CHUNK_BYTES = 16 * 2**20
 NUMBERS = "biuf"  # the kinds of numpy types that samples have
@@ -73,7 +73,7 @@ def _holds_all(stored: np.dtype[Any], target: np.dtype[Any]) -> bool:
 def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:
     """The error for samples that pass all checks, and on which a model stops all the same."""
     given = ", ".join(f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items())
-    line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    line = first_line(error)
     remedy = "give samples of the sizes and with the values that the model was made for"
     return InputError(f"{what} on these samples, {given}: {line}", remedy)
 

@@ -139,7 +139,7 @@ def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSett
     said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()
     if said:
         raise InputError(
-            f"{', '.join(sorted(said))} is set for the mask {info.name!r}, which is made: 1 where there are values",
+            f"{', '.join(sorted(said))} is set for the mask {info.name!r}, which is made",
             f"remove {where}, or give the mask as data",
         )
     return InputSettings()

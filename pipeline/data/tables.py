@@ -13,7 +13,7 @@ from ltp_pipeline.data.image_folder import SPLITS
 from ltp_pipeline.data.images import fingerprint
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.data.samples import Array, ArraySamples, Column, NoNumbers, Part, Samples, Stored, Wanted
-from ltp_pipeline.errors import InputError
+from ltp_pipeline.errors import InputError, first_line
 from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _table(files: list[Path]) -> pa.Table:
             else:
                 tables.append(ipc.open_stream(pa.memory_map(str(file))).read_all())
         except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-            line = (str(error).splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise InputError(f"{file} cannot be read: {line}", "write the file again") from None
     try:
         return pa.concat_tables(tables)

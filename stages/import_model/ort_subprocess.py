@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ltp_pipeline import threads
+from ltp_pipeline.errors import first_line
 
 MODULE = "ltp_pipeline.stages.import_model.ort_subprocess"
 SECONDS = 300
@@ -129,14 +130,14 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
             made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             sessions[path, optimised] = made
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-        return {"load": _first_line(error).replace(path, "the file")}
+        return {"load": first_line(error).replace(path, "the file")}
     folder = Path(path).parent
     try:
         with np.load(folder / "inputs.npz") as stored:
             feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
         outputs = sessions[path, optimised].run(None, feeds)
     except Exception as error:  # noqa: BLE001
-        return {"run": _first_line(error)}
+        return {"run": first_line(error)}
     arrays: dict[str, Array] = {}
     counts: list[int | None] = []
     for i, output in enumerate(outputs):
@@ -148,10 +149,6 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
             arrays.update((f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts))
     _save(folder / "outputs.npz", arrays)
     return {"outputs": counts}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 @contextlib.contextmanager

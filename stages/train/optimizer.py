@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ltp_pipeline.config import OptimizerName, TrainSettings
 from ltp_pipeline.graph import Model, reads
+from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.layer_kinds import has_layer_norm_or_attention
 
 STEEP_CLIP = 1.0  # norm to which a steep loss's gradient is shortened
 _SECOND_BETA = 0.999  # of AdamW; the first is the momentum

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
 from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.train.layer_kinds import has_layer_norm_or_attention
+from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, with_function
 
 
