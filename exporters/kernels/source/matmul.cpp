@@ -1,0 +1,66 @@
+#include "matmul.h"
+
+namespace ltp {
+
+// The band is the transposed input; results are transposed back when all blocks are done. Until then they stay
+// where the sums are: a row is read there before it is written.
+void MatMul::run_right(const Path& path, const float* input, size_t count, const float* bias, Limits limits,
+                       float* output, const Parallel& parallel) const {
+  if (!count) return;
+  const Weights& weights = weights_[0];
+  const size_t outputs = weights.rows(), split = 4 * weights.quads().rows;
+  for_each_job(path, weights_, 1, count, parallel, [&](const Job& job) {
+    const RowRange& rows = job.rows;
+    MatrixBandTask task = {};
+    task.input = input + job.first * columns_;
+    task.input_pitch = columns_;
+    task.count = job.count;
+    task.band = job.band;
+    task.pitch = job.pitch;
+    const auto fill = [&](size_t block) {
+      task.columns = weights.used(block);
+      task.column_count = weights.used_count(block);
+      path.matrix_band(task);
+    };
+    const Target target = {nullptr, 0, nullptr, bias, limits};
+    multiply(path, weights, job, target, fill);
+    TransposeTask turn = {};
+    turn.from_pitch = job.pitch;
+    turn.to_pitch = outputs;
+    turn.positions = job.count;
+    turn.from = job.sums;
+    turn.rows = 4 * (rows.quad_last - rows.quad_first);
+    turn.to = output + job.first * outputs + 4 * rows.quad_first;
+    path.transpose(turn);
+    turn.from += turn.rows * job.pitch;
+    turn.rows = rows.single_last - rows.single_first;
+    turn.to = output + job.first * outputs + split + rows.single_first;
+    path.transpose(turn);
+  });
+}
+
+void MatMul::run_left(const Path& path, const float* input, size_t matrices, size_t count, Limits limits,
+                      float* output, const Parallel& parallel) const {
+  if (!count || !matrices) return;
+  const Weights& weights = weights_[0];
+  const size_t outputs = weights.rows();
+  for_each_job(path, weights_, matrices, count, parallel, [&](const Job& job) {
+    ConvBandTask task = {};
+    task.input = input + job.image * columns_ * count;
+    task.height = 1;
+    task.width = task.out_width = static_cast<int64_t>(count);
+    task.pointwise = true;
+    task.position = job.first;
+    task.count = job.count;
+    task.band = job.band;
+    task.pitch = job.pitch;
+    const Target target = {output + job.image * outputs * count + job.first, count, nullptr, nullptr, limits};
+    multiply(path, weights, job, target, [&](size_t block) {
+      task.columns = weights.used(block);
+      task.column_count = weights.used_count(block);
+      path.conv_band(task);
+    });
+  });
+}
+
+}  // namespace ltp

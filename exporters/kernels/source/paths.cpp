@@ -1,0 +1,114 @@
+#include "paths.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "conv.h"
+#include "matmul.h"
+
+namespace ltp {
+
+const Path& portable_path();
+#if defined(__x86_64__)
+const Path& avx2_path();
+const Path& avx512_path();
+#elif defined(__aarch64__)
+const Path& neon_path();
+#endif
+
+namespace {
+
+// The same numbers everywhere, without the standard library's distributions.
+class Random {
+ public:
+  float next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(static_cast<int32_t>(state_ >> 33) - (1 << 30)) / static_cast<float>(1 << 30);
+  }
+  std::vector<float> vector(size_t count, float zeros = 0) {
+    std::vector<float> values(count);
+    for (float& value : values) {
+      value = next();
+      if (zeros > 0 && (next() + 1) / 2 < zeros) value = 0;
+    }
+    return values;
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+bool close(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!(std::abs(a[i] - b[i]) <= 1e-4f)) return false;
+  }
+  return true;
+}
+
+void serial(size_t count, const std::function<void(size_t)>& task) {
+  for (size_t i = 0; i < count; ++i) task(i);
+}
+
+}  // namespace
+
+std::string differs(const Path& path, const Path& portable) {
+  Random random;
+  const Limits limits = {-1.0f, 2.0f};
+  for (const float zeros : {0.0f, 0.8f}) {  // blocks of four, single weights
+    const int most = zeros > 0 ? path.max_single : path.max_quad;
+    for (int positions = 1; positions <= most * path.lanes; positions += path.lanes / 2 - 1) {
+      const std::vector<float> weights = random.vector(7 * 5 * 3, zeros);
+      const std::vector<float> bias = random.vector(7), input = random.vector(5 * static_cast<size_t>(positions));
+      const std::vector<int64_t> dims = {1, 5, 1, positions};
+      ConvAttributes attributes;
+      attributes.pads = {0, 1, 0, 1};
+      const Conv conv(attributes, weights.data(), {7, 5, 1, 3});
+      std::vector<float> ours(7 * static_cast<size_t>(positions)), theirs = ours;
+      const std::vector<float> residual = random.vector(ours.size());
+      conv.run(path, input.data(), dims, bias.data(), residual.data(), limits, ours.data(), serial);
+      conv.run(portable, input.data(), dims, bias.data(), residual.data(), limits, theirs.data(), serial);
+      if (!close(ours, theirs)) return "a convolution over " + std::to_string(positions) + " positions differs";
+      const MatMul product(Dense{weights.data(), 7, 5, 5, 1});
+      product.run_right(path, input.data(), static_cast<size_t>(positions), bias.data(), limits, ours.data(), serial);
+      product.run_right(portable, input.data(), static_cast<size_t>(positions), bias.data(), limits, theirs.data(),
+                        serial);
+      if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " rows differs";
+    }
+  }
+  return "";
+}
+
+const std::vector<Candidate>& candidates() {
+  static const std::vector<Candidate> all = [] {
+    std::vector<Candidate> found;
+    const Path& portable = portable_path();
+    const auto add = [&](const Path& path, bool there) {
+      found.push_back({path, there ? differs(path, portable) : "this processor does not have it"});
+    };
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    add(avx512_path(), __builtin_cpu_supports("avx512f"));
+    add(avx2_path(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+#elif defined(__aarch64__)
+    add(neon_path(), true);
+#endif
+    found.push_back({portable, ""});
+    return found;
+  }();
+  return all;
+}
+
+const Path* chosen_path() {
+  static const Path* const chosen = []() -> const Path* {
+    const char* const wanted = std::getenv("LTP_KERNELS_PATH");
+    for (const Candidate& candidate : candidates()) {
+      if (candidate.refused.empty() && (!wanted || !std::strcmp(wanted, candidate.path.name))) return &candidate.path;
+    }
+    return nullptr;
+  }();
+  return chosen;
+}
+
+}  // namespace ltp

@@ -1,0 +1,127 @@
+#include "product.h"
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <thread>
+
+namespace ltp {
+namespace {
+
+constexpr std::align_val_t kLine{64};  // of the cache
+constexpr size_t kLineFloats = 16;
+constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
+constexpr size_t kFewestRows = 16;        // of a part
+constexpr size_t kTilePositions = 64;     // by single weights: more do not save enough to lose the cache
+
+size_t up(size_t a, size_t b) { return (a + b - 1) / b; }
+
+size_t processors() {
+  static const size_t count = std::max(1u, std::thread::hardware_concurrency());
+  return count;
+}
+
+// Memory of one task.
+class Scratch {
+ public:
+  explicit Scratch(size_t floats) : data_(static_cast<float*>(::operator new(floats * sizeof(float), kLine))) {
+#ifdef LTP_POISON_SCRATCH
+    std::fill(data_, data_ + floats, std::numeric_limits<float>::quiet_NaN());
+#endif
+  }
+  ~Scratch() { ::operator delete(data_, kLine); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  float* data() const { return data_; }
+
+ private:
+  float* data_;
+};
+
+size_t tile_vectors(const Path& path, const Weights& weights) {
+  const int most = weights.quads().rows ? path.max_quad : path.max_single;
+  return std::min(static_cast<size_t>(most), kTilePositions / static_cast<size_t>(path.lanes));
+}
+
+// How many parts the rows of a tile are cut into, so that there is something to do for all processors. Each part fills
+// the whole band again. A column costs about as much as two weights, and filling may cost a tenth of the work.
+size_t row_parts(const Weights& weights, size_t tiles) {
+  if (tiles >= processors()) return 1;
+  const size_t worth = 1 + weights.nonzeros() / (20 * weights.used_count());
+  return std::min({up(processors(), tiles), worth, std::max<size_t>(weights.rows() / kFewestRows, 1)});
+}
+
+RowRange part_of_rows(const Weights& weights, size_t part, size_t parts) {
+  const size_t quads = weights.quads().rows, singles = weights.singles().rows;
+  return {quads * part / parts, quads * (part + 1) / parts, singles * part / parts, singles * (part + 1) / parts};
+}
+
+}  // namespace
+
+void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions,
+                  const Parallel& parallel, const std::function<void(const Job&)>& run) {
+  const size_t lanes = static_cast<size_t>(path.lanes), vectors = up(positions, lanes);
+  size_t most = tile_vectors(path, groups[0]), parts = SIZE_MAX, columns = 0, rows = groups[0].rows();
+  for (const Weights& weights : groups) {
+    most = std::min(most, tile_vectors(path, weights));
+    columns = std::max(columns, weights.block());
+  }
+  const size_t tiles = up(vectors, most);
+  for (const Weights& weights : groups) parts = std::min(parts, row_parts(weights, tiles * images * groups.size()));
+
+  const size_t band = up(columns * most * lanes + lanes, kLineFloats) * kLineFloats;
+  const size_t jobs = images * groups.size() * tiles * parts;
+  const size_t tasks = std::min(jobs, kTasksPerProcessor * processors());
+  parallel(tasks, [&](size_t task) {
+    const Scratch scratch(band + (up(rows, parts) + 4) * most * lanes);
+    for (size_t i = jobs * task / tasks; i < jobs * (task + 1) / tasks; ++i) {
+      const size_t part = i % parts, tile = i / parts % tiles, group = i / parts / tiles % groups.size();
+      const size_t from = vectors * tile / tiles, to = vectors * (tile + 1) / tiles;
+      Job job = {};
+      job.image = i / parts / tiles / groups.size();
+      job.group = group;
+      job.rows = part_of_rows(groups[group], part, parts);
+      job.first = from * lanes;
+      job.count = std::min(to * lanes, positions) - job.first;
+      job.vectors = to - from;
+      job.pitch = job.vectors * lanes;
+      job.band = scratch.data();
+      job.sums = scratch.data() + band;
+      run(job);
+    }
+  });
+}
+
+void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target,
+              const std::function<void(size_t block)>& fill) {
+  RowsTask task = {};
+  task.band = job.band;
+  task.count = job.count;
+  task.out_pitch = target.out ? target.pitch : job.pitch;
+  task.low = target.limits.low;
+  task.high = target.limits.high;
+  const auto run = [&](const Weights::Part& part, size_t block, size_t first, size_t last, size_t row, float* sums) {
+    if (first == last) return;
+    task.rows = last - first;
+    task.begin = part.begin.data() + block * (part.rows + 1) + first;
+    task.columns = part.columns.data();
+    task.values = part.values.data();
+    task.bias = target.bias ? target.bias + row : nullptr;
+    task.sums = sums;
+    task.out = target.out ? target.out + row * target.pitch : sums;
+    task.residual = target.residual ? target.residual + row * target.pitch : nullptr;
+    (part.height == 4 ? path.quad : path.single)[job.vectors](task);
+  };
+  const RowRange& rows = job.rows;
+  const size_t quads = 4 * weights.quads().rows, some = 4 * (rows.quad_last - rows.quad_first);
+  for (size_t block = 0; block < weights.blocks(); ++block) {
+    fill(block);
+    task.starts = block == 0;
+    task.ends = block + 1 == weights.blocks();
+    run(weights.quads(), block, rows.quad_first, rows.quad_last, 4 * rows.quad_first, job.sums);
+    run(weights.singles(), block, rows.single_first, rows.single_last, quads + rows.single_first,
+        job.sums + some * job.pitch);
+  }
+}
+
+}  // namespace ltp

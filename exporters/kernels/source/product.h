@@ -1,0 +1,53 @@
+// Weights times bands, tile by tile, on the threads that the caller has.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "tasks.h"
+#include "weights.h"
+
+namespace ltp {
+
+// Runs task(0) to task(count - 1) in any order, on any threads, and returns when all are done.
+using Parallel = std::function<void(size_t count, const std::function<void(size_t)>& task)>;
+
+struct Limits {
+  float low, high;
+};
+
+// A part of the rows: some of those in fours, some of the single ones behind them.
+struct RowRange {
+  size_t quad_first, quad_last, single_first, single_last;
+  size_t count() const { return 4 * (quad_last - quad_first) + single_last - single_first; }
+};
+
+// What a thread does at a time: some rows at some positions of one image and one group.
+struct Job {
+  size_t image, group;
+  RowRange rows;
+  size_t first, count;  // positions
+  size_t vectors;       // that hold them
+  size_t pitch;         // floats in these vectors
+  float* band;          // [columns of a block][pitch], and one more vector
+  float* sums;          // [rows][pitch]
+};
+
+// Cuts a product into jobs and calls run(job) for each of them.
+void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions,
+                  const Parallel& parallel, const std::function<void(const Job&)>& run);
+
+// Where results go, and what is done with them in the same pass.
+struct Target {
+  float* out;  // of row 0 of the group at the job's first position; null: results stay in the job's sums
+  size_t pitch;
+  const float* residual;  // laid out as out, or null
+  const float* bias;      // by row of the group, or null
+  Limits limits;
+};
+
+// All blocks of one job, one after the other. `fill(block)` has to fill the job's band.
+void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target,
+              const std::function<void(size_t block)>& fill);
+
+}  // namespace ltp

@@ -1,0 +1,24 @@
+// The functions of a path as a table. Included last by each path_*.cpp, inside its namespace. It is made by the compiler:
+// code that made it at run time might itself use instructions that the processor does not have.
+
+template <int kVectors>
+constexpr void fill(Path& path) {
+  if constexpr (kVectors > 0) {
+    if constexpr (kVectors <= Vec::kMaxSingle) path.single[kVectors] = single_rows<kVectors>;
+    if constexpr (kVectors <= Vec::kMaxQuad) path.quad[kVectors] = quad_rows<kVectors>;
+    fill<kVectors - 1>(path);
+  }
+}
+
+constexpr Path make_path(const char* name) {
+  Path path = {};
+  path.name = name;
+  path.lanes = Vec::kLanes;
+  path.max_single = Vec::kMaxSingle;
+  path.max_quad = Vec::kMaxQuad;
+  fill<kMaxVectors>(path);
+  path.conv_band = conv_band;
+  path.matrix_band = matrix_band;
+  path.transpose = transpose;
+  return path;
+}

@@ -1,0 +1,87 @@
+// What the core and the code of each instruction set say to each other: plain structs and function pointers.
+//
+// The product of a layer is  out[row][position] = Σ_column  weight[row][column] · band[column][position].
+// A *row* is an output channel. A *column* is what a weight is multiplied by: an input channel of a product, an input
+// channel under one place of the kernel of a convolution. A *position* is a pixel of the output, or a row of a matrix.
+// A *tile* is some vectors of positions; its *band* holds the values of all columns of a block at these positions.
+//
+// Nothing here may be an inline function or a template of the standard library: the linker keeps one copy of those for
+// the whole library, and it might be one that was compiled for AVX-512.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace ltp {
+
+// Some rows of a block of columns times a band: what the inner loops do.
+struct RowsTask {
+  size_t rows;               // or groups of four rows
+  const uint32_t* begin;     // entries of row r (of rows 4r to 4r + 3): begin[r] to begin[r + 1]
+  const uint16_t* columns;   // of the band, by entry
+  const float* values;       // one by entry (four by entry)
+  const float* band;         // [column][vectors of the tile]
+  bool starts, ends;         // whether this is the first, the last block
+  const float* bias;         // by row, or null
+  float* sums;               // [row][vectors of the tile]: results between blocks
+  float* out;                // [row][out_pitch]: results of the last block
+  size_t out_pitch, count;   // count: positions to be written
+  const float* residual;     // added to results, laid out as out; or null
+  float low, high;           // limits of results
+};
+
+// One place of the kernel of a convolution: how far its input is from the output's position times the stride.
+struct Tap {
+  int64_t y, x;
+};
+
+// Values of some columns at consecutive positions of a convolution's output.
+struct ConvBandTask {
+  const float* input;  // [channel][height][width] of the group
+  int64_t height, width, out_width;
+  int64_t stride_y, stride_x;
+  const Tap* taps;
+  size_t tap_count;
+  bool pointwise;           // positions of input and output are the same
+  const uint32_t* columns;  // channel · tap_count + tap, ascending
+  size_t column_count;
+  size_t position, count;  // the first one, and how many
+  float* band;             // [column][pitch]; what is behind count is zero
+  size_t pitch;
+};
+
+// Values of some columns of rows of a matrix, transposed.
+struct MatrixBandTask {
+  const float* input;  // of the first row
+  size_t input_pitch;  // between rows
+  const uint32_t* columns;
+  size_t column_count;
+  size_t count;  // rows of the matrix
+  float* band;   // [column][pitch]; what is behind count is zero
+  size_t pitch;
+};
+
+// Copy [rows][positions] to [positions][rows].
+struct TransposeTask {
+  const float* from;
+  size_t from_pitch;
+  float* to;
+  size_t to_pitch;
+  size_t rows, positions;
+};
+
+constexpr int kMaxVectors = 8;
+
+// The code for one instruction set.
+struct Path {
+  const char* name;
+  int lanes;
+  int max_single, max_quad;                               // vectors of a tile
+  void (*single[kMaxVectors + 1])(const RowsTask& task);  // by vectors of the tile
+  void (*quad[kMaxVectors + 1])(const RowsTask& task);
+  void (*conv_band)(const ConvBandTask& task);
+  void (*matrix_band)(const MatrixBandTask& task);
+  void (*transpose)(const TransposeTask& task);
+};
+
+}  // namespace ltp

@@ -1,0 +1,87 @@
+// The inner loops, for any Vec. Included once by each path_*.cpp, inside its namespace and behind its Vec.
+
+// The sums of a row so far.
+template <int kVectors>
+inline void start(const RowsTask& task, size_t row, Vec::Reg (&sum)[kVectors]) {
+  const Vec::Reg bias = Vec::broadcast(task.bias && task.starts ? task.bias[row] : 0.0f);
+  const float* const from = task.sums + row * kVectors * Vec::kLanes;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) sum[i] = task.starts ? bias : Vec::load(from + i * Vec::kLanes);
+}
+
+// Results of a row. Residual and limits are applied in registers, because a pass of their own over the output would cost
+// as much as many of the products.
+template <int kVectors>
+inline void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
+  const Vec::Reg low = Vec::broadcast(task.low), high = Vec::broadcast(task.high);
+  float* const out = task.out + row * task.out_pitch;
+  const float* const residual = task.residual ? task.residual + row * task.out_pitch : nullptr;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const int at = i * Vec::kLanes, left = static_cast<int>(task.count) - at;
+    Vec::Reg v = sum[i];
+    if (left >= Vec::kLanes) {
+      if (residual) v = Vec::add(v, Vec::load(residual + at));
+      Vec::store(out + at, Vec::clamp(v, low, high));
+    } else if (left > 0) {
+      if (residual) v = Vec::add(v, Vec::load_window(residual + at, 0, left));
+      Vec::store_some(out + at, left, Vec::clamp(v, low, high));
+    }
+  }
+}
+
+template <int kVectors>
+inline void stop(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
+  if (task.ends) return finish<kVectors>(task, row, sum);
+  float* const to = task.sums + row * kVectors * Vec::kLanes;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) Vec::store(to + i * Vec::kLanes, sum[i]);
+}
+
+// Single weights: each is multiplied by the band's row of its column. The sums of a row stay in registers, so a
+// multiply-add costs one load; that load is the limit, and the reason why a band has to fit the first-level cache.
+template <int kVectors>
+void single_rows(const RowsTask& task) {
+  constexpr size_t kPitch = kVectors * Vec::kLanes;
+  const float* const band = task.band;
+  for (size_t row = 0; row < task.rows; ++row) {
+    Vec::Reg sum[kVectors];
+    start<kVectors>(task, row, sum);
+    const uint32_t end = task.begin[row + 1];
+    for (uint32_t j = task.begin[row]; j < end; ++j) {
+      const Vec::Reg weight = Vec::broadcast(task.values[j]);
+      const float* const x = band + task.columns[j] * kPitch;
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) sum[i] = Vec::multiply_add(weight, Vec::load(x + i * Vec::kLanes), sum[i]);
+    }
+    stop<kVectors>(task, row, sum);
+  }
+}
+
+// Blocks of four weights, one in each of four neighbouring rows: one load feeds four multiply-adds.
+template <int kVectors>
+void quad_rows(const RowsTask& task) {
+  constexpr size_t kPitch = kVectors * Vec::kLanes;
+  const float* const band = task.band;
+  for (size_t quad = 0; quad < task.rows; ++quad) {
+    Vec::Reg sum[4][kVectors];
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; ++k) start<kVectors>(task, 4 * quad + k, sum[k]);
+    const uint32_t end = task.begin[quad + 1];
+    for (uint32_t j = task.begin[quad]; j < end; ++j) {
+      const float* const weights = task.values + size_t{4} * j;
+      const float* const from = band + task.columns[j] * kPitch;
+      Vec::Reg x[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) x[i] = Vec::load(from + i * Vec::kLanes);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const Vec::Reg weight = Vec::broadcast(weights[k]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sum[k][i] = Vec::multiply_add(weight, x[i], sum[k][i]);
+      }
+    }
+#pragma GCC unroll 4
+    for (size_t k = 0; k < 4; ++k) stop<kVectors>(task, 4 * quad + k, sum[k]);
+  }
+}

@@ -1,0 +1,22 @@
+// Eight floats in a register. See vec_portable.h for what each function has to do.
+struct Vec {
+  static constexpr int kLanes = 8;
+  static constexpr int kMaxSingle = 8, kMaxQuad = 3;  // 4 × 3 accumulators leave 4 of 16 registers
+  using Reg = __m256;
+
+  static Reg broadcast(float value) { return _mm256_set1_ps(value); }
+  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
+  static Reg load_window(const float* p, int from, int to) {
+    return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
+  }
+  static void store_some(float* p, int count, Reg v) { _mm256_maskstore_ps(p, mask(count), v); }
+  static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+  static Reg clamp(Reg v, Reg low, Reg high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
+
+ private:
+  static __m256i mask(int count) {  // the first `count` lanes
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+};

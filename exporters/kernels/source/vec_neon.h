@@ -1,0 +1,23 @@
+// Four floats in a register of aarch64. See vec_portable.h for what each function has to do.
+struct Vec {
+  static constexpr int kLanes = 4;
+  static constexpr int kMaxSingle = 8, kMaxQuad = 6;  // 4 × 6 accumulators leave 8 of 32 registers
+  using Reg = float32x4_t;
+
+  static Reg broadcast(float value) { return vdupq_n_f32(value); }
+  static Reg load(const float* p) { return vld1q_f32(p); }
+  static void store(float* p, Reg v) { vst1q_f32(p, v); }
+  static Reg load_window(const float* p, int from, int to) {
+    float lanes[4] = {0, 0, 0, 0};
+    for (int i = from; i < to; ++i) lanes[i] = p[i];
+    return vld1q_f32(lanes);
+  }
+  static void store_some(float* p, int count, Reg v) {
+    float lanes[4];
+    vst1q_f32(lanes, v);
+    for (int i = 0; i < count; ++i) p[i] = lanes[i];
+  }
+  static Reg multiply_add(Reg a, Reg b, Reg c) { return vfmaq_f32(c, a, b); }
+  static Reg add(Reg a, Reg b) { return vaddq_f32(a, b); }
+  static Reg clamp(Reg v, Reg low, Reg high) { return vminq_f32(high, vmaxq_f32(low, v)); }
+};

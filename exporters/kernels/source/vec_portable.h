@@ -1,0 +1,33 @@
+// Four floats by the compiler's own vector types: any processor. This is also what the other forms have to provide.
+// A file vec_*.h is included inside the namespace of its path, so it has no include guard and includes nothing.
+struct Vec {
+  static constexpr int kLanes = 4;
+  static constexpr int kMaxSingle = 8, kMaxQuad = 3;  // vectors of a tile, by single weights and by blocks of four
+  typedef float Reg __attribute__((vector_size(16)));
+
+  static Reg broadcast(float value) { return Reg{value, value, value, value}; }
+  static Reg load(const float* p) {  // at any address
+    Reg v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void store(float* p, Reg v) { __builtin_memcpy(p, &v, sizeof v); }
+
+  // Lane i is p[i] where from <= i < to, else 0; nothing else is read, so p may point outside of an array.
+  static Reg load_window(const float* p, int from, int to) {
+    Reg v = {0, 0, 0, 0};
+    for (int i = from; i < to; ++i) v[i] = p[i];
+    return v;
+  }
+  // Write the first `count` lanes and nothing else.
+  static void store_some(float* p, int count, Reg v) {
+    for (int i = 0; i < count; ++i) p[i] = v[i];
+  }
+  static Reg multiply_add(Reg a, Reg b, Reg c) { return a * b + c; }
+  static Reg add(Reg a, Reg b) { return a + b; }
+  // Not a number stays not a number: hence the order of the operands.
+  static Reg clamp(Reg v, Reg low, Reg high) {
+    v = v < low ? low : v;
+    return v > high ? high : v;
+  }
+};

@@ -1,0 +1,158 @@
+"""Nodes of a graph turned into the operators of the library, with what follows them."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.kernels import functions
+from ltp_pipeline.graph import (
+    Constants,
+    Model,
+    View,
+    attribute,
+    constants,
+    copy_of,
+    is_standard,
+    set_nodes,
+    small_value,
+    standard_opset,
+)
+
+Shapes = Mapping[str, tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A chain of nodes that became one, by the kernel that it has."""
+
+    kernel: str
+    nodes: tuple[NodeProto, ...]
+    node: NodeProto
+
+
+def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turned]]:
+    """The model with every eligible node that has one of these kernels turned into a sparse one, and which those are."""
+    proto = copy_of(model.proto)
+    before = list(proto.graph.node)  # kept, because protobuf's objects are the same only as long as one is held
+    found = _chains(model, proto, before, kernels)
+    last = {id(turned.nodes[-1]): turned.node for turned in found}
+    gone = {id(node) for turned in found for node in turned.nodes}
+    nodes = [last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last]
+    set_nodes(proto.graph, nodes)
+    tensors.raise_ir_version(proto, functions.IR_VERSION)
+    proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
+    opset = standard_opset(proto)
+    proto.functions.extend(functions.function(name, opset) for name in sorted({t.node.op_type for t in found}))
+    return replace(model, proto=proto), found
+
+
+def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]) -> list[Turned]:
+    graph, opset = proto.graph, standard_opset(proto)
+    view, known, shapes = View(graph), constants(graph), _shapes(proto)
+    place = set(map(id, nodes))
+    taken = set[int]()
+    found = []
+
+    def next_of(node: NodeProto) -> NodeProto | None:
+        """The only reader of a node's result, if there is just one and it is of this graph."""
+        users = view.users.get(node.output[0], [])
+        alone = len(users) == 1 and view.counts[node.output[0]] == 1
+        return users[0].node if alone and id(users[0].node) in place and id(users[0].node) not in taken else None
+
+    for node in nodes:
+        start = _start(node, kernels, known, shapes)
+        if start is None or id(node) in taken:
+            continue
+        kernel, name, inputs, attributes = start
+        chain = [node]
+        following = next_of(node)
+        if following is not None and is_standard(following, "Add"):
+            other = following.input[1] if following.input[0] == node.output[0] else following.input[0]
+            if name == "SparseMatMul" and _is_bias(other, known, shapes, node):
+                name, inputs = "SparseMatMulBias", [*inputs, other]
+                chain.append(following)
+            elif name == "SparseConv" and _same_shape(node.output[0], other, shapes):
+                name, inputs = "SparseConvAdd", [*inputs, *[""] * (3 - len(inputs)), other]
+                chain.append(following)
+        following = next_of(chain[-1])
+        if following is not None and is_standard(following, "Relu"):
+            name += "Relu"
+            chain.append(following)
+        elif following is not None and is_standard(following, "Clip") and functions.can_clip(opset):
+            limits = _limits(following, model, known, opset)
+            if limits is not None:
+                name += "Clip"
+                attributes |= dict(zip(("min", "max"), limits, strict=True))
+                chain.append(following)
+        taken.update(map(id, chain))
+        new = helper.make_node(name, inputs, [chain[-1].output[0]], node.name, domain=functions.DOMAIN, **attributes)
+        found.append(Turned(kernel, tuple(chain), new))
+    return found
+
+
+def _start(
+    node: NodeProto, kernels: Collection[str], known: Constants, shapes: Shapes
+) -> tuple[str, str, list[str], dict[str, object]] | None:
+    """The kernel, operator, inputs and attributes of a node that can be turned over."""
+    inputs, attributes = list(node.input), {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+    def axes(name: str) -> int:
+        tensor = known.get(name)
+        return len(tensor.dims) if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT else 0
+
+    if is_standard(node, "Conv") and inputs[1] in kernels and axes(inputs[1]) == 4:
+        return inputs[1], "SparseConv", inputs, attributes
+    if is_standard(node, "Gemm") and inputs[1] in kernels and axes(inputs[1]) == 2 and not attributes.get("transA"):
+        attributes.pop("transA", None)
+        columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]  # type: ignore[union-attr]
+        bias = shapes.get(inputs[2]) if len(inputs) > 2 and inputs[2] else ()
+        if bias is not None and (set(bias) <= {1} or (bias[-1] == columns and set(bias[:-1]) <= {1})):
+            return inputs[1], "SparseGemm", inputs, attributes
+    if is_standard(node, "MatMul"):
+        if inputs[1] in kernels and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
+            return inputs[1], "SparseMatMul", inputs, attributes
+        if inputs[0] in kernels and axes(inputs[0]) == 2 and shapes.get(inputs[1]):
+            return inputs[0], "SparseLeftMatMul", inputs, attributes
+    return None
+
+
+def _is_bias(name: str, known: Constants, shapes: Shapes, node: NodeProto) -> bool:
+    """Whether a value is one number for each column of a product's weights."""
+    columns = known[node.input[1]].dims[1]  # type: ignore[union-attr]
+    return shapes.get(name) == (columns,)
+
+
+def _same_shape(first: str, second: str, shapes: Shapes) -> bool:
+    """Whether two values have the same shape for sure; a dimension without a name is not known."""
+    ours, theirs = shapes.get(first), shapes.get(second)
+    return ours is not None and ours == theirs and None not in ours
+
+
+def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tuple[float, float] | None:
+    limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
+    for i, name in enumerate(("min", "max")):
+        if opset < functions.CLIP_INPUTS:
+            limits[i] = float(attribute(node, name, limits[i]))
+        elif len(node.input) > i + 1 and node.input[i + 1]:
+            held = model.weights.get(node.input[i + 1])
+            value = small_value(known, node.input[i + 1]) if held is None else held
+            if value is None or value.size != 1:
+                return None
+            limits[i] = float(value.reshape(()))
+    return limits[0], limits[1]
+
+
+def _shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
+    """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
+    bare = copy_of(proto)
+    inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    found: dict[str, tuple[object, ...]] = {t.name: tuple(t.dims) for t in inferred.initializer}
+    for value in (*inferred.input, *inferred.value_info, *inferred.output):
+        if value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            found[value.name] = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
+    return found
