@@ -1,5 +1,7 @@
 #include "conv.h"
 
+#include "band_plan.h"
+
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -91,36 +93,25 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
   const size_t images = static_cast<size_t>(dims[0]);
   if (!images || !positions) return;
 
-  std::vector<Tap> taps;
-  for (int64_t y = 0; y < kernel_y_; ++y) {
-    for (int64_t x = 0; x < kernel_x_; ++x) {
-      taps.push_back({y * attributes_.dilations[0] - out.top, x * attributes_.dilations[1] - out.left});
-    }
-  }
-  ConvBandTask band = {};
-  band.height = dims[2];
-  band.width = dims[3];
-  band.out_width = out.width;
-  band.stride_y = attributes_.strides[0];
-  band.stride_x = attributes_.strides[1];
-  band.taps = taps.data();
-  band.tap_count = taps.size();
-  band.pointwise = taps.size() == 1 && band.stride_y == 1 && band.stride_x == 1 && out.top == 0 && out.left == 0 &&
-                   out.height == dims[2] && out.width == dims[3];
-
   const size_t rows = groups_[0].rows();
-  const size_t group_input = static_cast<size_t>(channels_ * dims[2] * dims[3]), group_output = rows * positions;
+  const size_t plane = static_cast<size_t>(dims[2] * dims[3]);
+  const size_t group_input = static_cast<size_t>(channels_) * plane, group_output = rows * positions;
+  Window window = {dims[2], dims[3], out.width, {kernel_y_, kernel_x_}, attributes_.strides, attributes_.dilations,
+                   {out.top, out.left}};
+  if (kernel_y_ * kernel_x_ == 1 && plane == positions && out.top == 0 && out.left == 0 && out.width == dims[3] &&
+      attributes_.strides == std::array<int64_t, 2>{1, 1}) {
+    window = line_window(static_cast<int64_t>(plane));  // positions of input and output are the same
+  }
   for_each_job(path, groups_, images, positions, parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
     const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;
     const Target target = {output + at, positions, residual ? residual + at : nullptr,
                            bias ? bias + job.group * rows : nullptr, limits};
-    ConvBandTask task = band;
+    const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
+    ConvBandTask task = plan.task();
     task.input = input + part * group_input;
-    task.position = job.first;
-    task.count = job.count;
+    task.plane = plane;
     task.band = job.band;
-    task.pitch = job.pitch;
     multiply(path, weights, job, target, [&](size_t block) {
       task.columns = weights.used(block);
       task.column_count = weights.used_count(block);

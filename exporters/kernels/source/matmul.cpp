@@ -1,5 +1,7 @@
 #include "matmul.h"
 
+#include "band_plan.h"
+
 namespace ltp {
 
 // The band is the transposed input; results are transposed back when all blocks are done. Until then they stay
@@ -44,16 +46,13 @@ void MatMul::run_left(const Path& path, const float* input, size_t matrices, siz
   if (!count || !matrices) return;
   const Weights& weights = weights_[0];
   const size_t outputs = weights.rows();
+  const Window window = line_window(static_cast<int64_t>(count));
   for_each_job(path, weights_, matrices, count, parallel, [&](const Job& job) {
-    ConvBandTask task = {};
+    const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
+    ConvBandTask task = plan.task();
     task.input = input + job.image * columns_ * count;
-    task.height = 1;
-    task.width = task.out_width = static_cast<int64_t>(count);
-    task.pointwise = true;
-    task.position = job.first;
-    task.count = job.count;
+    task.plane = count;
     task.band = job.band;
-    task.pitch = job.pitch;
     const Target target = {output + job.image * outputs * count + job.first, count, nullptr, nullptr, limits};
     multiply(path, weights, job, target, [&](size_t block) {
       task.columns = weights.used(block);

@@ -12,7 +12,6 @@ constexpr std::align_val_t kLine{64};  // of the cache
 constexpr size_t kLineFloats = 16;
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
-constexpr size_t kTilePositions = 64;     // by single weights: more do not save enough to lose the cache
 
 size_t up(size_t a, size_t b) { return (a + b - 1) / b; }
 
@@ -38,11 +37,6 @@ class Scratch {
   float* data_;
 };
 
-size_t tile_vectors(const Path& path, const Weights& weights) {
-  const int most = weights.quads().rows ? path.max_quad : path.max_single;
-  return std::min(static_cast<size_t>(most), kTilePositions / static_cast<size_t>(path.lanes));
-}
-
 // How many parts the rows of a tile are cut into, so that there is something to do for all processors. Each part fills
 // the whole band again. A column costs about as much as two weights, and filling may cost a tenth of the work.
 size_t row_parts(const Weights& weights, size_t tiles) {
@@ -61,9 +55,9 @@ RowRange part_of_rows(const Weights& weights, size_t part, size_t parts) {
 void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions,
                   const Parallel& parallel, const std::function<void(const Job&)>& run) {
   const size_t lanes = static_cast<size_t>(path.lanes), vectors = up(positions, lanes);
-  size_t most = tile_vectors(path, groups[0]), parts = SIZE_MAX, columns = 0, rows = groups[0].rows();
+  size_t most = static_cast<size_t>(path.max_single), parts = SIZE_MAX, columns = 0, rows = groups[0].rows();
   for (const Weights& weights : groups) {
-    most = std::min(most, tile_vectors(path, weights));
+    if (weights.quads().rows) most = static_cast<size_t>(path.max_quad);
     columns = std::max(columns, weights.block());
   }
   const size_t tiles = up(vectors, most);
@@ -83,8 +77,8 @@ void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t i
       job.rows = part_of_rows(groups[group], part, parts);
       job.first = from * lanes;
       job.count = std::min(to * lanes, positions) - job.first;
-      job.vectors = to - from;
-      job.pitch = job.vectors * lanes;
+      job.vectors = positions == 1 ? 0 : to - from;
+      job.pitch = positions == 1 ? 1 : job.vectors * lanes;
       job.band = scratch.data();
       job.sums = scratch.data() + band;
       run(job);

@@ -27,8 +27,8 @@ struct Job {
   size_t image, group;
   RowRange rows;
   size_t first, count;  // positions
-  size_t vectors;       // that hold them
-  size_t pitch;         // floats in these vectors
+  size_t vectors;       // that hold them; 0 for a single position, which takes no vector
+  size_t pitch;         // floats in these vectors, or 1
   float* band;          // [columns of a block][pitch], and one more vector
   float* sums;          // [rows][pitch]
 };

@@ -17,6 +17,8 @@ constexpr Path make_path(const char* name) {
   path.max_single = Vec::kMaxSingle;
   path.max_quad = Vec::kMaxQuad;
   fill<kMaxVectors>(path);
+  path.single[0] = single_point;
+  path.quad[0] = quad_point;
   path.conv_band = conv_band;
   path.matrix_band = matrix_band;
   path.transpose = transpose;

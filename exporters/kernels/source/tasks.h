@@ -30,23 +30,25 @@ struct RowsTask {
   float low, high;           // limits of results
 };
 
-// One place of the kernel of a convolution: how far its input is from the output's position times the stride.
-struct Tap {
-  int64_t y, x;
+// One vector of a band: lane i is source[i · stride] where from <= i < to, else zero.
+struct Copy {
+  int64_t source;     // from the first pixel of the channel; may be outside of it
+  uint32_t target;    // in the band's row of the column
+  int16_t from, to;
 };
 
-// Values of some columns at consecutive positions of a convolution's output.
+// Values of some columns at consecutive positions of a convolution's output. Which pixels those are is the same for all
+// channels, so it is worked out once for each place of the kernel and each tile.
 struct ConvBandTask {
-  const float* input;  // [channel][height][width] of the group
-  int64_t height, width, out_width;
-  int64_t stride_y, stride_x;
-  const Tap* taps;
-  size_t tap_count;
-  bool pointwise;           // positions of input and output are the same
-  const uint32_t* columns;  // channel · tap_count + tap, ascending
+  const float* input;  // [channel][pixel] of the group
+  size_t plane;        // pixels of a channel
+  size_t stride;       // of neighbouring positions
+  const Copy* copies;  // of place k of the kernel: copy_begin[k] to copy_begin[k + 1], ascending by target
+  const uint32_t* copy_begin;
+  size_t places;            // of the kernel
+  const uint32_t* columns;  // channel · places + place, ascending
   size_t column_count;
-  size_t position, count;  // the first one, and how many
-  float* band;             // [column][pitch]; what is behind count is zero
+  float* band;  // [column][pitch], and one more vector: copies may reach beyond the end of a row
   size_t pitch;
 };
 
@@ -70,14 +72,14 @@ struct TransposeTask {
   size_t rows, positions;
 };
 
-constexpr int kMaxVectors = 8;
+constexpr int kMaxVectors = 8;  // of a tile
 
 // The code for one instruction set.
 struct Path {
   const char* name;
   int lanes;
   int max_single, max_quad;                               // vectors of a tile
-  void (*single[kMaxVectors + 1])(const RowsTask& task);  // by vectors of the tile
+  void (*single[kMaxVectors + 1])(const RowsTask& task);  // by vectors of the tile; 0: a single position
   void (*quad[kMaxVectors + 1])(const RowsTask& task);
   void (*conv_band)(const ConvBandTask& task);
   void (*matrix_band)(const MatrixBandTask& task);

@@ -85,3 +85,47 @@ void quad_rows(const RowsTask& task) {
     for (size_t k = 0; k < 4; ++k) stop<kVectors>(task, 4 * quad + k, sum[k]);
   }
 }
+
+// A single position: the result of a matrix's only row, or an image of one pixel. Vectors would be filled by one value
+// and wait for each other's sums, so the sum of a row is taken in four parts.
+inline void stop_point(const RowsTask& task, size_t row, float sum) {
+  if (!task.ends) {
+    task.sums[row] = sum;
+    return;
+  }
+  if (task.residual) sum += task.residual[row * task.out_pitch];
+  sum = sum < task.low ? task.low : sum;
+  task.out[row * task.out_pitch] = sum > task.high ? task.high : sum;
+}
+
+inline float start_point(const RowsTask& task, size_t row) {
+  return !task.starts ? task.sums[row] : task.bias ? task.bias[row] : 0.0f;
+}
+
+inline void single_point(const RowsTask& task) {
+  const float* const x = task.band;
+  for (size_t row = 0; row < task.rows; ++row) {
+    float sum[4] = {start_point(task, row), 0, 0, 0};
+    uint32_t j = task.begin[row];
+    const uint32_t end = task.begin[row + 1];
+    for (; j + 4 <= end; j += 4) {
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < 4; ++i) sum[i] += task.values[j + i] * x[task.columns[j + i]];
+    }
+    for (; j < end; ++j) sum[0] += task.values[j] * x[task.columns[j]];
+    stop_point(task, row, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+  }
+}
+
+inline void quad_point(const RowsTask& task) {
+  const float* const x = task.band;
+  for (size_t quad = 0; quad < task.rows; ++quad) {
+    float sum[4];
+    for (size_t k = 0; k < 4; ++k) sum[k] = start_point(task, 4 * quad + k);
+    for (uint32_t j = task.begin[quad]; j < task.begin[quad + 1]; ++j) {
+#pragma GCC unroll 4
+      for (size_t k = 0; k < 4; ++k) sum[k] += task.values[size_t{4} * j + k] * x[task.columns[j]];
+    }
+    for (size_t k = 0; k < 4; ++k) stop_point(task, 4 * quad + k, sum[k]);
+  }
+}

@@ -10,10 +10,24 @@ struct Vec {
   static Reg load_window(const float* p, int from, int to) {
     return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
   }
+  static Reg load_second(const float* p, int from, int to) {
+    const Reg a = load_window(p, 2 * from, 2 * to - 1), b = load_window(p + 8, 2 * from - 8, 2 * to - 9);
+    const __m256d halves = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));  // a0 a2 b0 b2, a4 a6 b4 b6
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(halves, 0xd8));
+  }
   static void store_some(float* p, int count, Reg v) { _mm256_maskstore_ps(p, mask(count), v); }
   static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
   static Reg clamp(Reg v, Reg low, Reg high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
+  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_pitch);
+    __m128 c = _mm_loadu_ps(from + 2 * from_pitch), d = _mm_loadu_ps(from + 3 * from_pitch);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + to_pitch, b);
+    _mm_storeu_ps(to + 2 * to_pitch, c);
+    _mm_storeu_ps(to + 3 * to_pitch, d);
+  }
 
  private:
   static __m256i mask(int count) {  // the first `count` lanes

@@ -7,14 +7,29 @@ struct Vec {
   static Reg broadcast(float value) { return _mm512_set1_ps(value); }
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
-  static Reg load_window(const float* p, int from, int to) {
-    return _mm512_maskz_loadu_ps(mask(to) & ~mask(from), p);
+  static Reg load_window(const float* p, int from, int to) { return _mm512_maskz_loadu_ps(mask(from, to), p); }
+  static Reg load_second(const float* p, int from, int to) {
+    const bool all = from == 0 && to == 16;  // nearly always
+    const Reg a = all ? load(p) : load_window(p, clip(2 * from), clip(2 * to - 1));
+    const Reg b = all ? load_window(p + 16, 0, 15) : load_window(p + 16, clip(2 * from - 16), clip(2 * to - 17));
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(a, even, b);
   }
-  static void store_some(float* p, int count, Reg v) { _mm512_mask_storeu_ps(p, mask(count), v); }
+  static void store_some(float* p, int count, Reg v) { _mm512_mask_storeu_ps(p, mask(0, count), v); }
   static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
   static Reg clamp(Reg v, Reg low, Reg high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
+  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_pitch);
+    __m128 c = _mm_loadu_ps(from + 2 * from_pitch), d = _mm_loadu_ps(from + 3 * from_pitch);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + to_pitch, b);
+    _mm_storeu_ps(to + 2 * to_pitch, c);
+    _mm_storeu_ps(to + 3 * to_pitch, d);
+  }
 
  private:
-  static __mmask16 mask(int count) { return static_cast<__mmask16>((1u << count) - 1u); }
+  static __mmask16 mask(int from, int to) { return static_cast<__mmask16>((1u << to) - (1u << from)); }
+  static int clip(int lane) { return lane < 0 ? 0 : lane > 16 ? 16 : lane; }
 };

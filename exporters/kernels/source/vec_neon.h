@@ -12,6 +12,11 @@ struct Vec {
     for (int i = from; i < to; ++i) lanes[i] = p[i];
     return vld1q_f32(lanes);
   }
+  static Reg load_second(const float* p, int from, int to) {
+    float lanes[4] = {0, 0, 0, 0};
+    for (int i = from; i < to; ++i) lanes[i] = p[2 * i];
+    return vld1q_f32(lanes);
+  }
   static void store_some(float* p, int count, Reg v) {
     float lanes[4];
     vst1q_f32(lanes, v);
@@ -20,4 +25,12 @@ struct Vec {
   static Reg multiply_add(Reg a, Reg b, Reg c) { return vfmaq_f32(c, a, b); }
   static Reg add(Reg a, Reg b) { return vaddq_f32(a, b); }
   static Reg clamp(Reg v, Reg low, Reg high) { return vminq_f32(high, vmaxq_f32(low, v)); }
+  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
+    const float32x4x2_t ab = vtrnq_f32(vld1q_f32(from), vld1q_f32(from + from_pitch));
+    const float32x4x2_t cd = vtrnq_f32(vld1q_f32(from + 2 * from_pitch), vld1q_f32(from + 3 * from_pitch));
+    vst1q_f32(to, vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0])));
+    vst1q_f32(to + to_pitch, vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1])));
+    vst1q_f32(to + 2 * to_pitch, vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0])));
+    vst1q_f32(to + 3 * to_pitch, vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1])));
+  }
 };

@@ -19,6 +19,12 @@ struct Vec {
     for (int i = from; i < to; ++i) v[i] = p[i];
     return v;
   }
+  // Lane i is p[2 · i] where from <= i < to, else 0; nothing is read before or behind these.
+  static Reg load_second(const float* p, int from, int to) {
+    Reg v = {0, 0, 0, 0};
+    for (int i = from; i < to; ++i) v[i] = p[2 * i];
+    return v;
+  }
   // Write the first `count` lanes and nothing else.
   static void store_some(float* p, int count, Reg v) {
     for (int i = 0; i < count; ++i) p[i] = v[i];
@@ -29,5 +35,11 @@ struct Vec {
   static Reg clamp(Reg v, Reg low, Reg high) {
     v = v < low ? low : v;
     return v > high ? high : v;
+  }
+  // to[j][i] = from[i][j] for i, j < 4; pitches between lines.
+  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t j = 0; j < 4; ++j) to[j * to_pitch + i] = from[i * from_pitch + j];
+    }
   }
 };

@@ -8,7 +8,7 @@ namespace {
 
 // Entries of a row in a block of columns that are worth starting a row for, and limits of the block's columns: the band
 // of few columns stays in the first-level cache, but each block reads and writes the sums of all rows once more.
-constexpr double kWorthwhile = 12;
+constexpr double kWorthwhile = 16;
 constexpr size_t kMinBlock = 96, kMaxBlock = 1024;
 
 // A block of four costs about as much as three single weights; the zeros in it are multiplied.
