@@ -102,7 +102,7 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
       attributes_.strides == std::array<int64_t, 2>{1, 1}) {
     window = line_window(static_cast<int64_t>(plane));  // positions of input and output are the same
   }
-  for_each_job(path, groups_, images, positions, parallel, [&](const Job& job) {
+  for_each_job(path, groups_, images, positions, false, parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
     const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;
     const Target target = {output + at, positions, residual ? residual + at : nullptr,
@@ -111,8 +111,8 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
     ConvBandTask task = plan.task();
     task.input = input + part * group_input;
     task.plane = plane;
-    task.band = job.band;
-    multiply(path, weights, job, target, [&](size_t block) {
+    multiply(path, weights, job, target, [&](size_t block, float* band) {
+      task.band = band;
       task.columns = weights.used(block);
       task.column_count = weights.used_count(block);
       path.conv_band(task);

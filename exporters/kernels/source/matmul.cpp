@@ -11,15 +11,15 @@ void MatMul::run_right(const Path& path, const float* input, size_t count, const
   if (!count) return;
   const Weights& weights = weights_[0];
   const size_t outputs = weights.rows(), split = 4 * weights.quads().rows;
-  for_each_job(path, weights_, 1, count, parallel, [&](const Job& job) {
+  for_each_job(path, weights_, 1, count, true, parallel, [&](const Job& job) {
     const RowRange& rows = job.rows;
     MatrixBandTask task = {};
     task.input = input + job.first * columns_;
     task.input_pitch = columns_;
     task.count = job.count;
-    task.band = job.band;
     task.pitch = job.pitch;
-    const auto fill = [&](size_t block) {
+    const auto fill = [&](size_t block, float* band) {
+      task.band = band;
       task.columns = weights.used(block);
       task.column_count = weights.used_count(block);
       path.matrix_band(task);
@@ -47,14 +47,14 @@ void MatMul::run_left(const Path& path, const float* input, size_t matrices, siz
   const Weights& weights = weights_[0];
   const size_t outputs = weights.rows();
   const Window window = line_window(static_cast<int64_t>(count));
-  for_each_job(path, weights_, matrices, count, parallel, [&](const Job& job) {
+  for_each_job(path, weights_, matrices, count, false, parallel, [&](const Job& job) {
     const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
     ConvBandTask task = plan.task();
     task.input = input + job.image * columns_ * count;
     task.plane = count;
-    task.band = job.band;
     const Target target = {output + job.image * outputs * count + job.first, count, nullptr, nullptr, limits};
-    multiply(path, weights, job, target, [&](size_t block) {
+    multiply(path, weights, job, target, [&](size_t block, float* band) {
+      task.band = band;
       task.columns = weights.used(block);
       task.column_count = weights.used_count(block);
       path.conv_band(task);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::align_val_t kLine{64};  // of the cache
 constexpr size_t kLineFloats = 16;
+constexpr size_t kCachedSums = 64 * 1024, kCachedBands = 96 * 1024;  // floats: a half-megabyte cache holds both
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
 
@@ -37,12 +38,29 @@ class Scratch {
   float* data_;
 };
 
-// How many parts the rows of a tile are cut into, so that there is something to do for all processors. Each part fills
-// the whole band again. A column costs about as much as two weights, and filling may cost a tenth of the work.
-size_t row_parts(const Weights& weights, size_t tiles) {
-  if (tiles >= processors()) return 1;
-  const size_t worth = 1 + weights.nonzeros() / (20 * weights.used_count());
-  return std::min({up(processors(), tiles), worth, std::max<size_t>(weights.rows() / kFewestRows, 1)});
+bool has_sums(const Weights& weights, bool keeps_sums) { return keeps_sums || weights.blocks() > 1; }
+
+// Vectors of a tile: as many as the registers hold, but fewer, down to half of that, where the sums of all rows
+// would leave the second-level cache between two blocks.
+size_t tile_vectors(const Path& path, const Weights& weights, bool keeps_sums) {
+  const size_t most = static_cast<size_t>(weights.quads().rows ? path.max_quad : path.max_single);
+  if (!has_sums(weights, keeps_sums)) return most;
+  const size_t cached = kCachedSums / (weights.rows() * static_cast<size_t>(path.lanes));
+  return std::clamp(cached, up(most, 2), most);
+}
+
+// Whether the bands of all blocks of a tile stay in the second-level cache.
+bool bands_fit(const Weights& weights, size_t pitch) { return weights.used_count() * pitch <= kCachedBands; }
+
+// How many parts the rows of a tile are cut into. For one, so that the sums of a part stay in the second-level cache. For
+// another, so that there is something to do for all processors: each of them fills the whole band again, a column of
+// which costs about as much as two weights, and filling may cost a tenth of the work.
+size_t row_parts(const Weights& weights, size_t tiles, size_t pitch, bool keeps_sums) {
+  const bool cut = has_sums(weights, keeps_sums) && bands_fit(weights, pitch);
+  const size_t for_cache = cut ? up(weights.rows() * pitch, kCachedSums) : 1;
+  const size_t worth = 1 + weights.nonzeros() / (20 * std::max<size_t>(weights.used_count(), 1));
+  const size_t for_processors = std::min(up(processors(), tiles), worth);
+  return std::min(std::max(for_cache, for_processors), std::max<size_t>(weights.rows() / kFewestRows, 1));
 }
 
 RowRange part_of_rows(const Weights& weights, size_t part, size_t parts) {
@@ -52,23 +70,28 @@ RowRange part_of_rows(const Weights& weights, size_t part, size_t parts) {
 
 }  // namespace
 
-void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions,
+void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions, bool keeps_sums,
                   const Parallel& parallel, const std::function<void(const Job&)>& run) {
+  const bool point = positions == 1;  // takes no vector
   const size_t lanes = static_cast<size_t>(path.lanes), vectors = up(positions, lanes);
-  size_t most = static_cast<size_t>(path.max_single), parts = SIZE_MAX, columns = 0, rows = groups[0].rows();
+  size_t most = kMaxVectors, parts = 1, columns = 0;
+  for (const Weights& weights : groups) most = std::min(most, tile_vectors(path, weights, keeps_sums));
+  const size_t tiles = up(vectors, most), pitch = point ? 1 : up(vectors, tiles) * lanes;
   for (const Weights& weights : groups) {
-    if (weights.quads().rows) most = static_cast<size_t>(path.max_quad);
-    columns = std::max(columns, weights.block());
+    parts = std::max(parts, row_parts(weights, tiles * images * groups.size(), pitch, keeps_sums));
   }
-  const size_t tiles = up(vectors, most);
-  for (const Weights& weights : groups) parts = std::min(parts, row_parts(weights, tiles * images * groups.size()));
-
-  const size_t band = up(columns * most * lanes + lanes, kLineFloats) * kLineFloats;
+  const auto keeps_bands = [&](const Weights& weights) { return parts > 1 && bands_fit(weights, pitch); };
+  for (const Weights& weights : groups) {
+    columns = std::max(columns, (keeps_bands(weights) ? weights.blocks() : 1) * weights.block());
+  }
+  const size_t band = up(columns * pitch + lanes, kLineFloats) * kLineFloats;
+  const size_t sums = (up(groups[0].rows(), parts) + 8) * pitch;  // fours and the rest are rounded up apart
   const size_t jobs = images * groups.size() * tiles * parts;
   const size_t tasks = std::min(jobs, kTasksPerProcessor * processors());
   parallel(tasks, [&](size_t task) {
-    const Scratch scratch(band + (up(rows, parts) + 4) * most * lanes);
-    for (size_t i = jobs * task / tasks; i < jobs * (task + 1) / tasks; ++i) {
+    const Scratch scratch(band + sums);
+    const size_t begin = jobs * task / tasks, end = jobs * (task + 1) / tasks;
+    for (size_t i = begin; i < end; ++i) {
       const size_t part = i % parts, tile = i / parts % tiles, group = i / parts / tiles % groups.size();
       const size_t from = vectors * tile / tiles, to = vectors * (tile + 1) / tiles;
       Job job = {};
@@ -77,19 +100,19 @@ void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t i
       job.rows = part_of_rows(groups[group], part, parts);
       job.first = from * lanes;
       job.count = std::min(to * lanes, positions) - job.first;
-      job.vectors = positions == 1 ? 0 : to - from;
-      job.pitch = positions == 1 ? 1 : job.vectors * lanes;
+      job.vectors = point ? 0 : to - from;
+      job.pitch = point ? 1 : job.vectors * lanes;
       job.band = scratch.data();
+      job.band_blocks = keeps_bands(groups[group]) ? groups[group].blocks() : 1;
+      job.filled = keeps_bands(groups[group]) && part > 0 && i > begin;
       job.sums = scratch.data() + band;
       run(job);
     }
   });
 }
 
-void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target,
-              const std::function<void(size_t block)>& fill) {
+void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target, const Fill& fill) {
   RowsTask task = {};
-  task.band = job.band;
   task.count = job.count;
   task.out_pitch = target.out ? target.pitch : job.pitch;
   task.low = target.limits.low;
@@ -109,7 +132,9 @@ void multiply(const Path& path, const Weights& weights, const Job& job, const Ta
   const RowRange& rows = job.rows;
   const size_t quads = 4 * weights.quads().rows, some = 4 * (rows.quad_last - rows.quad_first);
   for (size_t block = 0; block < weights.blocks(); ++block) {
-    fill(block);
+    float* const band = job.band + (job.band_blocks > 1 ? block * weights.block() * job.pitch : 0);
+    if (!job.filled) fill(block, band);
+    task.band = band;
     task.starts = block == 0;
     task.ends = block + 1 == weights.blocks();
     run(weights.quads(), block, rows.quad_first, rows.quad_last, 4 * rows.quad_first, job.sums);

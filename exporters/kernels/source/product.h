@@ -29,12 +29,14 @@ struct Job {
   size_t first, count;  // positions
   size_t vectors;       // that hold them; 0 for a single position, which takes no vector
   size_t pitch;         // floats in these vectors, or 1
-  float* band;          // [columns of a block][pitch], and one more vector
+  float* band;          // [column][pitch], and one more vector
+  size_t band_blocks;   // that the band has room for: one, or all
+  bool filled;          // whether the band holds all blocks from the job before
   float* sums;          // [rows][pitch]
 };
 
-// Cuts a product into jobs and calls run(job) for each of them.
-void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions,
+// Cuts a product into jobs and calls run(job) for each of them. `keeps_sums`: even of a single block.
+void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t images, size_t positions, bool keeps_sums,
                   const Parallel& parallel, const std::function<void(const Job&)>& run);
 
 // Where results go, and what is done with them in the same pass.
@@ -46,8 +48,8 @@ struct Target {
   Limits limits;
 };
 
-// All blocks of one job, one after the other. `fill(block)` has to fill the job's band.
-void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target,
-              const std::function<void(size_t block)>& fill);
+// All blocks of one job, one after the other. `fill` has to fill the band of a block.
+using Fill = std::function<void(size_t block, float* band)>;
+void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target, const Fill& fill);
 
 }  // namespace ltp
