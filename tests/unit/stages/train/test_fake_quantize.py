@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -25,6 +25,7 @@ def standard(x: np.ndarray) -> np.ndarray:
     return np.asarray(ReferenceEvaluator(model).run(None, {"x": x})[0])
 
 
+@settings(deadline=None)
 @given(numbers)
 def test_values_are_those_of_the_standard(values: list[float]) -> None:
     x = np.array(values, np.float32)
@@ -33,6 +34,7 @@ def test_values_are_those_of_the_standard(values: list[float]) -> None:
     assert np.array_equal(fake.dynamic_activation(torch.from_numpy(x)).numpy(), standard(x))
 
 
+@settings(deadline=None)
 @given(numbers, st.floats(-50, 0), st.floats(0.1, 50))
 def test_the_gradient_is_one_within_the_range_and_zero_outside(values: list[float], low: float, high: float) -> None:
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
@@ -62,6 +64,7 @@ def test_a_sum_of_rounded_products_has_the_gradient_of_the_rounded_factors() -> 
     assert torch.equal(x.grad, small.detach().sum(0))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([64, 127]), st.sampled_from([0, 1]))
 def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(seed: int, largest: int, axis: int) -> None:
     torch.manual_seed(seed)
