@@ -171,6 +171,7 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
     assert not (out / "trail").exists()
 
 
+@pytest.mark.slow
 def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, tmp_path: Path) -> None:
     train = {"epochs": 2, "finetune_epochs": 1, "quantize": True}
     formats = {"formats": ["packed", "int8"]}

@@ -1,5 +1,6 @@
 """Training in 8 bits: what is trained is what the file computes."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ltp_pipeline.stages.train import Job, loop
 from ltp_pipeline.stages.validate import Session, find_evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.runs import quick
 from tests.support.sequence_models import vision_transformer
 
 SAMPLES = 640
@@ -123,9 +125,15 @@ NETWORKS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def onnxsim_here() -> Iterator[None]:
+    """No process for onnxsim."""
+    with quick():
+        yield
+
+
 @pytest.fixture(scope="module", params=NETWORKS)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    torch.set_num_threads(1)
     return Run(job_of(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "job"))
 
 
@@ -161,15 +169,14 @@ def test_the_report_says_how_long(done: Run) -> None:
     assert "trained in 8 bits for 2 epochs" in done.made.notes[-1]
 
 
-def test_statistics_of_norms_stay_as_they_are(tmp_path: Path) -> None:
-    run = Run(job_of(unfolded_norm(), tmp_path / "job"))
-    (norm,) = (node for node in run.training.model.graph.node if node.op_type == "BatchNormalization")
+@pytest.mark.parametrize("done", ["norm that is not folded"], indirect=True)
+def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
+    (norm,) = (node for node in done.training.model.graph.node if node.op_type == "BatchNormalization")
     for name in norm.input[3:5]:
-        assert np.array_equal(run.trained.floats[name], run.training.model.array(name))
+        assert np.array_equal(done.trained.floats[name], done.training.model.array(name))
 
 
 def test_stopped_and_gone_on_it_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_num_threads(1)
     model = NETWORKS["products"]()
     whole = Run(job_of(model, tmp_path / "whole")).made.model.filled().SerializeToString(deterministic=True)
     job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._step
