@@ -25,7 +25,7 @@ from pydantic import (
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.formats import EXACT, GRAPHS, ROUNDED, Rounding, find_format
+from ltp_pipeline.formats import EXACT, GRAPHS, INT8, ROUNDED, Rounding, find_format
 
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
@@ -204,6 +204,7 @@ class TrainSettings(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     threads: Count | None = None
+    quantize: bool = False  # train int8 files in 8 bits, after fine-tuning
 
 
 class MethodSettings(Section):
@@ -259,6 +260,11 @@ class ExportSettings(Section):
         """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
         order = list(GRAPHS)
         return min(self.formats, key=lambda name: order.index(find_format(name).graph))
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether any file computes in 8 bits."""
+        return any(find_format(name).graph == INT8 for name in self.formats)
 
     def covers(self, other: "ExportSettings") -> bool:
         """Whether these files are all that the other settings ask for, or more.
@@ -350,15 +356,28 @@ class Settings(Section):
 
 
 def check_reachable(settings: Settings) -> None:
-    """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
+    """Refuse what the budget, the missing baseline or a missing file makes impossible, before anything is trained."""
     gates, wanted = settings.gates, settings.budget.wanted_compression
     require_baseline(settings)
+    _require_int8(settings)
     least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     if wanted is not None and wanted < least * (1 - 1e-9):
         raise InputError(
             f"the budget asks for {wanted:g}×, and gates.min_compression or gates.min_sparsity for {least:g}×",
             "ask for more, or lower the gate",
         )
+
+
+def _require_int8(settings: Settings) -> None:
+    """Refuse to train in 8 bits where no file is in 8 bits, or nothing is trained after pruning."""
+    if not settings.train.quantize:
+        return
+    if not settings.export.has_int8:
+        what = "train.quantize trains for int8 files, and none is asked for"
+        raise InputError(what, "add int8 to --export (export.formats), or leave train.quantize out")
+    if settings.train.finetune_epochs == 0:
+        what = "train.quantize trains for half of the epochs of fine-tuning, and train.finetune_epochs is 0"
+        raise InputError(what, "give some, or leave train.quantize out")
 
 
 def require_baseline(settings: Settings) -> None:

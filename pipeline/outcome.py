@@ -98,7 +98,11 @@ def _made(content: Report, settings: Settings) -> dict[str, Any]:
     baseline = content.baseline
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
-    return {"export": settings.export.model_dump(mode="json"), "baseline": made.model_dump(mode="json")}
+    return {
+        "export": settings.export.model_dump(mode="json"),
+        "baseline": made.model_dump(mode="json"),
+        "quantize": settings.train.quantize,
+    }
 
 
 def _settings_of(made: Mapping[str, Any]) -> tuple[ExportSettings, BaselineSettings]:
@@ -108,6 +112,8 @@ def _settings_of(made: Mapping[str, Any]) -> tuple[ExportSettings, BaselineSetti
 def _covers(done: Mapping[str, Any], settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = _settings_of(done)
+    if done.get("quantize", False) != settings.train.quantize:
+        return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False
     wanted = settings.wanted_baseline

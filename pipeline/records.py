@@ -120,6 +120,7 @@ class Quantization:
     kernels: int  # that are in 8 bits
     left_float: Mapping[str, str]  # kernels that are not, and why
     validation_drop: float  # against the float graph
+    trained_epochs: int = 0  # in 8 bits, with the masks held
 
 
 @dataclass(frozen=True)

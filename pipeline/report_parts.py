@@ -92,6 +92,7 @@ class Quantization(Part):
         default_factory=dict
     )
     validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
+    trained_epochs: Annotated[Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")] = 0
 
 
 class Tensor(Part):

@@ -17,7 +17,7 @@ from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
-from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry, validate
+from ltp_pipeline.stages import finetune_int8, import_model, learn_thresholds, preflight, select_entry, validate
 from ltp_pipeline.stages.preflight import notes, rules
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
@@ -164,6 +164,8 @@ def _validation_accuracy(job: Job, original: Original | None) -> float:
 
 def plan(job: Job, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    if job.settings.train.quantize and job.settings.export.has_int8:
+        epochs = {**epochs, finetune_int8.NAME: job.int8_epochs}
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
     curve = ("learn", "finetune", "baseline", "curve") if job.settings.wanted_baseline in ("auto", "curve") else ()
     job.workspace.progress.plan(steps, {*searched, *curve})

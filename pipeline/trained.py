@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.records import Measured, Pruned, Weights
-from ltp_pipeline.stages import export, quantize, validate
+from ltp_pipeline.stages import export, finetune_int8, quantize, validate
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.import_model.tensors import array_to_torch
 from ltp_pipeline.stages.lower import as_file_types, lift, lower
@@ -19,6 +21,9 @@ from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ltp_pipeline.exporters.quantize.layers import Layer
+    from ltp_pipeline.exporters.quantize.places import Trained, Training
 
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 
@@ -54,9 +59,20 @@ def prove(
     kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
     with timed(job.workspace, "export"):
         judged = quantize.calibration(file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say)
+        if job.settings.train.quantize:
+            judged = replace(judged, train=partial(_train, job, (folder or "pruned").replace("/", "-")))
         files = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
     with timed(job.workspace, "validate"):
         return validate.run(files, job.network, tuned.state, reference, job.data.test, tuned.epochs)
+
+
+def _train(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Trained:
+    """Train in 8 bits in the midst of exporting, whose time it is not."""
+    begun = time.monotonic()
+    with timed(job.workspace, finetune_int8.NAME):
+        trained = finetune_int8.run(job, title, training, layers)
+    job.workspace.add_time("export", begun - time.monotonic())
+    return trained
 
 
 @contextmanager

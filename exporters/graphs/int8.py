@@ -18,6 +18,7 @@ from ltp_pipeline.exporters.quantize import choose, proof
 from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.exporters.quantize.compact import compact
 from ltp_pipeline.exporters.quantize.layers import already_quantised, find_layers, with_names
+from ltp_pipeline.exporters.quantize.places import for_training, with_trained
 from ltp_pipeline.graph import Model, Weights, copy_of, drop_inputs, standard_opset
 from ltp_pipeline.records import Quantization
 from ltp_pipeline.words import counted
@@ -35,10 +36,14 @@ def make(
     require(model, kernels)
     smaller = deploy.make(model, weights, kernels, feeds)
     ready = with_names(_fixed(raised(smaller.model, kernels, feeds)))
-    found = choose.Choice(ready, find_layers(ready, kernels), calibration).run()
-    settings = calibration.settings
+    choice = choose.Choice(ready, find_layers(ready, kernels), calibration)
+    found, trained, settings = choice.run(), None, calibration.settings
+    if calibration.train is not None:
+        trained = calibration.train(for_training(found.model, ready, found.layers, choice.extremes), found.layers)
+        found = choice.again(found, with_trained(found.model, trained.values))
     quantised = {layer.kernel: layer for layer in found.layers}
-    held = proof.held_weights(found.model, smaller.weights, kernels, quantised, settings.int8_weights)
+    exact = smaller.weights if trained is None else {**smaller.weights, **trained.floats}
+    held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
     is_static = found.method != choose.DYNAMIC
     how = Quantization(
         method=found.method,
@@ -47,6 +52,7 @@ def make(
         kernels=len(quantised),
         left_float=found.reasons,
         validation_drop=found.drop,
+        trained_epochs=0 if trained is None else trained.epochs,
     )
     return Made(compact(found.model, ready), held, (*smaller.notes, _note(how)), tuple(held), how)
 
@@ -94,6 +100,8 @@ def _fixed(model: Model) -> Model:
 def _note(how: Quantization) -> str:
     ranges = "ranges found at every run" if how.samples is None else f"ranges by {how.method} on {how.samples} samples"
     said = f"int8 graph: {counted(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
+    if how.trained_epochs:
+        said += f", trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"
     if how.left_float:
         named = "; ".join(f"{name}: {reason}" for name, reason in how.left_float.items())
         said += f"; {counted(len(how.left_float), 'kernel')} float ({named})"

@@ -66,6 +66,20 @@ class Choice:
         return replace(best, reasons={**self.found.reasons, **best.reasons})
 
     @property
+    def extremes(self) -> dict[str, Range]:
+        """The smallest and largest values of activations on samples of the training split."""
+        return {name: Range(seen.low, seen.high) for name, seen in self._seen.items() if seen.finite}
+
+    def again(self, candidate: Candidate, model: Model) -> Candidate:
+        """The same candidate after training, judged anew."""
+        judged = self._judged(model)
+        drop = self.calibration.metric.drop(self._float.value, judged.value)
+        distance = _distance(judged.outputs, self._float.outputs)
+        candidate = replace(candidate, model=model, drop=drop, distance=distance)
+        self._tell(candidate, ", trained")
+        return candidate
+
+    @property
     def _limit(self) -> float:
         given, metric = self.calibration.settings.int8_max_drop, self.calibration.metric
         return SHARE_OF_BUDGET * metric.default_budget(self._float.value) if given is None else given
@@ -184,12 +198,10 @@ class Choice:
             except InputError as error:
                 raise ExportFailed(f"the quantised model does not run: {error.what}", error.remedy) from None
 
-    def _tell(self, candidate: Candidate) -> None:
+    def _tell(self, candidate: Candidate, more: str = "") -> None:
         metric = self.calibration.metric
-        layers = counted(len(candidate.layers), "layer")
-        self.calibration.say(
-            f"int8, {candidate.method}, {layers}: drop of {metric.shown_drop(candidate.drop)} on the validation split"
-        )
+        what = f"int8, {candidate.method}, {counted(len(candidate.layers), 'layer')}{more}"
+        self.calibration.say(f"{what}: drop of {metric.shown_drop(candidate.drop)} on the validation split")
 
 
 def _distance(found: Sequence[Array], expected: Sequence[Array]) -> float:

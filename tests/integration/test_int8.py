@@ -169,3 +169,35 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
     assert found.code == 4
     assert "no layer that can be quantised" in found.err
     assert not (out / "trail").exists()
+
+
+@pytest.mark.slow
+def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, tmp_path: Path) -> None:
+    train = {"epochs": 2, "finetune_epochs": 1, "quantize": True}
+    formats = {"formats": ["packed", "int8"]}
+    folder = told_anew(example, tmp_path / "trained", export=formats, gates={"max_drop": 0.9}, train=train)
+    report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
+    for network in ("pruned", "baseline"):
+        assert file_of(report[network])["quantization"]["trained_epochs"] == 1
+    assert "trained in 8 bits for 1 epoch" in page
+    before, after = ((f / "run" / "model.packed.onnx").read_bytes() for f in (example, folder))
+    assert before == after
+    assert (folder / "run" / PACKED).read_bytes() != (example / "run" / PACKED).read_bytes()
+    assert report["settings"]["train"]["quantize"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--export", "packed"), "train.quantize trains for int8 files, and none is asked for"),
+        (("--export", "int8", "--finetune-epochs", 0), "train.finetune_epochs is 0"),
+    ],
+)
+def test_training_in_8_bits_is_refused_where_nothing_would_come_of_it(
+    given: tuple[object, ...], told: str, example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--set", "train.quantize=true", *given)
+    refused = invoke(capsys, "run", example / "model.onnx", "--out", tmp_path / "run", *options)
+    assert refused.code == 3
+    assert told in refused.err
+    assert not (tmp_path / "run").exists()
