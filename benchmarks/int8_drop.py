@@ -17,6 +17,7 @@ import ltp_pipeline
 from benchmarks import datasets, matrix, series
 
 COMPRESSION = 10
+FLOAT, INT8 = "packed", "int8-packed"
 CELLS = ("resnet", "mobilenet", "languages")
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "7 bits": {},
@@ -55,14 +56,14 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
                 budget={"target_compression": plan["compression"]},
                 baseline={"mode": "none"},
                 train={"seed": plan["seed"], **form.get("train", {})},
-                export={"formats": ("packed", "int8"), **form.get("export", {})},
+                export={"formats": (FLOAT, INT8), **form.get("export", {})},
             ).report
             files = {file.name: file for file in report.pruned.files}
-            part = files["int8"].quantization
+            part = files[INT8].quantization
             assert part is not None  # noqa: S101 - int8 was asked for
             found[name] = {
-                "float": files["packed"].value,
-                "int8": files["int8"].value,
+                "float": files[FLOAT].value,
+                "int8": files[INT8].value,
                 "method": part.method,
                 "left_float": len(part.left_float),
             }
