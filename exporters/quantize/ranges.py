@@ -14,6 +14,7 @@ from onnx import ValueInfoProto
 from ltp_pipeline import threads
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.quantize.calibration import Feeds
+from ltp_pipeline.exporters.quantize.layers import LEAVE
 from ltp_pipeline.graph import Array, Model, copy_of, write
 
 BINS = 2048  # of |x|, on each side of zero
@@ -142,6 +143,4 @@ def _session(path: Path) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         reason = first_line(error)
-        raise ExportFailed(
-            f"onnxruntime cannot watch the activations: {reason}", "leave int8 out of --export"
-        ) from None
+        raise ExportFailed(f"onnxruntime cannot watch the activations: {reason}", LEAVE) from None

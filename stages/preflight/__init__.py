@@ -56,7 +56,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
             raise InputError(what, "start without torchrun, or leave train.quantize out")
         int8.require(network.file.model, [k.name for k in network.kernels])
     task = _find_task(network, state, data, settings, device, own)
-    check_settings(task.metric, settings.gates, settings.budget)
+    check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
     if settings.model.restore_bn:
