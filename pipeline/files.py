@@ -14,10 +14,10 @@ from ltp_pipeline.errors import InputError
 AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
-MOST_TEXT = 64 << 20  # bytes of a file of settings, a report, a manifest
+MOST_TEXT = 64 << 20  # bytes of a report or a manifest
 
 
-def read_text(path: AnyPath, remedy: str) -> str:
+def read_text(path: AnyPath, remedy: str, most: int = MOST_TEXT) -> str:
     """The text of a small file; `remedy` is what to do where it cannot be read.
 
     It is looked at before it is opened, because opening a pipe would wait for ever.
@@ -26,8 +26,8 @@ def read_text(path: AnyPath, remedy: str) -> str:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise InputError(f"cannot read {path}: {_kind(found.st_mode)}, no regular file", remedy)
-        if found.st_size > MOST_TEXT:
-            what = f"cannot read {path}: {found.st_size:,} bytes, and at most {MOST_TEXT:,} are read"
+        if found.st_size > most:
+            what = f"cannot read {path}: {found.st_size:,} bytes, and at most {most:,} are read"
             raise InputError(what, remedy)
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.errors import InputError, LtpError
+from ltp_pipeline.exporters.counting import count_in_file
 from ltp_pipeline.formats import EXACT, INT8, find_format
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.outcome import Outcome, conclude
@@ -27,7 +28,6 @@ from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.preflight import require_task
-from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
 if TYPE_CHECKING:

@@ -7,14 +7,16 @@ from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath, read_text, write_json
+from ltp_pipeline.report_checks import MOST_SHOWN, require_consistent
 from ltp_pipeline.report_schema import SCHEMA, Report
 from ltp_pipeline.strict_json import parse_json
+from ltp_pipeline.words import shortened
 
 REMEDY = "give the report.json of a finished run; `ltp-pipeline run` writes one"
 
 
 def read(path: AnyPath) -> Report:
-    """Read a report.json; keys may be missing (their gates fail), but what is there has the right type."""
+    """Read a report.json; keys may be missing (their gates fail), but what is there has the right type and agrees."""
     text = read_text(path, REMEDY)
     content = parse_json(text, str(path), REMEDY)
     schema = content.get("schema") if isinstance(content, dict) else None
@@ -24,11 +26,15 @@ def read(path: AnyPath) -> Report:
         update = "install a newer ltp-pipeline, or write the report again with this one: `ltp-pipeline report RUN`"
         raise InputError(f"{path} has schema {schema}; this version reads {SCHEMA}", update)
     try:
-        return Report.model_validate_json(text)
+        report = Report.model_validate_json(text)
     except ValidationError as error:
-        found = [": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors()]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise InputError(f"{path} does not keep to {SCHEMA}: {found[0]}{more}", REMEDY) from None
+        problems = error.errors(include_url=False, include_input=False)
+        key, said = ".".join(map(str, problems[0]["loc"])), problems[0]["msg"].removeprefix("Value error, ")
+        first = f"{shortened(key, MOST_SHOWN)[1:-1]}: {said}" if key else said
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(f"{path} does not keep to {SCHEMA}: {first}{more}", REMEDY) from None
+    require_consistent(report, str(path))
+    return report
 
 
 def write(report: Report, path: Path) -> None:

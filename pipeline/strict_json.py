@@ -32,10 +32,9 @@ def parse_json(text: str, what: str, remedy: str) -> Any:
             parse_int=_int,
         )
         _check(content, 0)
-    except RecursionError:
-        raise InputError(f"{what}: lists and objects are nested too deep", remedy) from None
-    except ValueError as error:
-        raise InputError(f"{what} is not JSON, or was cut off: {error}", remedy) from None
+    except (ValueError, RecursionError) as error:
+        why = "lists and objects are nested too deep" if isinstance(error, RecursionError) else error
+        raise InputError(f"{what} is not JSON, or was cut off: {why}", remedy) from None
     return content
 
 
