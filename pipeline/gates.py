@@ -17,8 +17,9 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import EXACT
 from ltp_pipeline.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.metric import ROUNDING
-from ltp_pipeline.report_parts import Outcomes, Verdict
+from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.report_values import Outcomes
 from ltp_pipeline.words import shown
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.graph import Model
-    from ltp_pipeline.report_parts import Outcomes
+    from ltp_pipeline.report_values import Outcomes
 
     Array = np.ndarray[Any, Any]
 

@@ -12,12 +12,13 @@ from ltp_pipeline.report_schema import SCHEMA, Report
 from ltp_pipeline.strict_json import parse_json
 from ltp_pipeline.words import shortened
 
+MOST_BYTES = 16 << 20
 REMEDY = "give the report.json of a finished run; `ltp-pipeline run` writes one"
 
 
 def read(path: AnyPath) -> Report:
     """Read a report.json; keys may be missing (their gates fail), but what is there has the right type and agrees."""
-    text = read_text(path, REMEDY)
+    text = read_text(path, REMEDY, MOST_BYTES)
     content = parse_json(text, str(path), REMEDY)
     schema = content.get("schema") if isinstance(content, dict) else None
     if not isinstance(schema, str) or not schema.startswith("ltp-report/"):

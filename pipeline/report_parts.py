@@ -1,49 +1,15 @@
 """The parts of a report that stand for themselves: a verdict, an accuracy, the model, the data, the layers."""
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ltp_pipeline import intervals
-from ltp_pipeline.metric import READ, Figure
-from ltp_pipeline.words import printable, shortened, shown
+from ltp_pipeline.metric import Figure
+from ltp_pipeline.report_values import Inside, NameOfTrail, Number, Pair, Share, Whole
+from ltp_pipeline.words import printable, shown
 
 MOST_AXES = 64  # of a tensor
-LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
-
-
-def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise ValueError(f"the interval is reversed: {ends[0]:g} to {ends[1]:g}")
-    return ends
-
-
-def _inside(name: str) -> str:
-    """Refuse what is no name of a file in the report's folder or below."""
-    parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or "\\" in name or ".." in parts:
-        raise ValueError(f"{shortened(name)} is no name of a file in the report's folder")
-    if len(name.encode()) > LONGEST_NAME or any(len(part.encode()) > LONGEST_PART for part in parts):
-        raise ValueError(f"the name {shortened(name)} is too long")
-    if printable(name) != name:
-        raise ValueError(f"the name {shortened(name)} has characters that no name of ours has")
-    return name
-
-
-def _of_trail(name: str) -> str:
-    """The same; the trail of an entry that was picked lies in the folder around."""
-    _inside(name.removeprefix("../"))
-    return name
-
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Number = Annotated[float, Field(ge=0)]
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
-Pair = tuple[Whole, Whole]
-Interval = Annotated[tuple[float, float], AfterValidator(_ordered)]
-Name = Annotated[str, AfterValidator(_inside)]
 STRICT = ConfigDict(
     extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
 )
@@ -94,39 +60,6 @@ class Asked:
     threshold: Annotated[
         float | None, Field(description="above which a number tells class 1, not 0, or that a label is there")
     ] = None
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = READ
-
-    both_right: Whole
-    only_before: Whole
-    only_after: Whole
-    both_wrong: Whole
-
-    @property
-    def samples(self) -> int:
-        """How many there are."""
-        return self.both_right + self.only_before + self.only_after + self.both_wrong
-
-    @property
-    def before(self) -> float | None:
-        """The share that the first network has right."""
-        return (self.both_right + self.only_before) / self.samples if self.samples else None
-
-    @property
-    def after(self) -> float | None:
-        """The share that the second network has right."""
-        return (self.both_right + self.only_after) / self.samples if self.samples else None
-
-    def interval(self, confidence: float = intervals.CONFIDENCE) -> tuple[float, float] | None:
-        """Of the drop from the first to the second."""
-        if not self.samples:
-            return None
-        return intervals.counted_interval(self.samples, self.only_before, self.only_after, confidence)
 
 
 class Accuracy(Part):
@@ -186,7 +119,9 @@ class Model(Part):
     other_weights: Annotated[
         tuple[Weight, ...], Field(description="the largest float weights that are no kernels")
     ] = ()
-    data: Annotated[tuple[Name, ...], Field(description="files beside it that hold weights; the hash covers them")] = ()
+    data: Annotated[
+        tuple[Inside, ...], Field(description="files beside it that hold weights; the hash covers them")
+    ] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
 
@@ -226,7 +161,7 @@ class Entry(Part):
     epoch: Whole = 0
     compression: Number | None = None
     accuracy: float | None = None
-    file: Annotated[str, AfterValidator(_of_trail)] = ""
+    file: NameOfTrail = ""
     model_compression: Number | None = None
     sha256: str | None = None
     data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None

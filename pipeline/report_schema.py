@@ -23,24 +23,20 @@ from ltp_pipeline.report_parts import (
     Entry,
     Environment,
     Histogram,
-    Interval,
     Layer,
     Model,
-    Name,
-    Number,
-    Outcomes,
     Part,
     Quantization,
     Scatter,
-    Share,
     UserTask,
     Verdict,
-    Whole,
 )
+from ltp_pipeline.report_values import Interval, Name, Number, Outcomes, Share, Whole
 
 SCHEMA: Final = "ltp-report/1"
 LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
 SPARED = f"{MAGNITUDE}, classifier spared"
+FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
 
@@ -161,7 +157,7 @@ class Pruned(Measured):
         Whole | None,
         Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
     ] = None
-    files: tuple[File, ...] = ()
+    files: Annotated[tuple[File, ...], FEW] = ()
 
     @property
     def exact(self) -> File | None:
@@ -193,7 +189,7 @@ class Baseline(Pruned):
 
     method: str = MAGNITUDE
     curve: Annotated[
-        tuple[CurvePoint, ...] | None,
+        Annotated[tuple[CurvePoint, ...], FEW] | None,
         Field(description="the point at the same compression first, each trained as long"),
     ] = None
     budget: Annotated[
@@ -226,7 +222,7 @@ class Report(Part):
 
     schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
     verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
-    gates: tuple[Verdict, ...] = ()
+    gates: Annotated[tuple[Verdict, ...], FEW] = ()
     metric: Metric = Metric()
     task: Asked = Asked()
     model: Model = Model()
@@ -236,8 +232,8 @@ class Report(Part):
     pruned: Pruned = Pruned()
     baseline: Baseline | None = None
     difference: Difference | None = None
-    layers: tuple[Layer, ...] = ()
-    trail: tuple[Entry, ...] = ()
+    layers: Annotated[tuple[Layer, ...], MANY] = ()
+    trail: Annotated[tuple[Entry, ...], MANY] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     environment: Environment = Environment()
     timings: dict[str, Number] = Field(default_factory=dict)

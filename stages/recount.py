@@ -9,7 +9,8 @@ from ltp_pipeline.exporters.counting import Counts, count
 from ltp_pipeline.files import data_beside
 from ltp_pipeline.formats import ORIGINAL
 from ltp_pipeline.graph import FLOAT_TYPES, Model, read, stored
-from ltp_pipeline.report_checks import Claim, refuse
+from ltp_pipeline.report_checks import refuse
+from ltp_pipeline.report_derivations import Claim
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.stages import import_model

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.data import Split, batches
-from ltp_pipeline.report_parts import Outcomes
+from ltp_pipeline.report_values import Outcomes
 from ltp_pipeline.task import Judged
 
 if TYPE_CHECKING:

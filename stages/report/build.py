@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Validation,
         Weights,
     )
+    from ltp_pipeline.report_values import Outcomes
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.task import Task
 
@@ -292,7 +293,7 @@ def _reasons(found: Accuracy) -> dict[str, str]:
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 
-def _no_outcomes(found: parts.Outcomes | None) -> dict[str, str]:
+def _no_outcomes(found: Outcomes | None) -> dict[str, str]:
     return {"outcomes": IN_PARTS} if found is None else {}
 
 

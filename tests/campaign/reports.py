@@ -23,6 +23,8 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
 from ltp_pipeline import cli, report_io
 from ltp_pipeline.hashing import sha256_of, write_sums
+from ltp_pipeline.stages import recount  # noqa: F401 - children find it imported
+from ltp_pipeline.stages.report import html  # noqa: F401 - as well
 from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
 from tests.support import children
 from tests.support.finished import lay_out
@@ -60,14 +62,21 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
         with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
             folder = shutil.copytree(source, (keep or Path(scratch)) / "run")
             case = make(seed, number, folder)
-            arguments = ["gate", str(folder / REPORT), *case.options]
+            report = str(folder / REPORT)
+            given = {
+                "gate": [report],
+                "compare": [str(source / REPORT), report, "--different-models"],
+                "report": [str(folder)],
+            }
+            arguments = [case.verb, *given[case.verb], *case.options]
             ended = children.call(lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES)
             yield Tried(number, case, ended, _problem(case, ended))
 
 
 def _command(arguments: list[str]) -> int:
-    """Call the program as a shell would."""
+    """Call the program as a shell would, in a child."""
     sys.argv = ["ltp-pipeline", *arguments]
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     try:
         cli.main()
     except SystemExit as done:
@@ -113,7 +122,7 @@ def main() -> None:
             if keep is not None:
                 print(f"{case.name} {case.options}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
             if problem is not None:
-                findings.append(f"{number}: {case.name} {' '.join(case.options)[:200]}: {problem}")
+                findings.append(f"{number}: {case.verb} {case.name} {' '.join(case.options)[:200]}: {problem}")
                 print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
     results = {
         "class": "reports",

@@ -10,8 +10,9 @@ from ltp_pipeline.config import GateSettings
 from ltp_pipeline.gain import Point, gain
 from ltp_pipeline.gates import evaluate_gates
 from ltp_pipeline.metric import Metric
-from ltp_pipeline.report_parts import Outcomes, Verdict
+from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import Report, size_bound
+from ltp_pipeline.report_values import Outcomes
 
 OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"

@@ -9,7 +9,8 @@ import ltp_pipeline
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import GATES, effective_limits, gate_settings
-from ltp_pipeline.report_parts import Outcomes, Verdict
+from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.report_values import Outcomes
 from tests.support.sample_report import in_celsius, in_metric, judge, one_point, report_of, sample, with_value
 
 # name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured

@@ -14,7 +14,8 @@ import ltp_pipeline
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from ltp_pipeline.gates import evaluate_gates, gate_settings
-from ltp_pipeline.report_checks import DERIVATIONS, UNFOUNDED, borne_out, claims, require_consistent, same
+from ltp_pipeline.report_checks import UNFOUNDED, borne_out, require_consistent
+from ltp_pipeline.report_derivations import DERIVATIONS, claims, same
 from ltp_pipeline.report_io import read
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
 
