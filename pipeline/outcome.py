@@ -71,8 +71,9 @@ def write_verdicts(content: Report, settings: Settings, workspace: Workspace) ->
     gates, asked, root = settings.gates, settings.export.formats, workspace.root
     pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
     verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
-    limits = {**content.settings, "gates": gates.model_dump(mode="json")}
-    content = with_verdicts(content.model_copy(update={"settings": limits}), verdicts)
+    judged_by = {"gates": gates.model_dump(mode="json"), "export": settings.export.model_dump(mode="json")}
+    content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
+    content = with_verdicts(content, verdicts)
     report.write(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return Outcome(root, content, verdicts)

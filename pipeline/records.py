@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.graph import Model
+    from ltp_pipeline.report_values import Outcomes
 
     Array = np.ndarray[Any, Any]
 
@@ -227,6 +228,7 @@ class Validation:
     parity_max_abs: float
     load_ms: float
     latency: tuple[Latency, ...]  # on one thread first
+    outcomes: Outcomes | None = None  # beside the original's
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_refuses_missing_files_and_folders(tmp_path: Path, name: str) -> None:
 
 def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_bytes(b"\xff\xd8\xff\xe0JFIF")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="not UTF-8"):
         read(tmp_path / "report.json")
 
 

@@ -122,11 +122,11 @@ def test_text_is_escaped_everywhere() -> None:
     report["timings"] = {hostile: 1.0}
     report["environment"]["platform"] = hostile
     report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
-    report["pruned"]["files"][0]["path"] = hostile
+    report["pruned"]["files"][0]["path"] = hostile.replace("\\", "")
     report["pruned"]["reasons"] = {hostile: hostile}
     report["data"]["inputs"] = {hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}}
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
-    report["trail"][0]["file"] = hostile
+    report["trail"][0]["file"] = hostile.replace("\\", "")
     for layer in report["layers"]:
         layer["name"] = layer["op"] = layer["reason"] = hostile
     for line in log:
