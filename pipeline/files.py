@@ -1,8 +1,9 @@
-"""Writing files so that a name never shows half a content."""
+"""Reading small files whole, and writing files so that a name never shows half a content."""
 
 import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,32 @@ from ltp_pipeline.errors import InputError
 AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
+MOST_TEXT = 64 << 20  # bytes of a file of settings, a report, a manifest
+
+
+def read_text(path: AnyPath, remedy: str) -> str:
+    """The text of a small file; `remedy` is what to do where it cannot be read.
+
+    It is looked at before it is opened, because opening a pipe would wait for ever.
+    """
+    try:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"cannot read {path}: {_kind(found.st_mode)}, no regular file", remedy)
+        if found.st_size > MOST_TEXT:
+            what = f"cannot read {path}: {found.st_size:,} bytes, and at most {MOST_TEXT:,} are read"
+            raise InputError(what, remedy)
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", remedy) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy) from None
+    except ValueError as error:  # a name with a zero byte
+        raise InputError(f"cannot read {str(path)!r}: {error}", remedy) from None
+
+
+def _kind(mode: int) -> str:
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -59,8 +86,17 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_text(content: Any) -> str:
-    """Readable JSON; NaN and infinity are refused, because JSON has none."""
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Readable JSON; NaN and infinity are refused, because JSON has none, and a zero has no sign."""
+    return json.dumps(_unsigned(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _unsigned(value: Any) -> Any:
+    """The same without the sign of -0.0, which strict_json.py refuses."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {key: _unsigned(one) for key, one in value.items()}
+    return [_unsigned(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def data_beside(path: Path) -> Path:

@@ -1,27 +1,22 @@
 """Reading and writing report.json."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath, write_json
+from ltp_pipeline.files import AnyPath, read_text, write_json
 from ltp_pipeline.report_schema import SCHEMA, Report
+from ltp_pipeline.strict_json import parse_json
 
 REMEDY = "give the report.json of a finished run; `ltp-pipeline run` writes one"
 
 
 def read(path: AnyPath) -> Report:
     """Read a report.json; keys may be missing (their gates fail), but what is there has the right type."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = json.loads(text, parse_constant=_refuse_constant)
-    except OSError as error:
-        raise InputError(f"cannot read report {path}: {error.strerror}", REMEDY) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON, or was cut off: {error}", REMEDY) from None
+    text = read_text(path, REMEDY)
+    content = parse_json(text, str(path), REMEDY)
     schema = content.get("schema") if isinstance(content, dict) else None
     if not isinstance(schema, str) or not schema.startswith("ltp-report/"):
         raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", REMEDY)
@@ -44,7 +39,3 @@ def write(report: Report, path: Path) -> None:
 def plain(report: Report) -> dict[str, Any]:
     """A report as JSON has it."""
     return report.model_dump(mode="json", by_alias=True)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
