@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _asked = _raised = _put_off = _hurried = False
 
 def install() -> None:
     """Take over the signals of this process; one that it was started to ignore, as by nohup, stays ignored."""
+    sys.excepthook, sys.unraisablehook = _not_caught, _not_raised
     for name in SIGNALS:
         number = getattr(signal, name, None)  # not every system has all
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _handle)
             _ours.append(number)
-    sys.unraisablehook = _not_raised
 
 
 def asked() -> bool:
@@ -51,8 +51,12 @@ def leave(told: bool = True) -> NoReturn:
     if _ours:
         _thread.start_new_thread(_end_late, ())  # should a thread never end
     if told:
-        print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
+        _tell()
     sys.exit(EXIT)
+
+
+def _tell() -> None:
+    print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -93,6 +97,16 @@ def _again(number: int) -> None:
 def _end_late() -> None:
     time.sleep(PATIENCE)
     os._exit(EXIT)
+
+
+def _not_caught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An interrupt that came where nothing catches it, as while a command is ending: end all the same."""
+    if not _asked:
+        sys.__excepthook__(kind, error, trace)
+        return
+    over()
+    _tell()
+    os._exit(EXIT)  # Python itself would end by the signal
 
 
 def _not_raised(lost: "UnraisableHookArgs") -> None:
