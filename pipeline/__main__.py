@@ -3,7 +3,7 @@
 A signal may come at any moment. Its handlers are set before anything is imported; what `_signal` has is built in.
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # typeshed has no stub of it
 
 _came: list[int] = []  # signals that came before `interrupts` was there
 for _name in ("SIGINT", "SIGTERM", "SIGHUP"):  # interrupts.SIGNALS

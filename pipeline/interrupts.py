@@ -1,7 +1,8 @@
 """Stopping when asked: by Ctrl-C, by a signal to end, by a closed terminal. Light, because it comes before all imports.
 
 The first signal raises KeyboardInterrupt, and what is under way cleans up after itself. Further ones leave that alone;
-where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged.
+where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged. An
+interrupt that other code drops comes again.
 """
 
 import _thread
@@ -9,6 +10,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,7 +23,12 @@ SOON = 0.05  # seconds until a signal that came at a bad moment comes again
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 _ours: list[int] = []  # signals that come here
+_held: list["weakref.ref[Interrupt]"] = []  # what was raised, to learn when it is gone
 _asked = _raised = _put_off = _hurried = False
+
+
+class Interrupt(KeyboardInterrupt):
+    """What a signal raises."""
 
 
 def install() -> None:
@@ -73,7 +80,14 @@ def _handle(number: int, frame: FrameType | None) -> None:
         _thread.start_new_thread(_again, (number,))
     else:
         _raised = True
-        raise KeyboardInterrupt
+        raise _watched()
+
+
+def _watched() -> Interrupt:
+    """An interrupt that tells when it is gone; made here, because a frame on its way that names it would hold it."""
+    interrupt = Interrupt()
+    _held.append(weakref.ref(interrupt, _dropped))
+    return interrupt
 
 
 def _importing(frame: FrameType | None) -> bool:
@@ -110,10 +124,13 @@ def _not_caught(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def _not_raised(lost: "UnraisableHookArgs") -> None:
-    """An interrupt that came while an object was being removed is dropped by Python: let it come again."""
-    global _raised, _put_off
+    """An interrupt that came while an object was being removed is dropped by Python, and told of by us alone."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
-        return
+
+
+def _dropped(_: "weakref.ref[Interrupt]") -> None:
+    """Nothing handles the interrupt any more: the process is about to leave, or it was dropped and comes again."""
+    global _raised, _put_off
     _raised, _put_off = False, True
-    _thread.start_new_thread(_again, (signal.SIGINT,))
+    _thread.start_new_thread(_again, (_ours[0],))

@@ -206,3 +206,17 @@ def test_a_process_that_was_started_to_ignore_ctrl_c_does():
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def test_an_interrupt_that_other_code_drops_comes_again():
+    code = """
+import time
+try:
+    try:
+        print("ready", flush=True)
+        time.sleep(30)
+    except BaseException:
+        pass
+    time.sleep(30)
+"""
+    assert interrupted(program(code + LEAVES), times=1) == (130, "", "")
