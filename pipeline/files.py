@@ -1,6 +1,5 @@
 """Reading small files whole, and writing files so that a name never shows half a content."""
 
-import errno
 import hashlib
 import json
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.scratch import is_full
 
 AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
@@ -67,9 +67,8 @@ def write_pieces(
         before_move()
         Path(scratch).replace(path)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free some space, then run the same again" if full else "give another name, or check its rights"
-        raise InputError(f"cannot write {path}: {error.strerror}", remedy) from None
+        space, rights = "free some space, then run the same again", "give another name, or check its rights"
+        raise InputError(f"cannot write {path}: {error.strerror}", space if is_full(error) else rights) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
 
