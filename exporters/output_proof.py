@@ -1,6 +1,5 @@
 """What onnxruntime computes from a file: proof that an encoding changes no output and is gone after loading."""
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.readback import AGAIN
 from ltp_pipeline.graph import Array, Model, write
+from ltp_pipeline.scratch import scratch_folder
 
 PROVIDER = "CPUExecutionProvider"
 _OPTIMISED = "optimised.onnx"
@@ -55,16 +55,16 @@ def _arrays(value: Any) -> Iterator[Array]:
 
 def dense_outputs(model: Model, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
     """What a dense model computes from its file: what files of any encoding must compute too."""
-    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
-        path = Path(folder, "dense.onnx")
+    with scratch_folder("proof") as folder:
+        path = folder / "dense.onnx"
         write(ENCODINGS["dense"].encode(model, kernels), path)
         return outputs(path, feeds)
 
 
 def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
     """Raise ExportFailed unless a file gives these outputs bit for bit and no decoding node outlives loading."""
-    with tempfile.TemporaryDirectory(prefix="ltp-proof-") as folder:
-        optimised = Path(folder, _OPTIMISED)
+    with scratch_folder("proof") as folder:
+        optimised = folder / _OPTIMISED
         found = outputs(path, feeds, optimised)
         graph = onnx.load(optimised, load_external_data=False).graph
     if len(found) != len(expected) or not all(map(_same, found, expected)):

@@ -197,12 +197,12 @@ def trail(run: AnyPath) -> tuple[TrailRow, ...]:
     workspace.inputs()
     whole = workspace.run_of()
     entries = recall(whole).trail
-    best = pareto(entries, whole.metric)
+    best = pareto(entries, whole.manifest.metric)
     files = [workspace.relative(whole.path(e.file)) for e in entries]
     return tuple(
         TrailRow(
             **{**vars(e), "file": file},
-            metric=whole.metric,
+            metric=whole.manifest.metric,
             pareto=e.entry in best,
             picked=e.entry == workspace.entry,
         )

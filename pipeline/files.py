@@ -1,19 +1,21 @@
 """Reading small files whole, and writing files so that a name never shows half a content."""
 
-import errno
+import hashlib
 import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.scratch import is_full
 
 AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
+SCRATCH = "????????"  # shell-style: ends the name of a file that is being written, which begins with a dot
 MOST_TEXT = 64 << 20  # bytes of a report or a manifest
 
 
@@ -47,7 +49,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_pieces(path, [content])
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+def write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[], None] = lambda: None
+) -> None:
     """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,13 +64,26 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(scratch).chmod(0o644)
+        before_move()
         Path(scratch).replace(path)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free some space, then run the same again" if full else "give another name, or check its rights"
-        raise InputError(f"cannot write {path}: {error.strerror}", remedy) from None
+        space, rights = "free some space, then run the same again", "give another name, or check its rights"
+        raise InputError(f"cannot write {path}: {error.strerror}", space if is_full(error) else rights) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
+
+
+def write_hashed(path: Path, pieces: Iterable[bytes | memoryview], ready: Callable[[str], None]) -> str:
+    """The same, hashed on the way; `ready` is told the SHA-256 before the file is moved into place."""
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes | memoryview]:
+        for piece in pieces:
+            digest.update(piece)
+            yield piece
+
+    write_pieces(path, hashed(), lambda: ready(digest.hexdigest()))
+    return digest.hexdigest()
 
 
 def copy(source: Path, target: Path) -> None:

@@ -54,7 +54,7 @@ def export_again(
     workspace = Workspace(folder, progress)
     model, settings = workspace.inputs()
     asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
-    if workspace.done("report") is None:
+    if workspace.manifest.proof is None:
         how = "run" if workspace.entry is None else "pick"
         raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
     require_task(workspace, task)
@@ -84,7 +84,7 @@ def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str
 def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outcome:
     """Write what is asked for and put it into the report that is there."""
     file, content = import_model.read(model), report_io.read(workspace.path(REPORT_JSON))
-    if file.sha256 != workspace.model_sha256:
+    if file.sha256 != workspace.manifest.identity.model:
         raise InputError(f"{model} is no longer the model of the run in {workspace.root}", "bring it back")
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from pydantic import ConfigDict
 
 from ltp_pipeline.formats import EXACT, Format
 from ltp_pipeline.metric import Figure, Metric
@@ -76,6 +78,8 @@ class ModelFile:
 @dataclass(frozen=True)
 class TrailEntry:
     """One of the progressively sparser networks met on the way; a deployable file."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     entry: int
     epoch: int

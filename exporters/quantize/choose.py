@@ -6,11 +6,9 @@ cheapest first, and those that help most are left out together until the loss is
 """
 
 import math
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 from onnx import NodeProto
@@ -24,6 +22,7 @@ from ltp_pipeline.exporters.quantize.ranges import METHODS, Observed, Range, obs
 from ltp_pipeline.exporters.quantize.static import between, static, watched
 from ltp_pipeline.graph import Array, Model, write
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
+from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.words import counted
 
 DYNAMIC = "dynamic"
@@ -189,8 +188,8 @@ class Choice:
         return self._made(start.method, [layer for layer in start.layers if layer.kernel not in out])
 
     def _judged(self, model: Model) -> Judgement:
-        with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
-            path = Path(folder, "model.onnx")
+        with scratch_folder("quantize") as folder:
+            path = folder / "model.onnx"
             write(model, path)
             try:
                 return self.calibration.judge(path)

@@ -1,8 +1,6 @@
 """Which quantised layers onnxruntime runs in 8 bits: those whose weights it does not turn back to float."""
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import onnx
 
@@ -10,6 +8,7 @@ from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.output_proof import PROVIDER
 from ltp_pipeline.exporters.quantize.layers import LEAVE, SUFFIX, Layer
 from ltp_pipeline.graph import Model, write
+from ltp_pipeline.scratch import scratch_folder
 
 REASON = "onnxruntime does not run it in 8 bits"
 
@@ -18,8 +17,8 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
     """The layers whose weights onnxruntime would turn to float at every run."""
     import onnxruntime
 
-    with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
-        path, optimised = Path(folder, "model.onnx"), Path(folder, "optimised.onnx")
+    with scratch_folder("quantize") as folder:
+        path, optimised = folder / "model.onnx", folder / "optimised.onnx"
         write(model, path)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4

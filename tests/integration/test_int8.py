@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from ltp_pipeline.formats import INT8
-from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
-from tests.support.runs import told_anew
+from tests.support.runs import changed_manifest, told_anew
 
 PACKED = "model.int8.packed.onnx"
 
@@ -117,9 +116,8 @@ def test_compare_shows_it(example: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_without_the_data_it_stays_and_no_new_one_is_written(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = json.loads((copied / "run" / MANIFEST).read_text())
-    manifest["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
-    (copied / "run" / MANIFEST).write_text(json.dumps(manifest))
+    with changed_manifest(copied / "run") as content:
+        content["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
     before = (copied / "run" / PACKED).read_bytes()
     assert invoke(capsys, "export", copied / "run", "--format", "dense", "--quiet").code == 0
     assert (copied / "run" / PACKED).read_bytes() == before
