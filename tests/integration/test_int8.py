@@ -169,11 +169,17 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
     assert not (out / "trail").exists()
 
 
-@pytest.mark.slow
-def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, trained in 8 bits."""
     train = {"epochs": 2, "finetune_epochs": 1, "quantize": True}
-    formats = {"formats": ["packed", "int8"]}
-    folder = told_anew(example, tmp_path / "trained", export=formats, gates={"max_drop": 0.9}, train=train)
+    formats, folder = {"formats": ["packed", "int8"]}, tmp_path_factory.mktemp("int8") / "trained"
+    return told_anew(example, folder, export=formats, gates={"max_drop": 0.9}, train=train)
+
+
+@pytest.mark.slow
+def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, trained: Path) -> None:
+    folder = trained
     report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
     for network in ("pruned", "baseline"):
         assert file_of(report[network])["quantization"]["trained_epochs"] == 1
@@ -182,6 +188,21 @@ def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(e
     assert before == after
     assert (folder / "run" / PACKED).read_bytes() != (example / "run" / PACKED).read_bytes()
     assert report["settings"]["train"]["quantize"] is True
+
+
+@pytest.mark.slow
+def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(trained / "run", tmp_path / "run"))
+    picked = run / "pick-001"
+    assert invoke(capsys, "pick", run, 1, "--export", "packed", "--quiet").code == 0
+    (plain,) = json.loads((picked / "report.json").read_text())["pruned"]["files"]
+    assert plain["quantization"] is None
+    assert invoke(capsys, "pick", run, 1, "--export", "packed", "--export", "int8", "--quiet").code == 0
+    files = json.loads((picked / "report.json").read_text())["pruned"]["files"]
+    assert [f["quantization"] and f["quantization"]["trained_epochs"] for f in files] == [None, 1]
+    assert files[0]["sha256"] == plain["sha256"]
 
 
 @pytest.mark.parametrize(

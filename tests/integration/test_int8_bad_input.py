@@ -263,6 +263,15 @@ def test_samples_that_are_infinite_are_named(tmp_path: Path, capsys: pytest.Capt
     assert "holds inf in sample 3" in found.err
 
 
+def test_a_limit_in_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, data = put(mlp(), tmp_path)
+    (tmp_path / "ltp.toml").write_text("[export]\nint8_max_drop = 5\n")
+    found = invoke(capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet")
+    assert found.code == 3
+    assert "setting export.int8_max_drop: 5 is no fraction; if 5 % is meant, write 0.05" in found.err
+    assert not (tmp_path / "int8.onnx").exists()
+
+
 @pytest.mark.slow
 def test_a_finished_run_keeps_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make, code, told = REFUSED["half precision"]
