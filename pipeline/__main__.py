@@ -1,12 +1,25 @@
-"""The program: `ltp-pipeline`, and `python -m ltp_pipeline` for torchrun and machines without the console script."""
+"""The program: `ltp-pipeline`, and `python -m ltp_pipeline` for torchrun and machines without the console script.
 
-from ltp_pipeline import interrupts, pipes
+A signal may come at any moment. Its handlers are set before anything is imported; what `_signal` has is built in.
+"""
+
+import _signal  # type: ignore[import-not-found]  # typeshed has no stub of it
+
+_came: list[int] = []  # signals that came before `interrupts` was there
+for _name in ("SIGINT", "SIGTERM", "SIGHUP"):  # interrupts.SIGNALS
+    _number = getattr(_signal, _name, None)
+    if _number is not None and _signal.getsignal(_number) != _signal.SIG_IGN:
+        _signal.signal(_number, lambda number, _: _came.append(number))
+
+from ltp_pipeline import interrupts, pipes  # noqa: E402 - after the handlers
 
 
 def main() -> None:
-    """Run a command; signals are taken over before anything heavy is imported."""
+    """Run a command; nothing heavy is imported before `interrupts` has taken over."""
     try:
         interrupts.install()
+        if _came:
+            interrupts.leave()
         pipes.install()
         from ltp_pipeline.cli import main as command
 

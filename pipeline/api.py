@@ -18,6 +18,7 @@ from ltp_pipeline.gate_files import check_files
 from ltp_pipeline.gates import effective_limits, evaluate_gates
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.progress import Reporter, SilentReporter
+from ltp_pipeline.report_checks import borne_out
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.results import TrailRow
 from ltp_pipeline.workspace import OWN_AGAIN, REPORT_JSON, SUMS, Workspace
@@ -196,12 +197,12 @@ def trail(run: AnyPath) -> tuple[TrailRow, ...]:
     workspace.inputs()
     whole = workspace.run_of()
     entries = recall(whole).trail
-    best = pareto(entries, whole.metric)
+    best = pareto(entries, whole.manifest.metric)
     files = [workspace.relative(whole.path(e.file)) for e in entries]
     return tuple(
         TrailRow(
             **{**vars(e), "file": file},
-            metric=whole.metric,
+            metric=whole.manifest.metric,
             pareto=e.entry in best,
             picked=e.entry == workspace.entry,
         )
@@ -299,22 +300,50 @@ def report(run: AnyPath) -> Report:
 
 
 def gate(
-    report: AnyPath | Report, *, config: AnyPath | None = None, report_only: bool = False, **limits: Any
+    report: AnyPath | Report,
+    *,
+    config: AnyPath | None = None,
+    report_only: bool = False,
+    data: AnyPath | None = None,
+    task: Any = None,
+    against: AnyPath | None = None,
+    progress: Reporter | None = None,
+    **limits: Any,
 ) -> list[Verdict]:
     """Judge the report.json at a path and the files beside it, or with `report_only` the numbers of a report alone.
 
-    Without limits here or in the ltp.toml at `config`, those that the run itself was judged by hold.
+    Without limits here or in the ltp.toml at `config`, those that the run itself was judged by hold. With `data`, or
+    the `task` of a run that had its own, accuracy is measured again, and that is judged; `against` is the original,
+    where it is not where the report says.
     """
     gates = load_settings(None, config, options={"gates": limits}).gates
     content = report if isinstance(report, Report) else report_io.read(report)
     gates = effective_limits(gates, content.settings.get("gates", {}))
     check_settings(content.metric, gates)
+    measures = any(given is not None for given in (data, task, against))
     if report_only:
-        return evaluate_gates(content, gates)
+        if measures:
+            raise InputError("a report alone has no files to measure", "drop report_only, or data, task and against")
+        return evaluate_gates(borne_out(content), gates)
     if isinstance(report, Report):
         what = "a report in memory has no files beside it to be judged with it"
         raise InputError(what, "give the path of its report.json, or report_only=True")
-    return [*evaluate_gates(content, gates), *check_files(content, Path(report).parent)]
+    path, say = Path(report), (progress or SilentReporter()).say
+    files = check_files(content, path)
+    judged = borne_out(content)
+    if all(verdict.passed for verdict in files):
+        from ltp_pipeline.stages.recount import require_counts
+
+        require_counts(content, path.parent)
+        if measures:
+            from ltp_pipeline.stages.remeasure import measure_again
+
+            judged, notes = measure_again(judged, path.parent, data, _own(task), against)
+            for note in notes:
+                say(f"note: {note}")
+    elif measures:
+        say("note: nothing is measured, because files are not those of the report")
+    return [*evaluate_gates(judged, gates), *files]
 
 
 def compare(

@@ -17,7 +17,7 @@ from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.validate import Reference
-from ltp_pipeline.trained import keep, prove, recalled, timed
+from ltp_pipeline.trained import keep, kept_meta, prove, recalled, timed
 from ltp_pipeline.workspace import point_folder
 
 MOST_SPARED = 0.5  # of the nonzeros
@@ -88,11 +88,12 @@ def _trained(
     name = baseline.key(number, job.settings.baseline.spare_classifier)
     title = baseline.FIRST if number == 1 else baseline.LATER
     with timed(job.workspace, title):
-        if kept := job.workspace.load_weights(name):
-            return *recalled(job, *kept), kept[1]["validation_accuracy"]
+        if known := recalled(job, name):
+            plain, weights, kept = known
+            return plain, weights, kept.validation_accuracy
         plain = baseline.run(job, original, nonzeros, epochs, title, name, spared)
         value = accuracy(job, plain.state, job.data.val)
-        return plain, keep(job, name, plain, {"validation_accuracy": value}), value
+        return plain, keep(job, name, plain, validation_accuracy=value), value
 
 
 def _one_file(settings: ExportSettings) -> ExportSettings:
@@ -104,15 +105,15 @@ def _makes_curve(job: Job) -> bool:
     """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
     workspace, wanted = job.workspace, job.settings.wanted_baseline
     if wanted == "curve":
-        workspace.keep_makes_curve(True)  # for a later `auto`, which finds its points trained
+        workspace.keep(curve=True)  # for a later `auto`, which finds its points trained
     if wanted != "auto":
         return wanted == "curve"
     runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
-    seconds = ranks.from_leader(max(run.timings.get(baseline.FIRST, 0.0) for run in runs), job.device)
-    known = -1.0 if workspace.makes_curve is None else float(workspace.makes_curve)
+    seconds = ranks.from_leader(max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device)
+    known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
     chosen = ranks.from_leader(known, job.device)
     makes = seconds < LONGEST if chosen < 0 else bool(chosen)
-    workspace.keep_makes_curve(makes)
+    workspace.keep(curve=makes)
     if not makes:
         workspace.progress.say(
             f"The baseline is measured at LTP's compression only, because training it took {rough(seconds)}; "
@@ -124,8 +125,8 @@ def _makes_curve(job: Job) -> bool:
 def _next(job: Job, seen: list[Point], start: Point, rival: Rival, most: float, elements: int) -> int | None:
     """Nonzeros of the next point: one that is kept already, or the one that tells most."""
     name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
-    if len(seen) < MOST_POINTS and (kept := job.workspace.weights_meta(name)):
-        return int(kept["nonzeros"])
+    if len(seen) < MOST_POINTS and (kept := kept_meta(job.workspace, name)):
+        return kept.nonzeros
     metric, near = rival.metric, WIDE if rival.budget is None else NARROW
     found = next_compression(metric, seen, start, rival.least, most, near)
     if found is None:

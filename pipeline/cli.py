@@ -20,6 +20,7 @@ from ltp_pipeline.errors import (
     UnsupportedModel,
     UsageError,
 )
+from ltp_pipeline.scratch import is_full
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -176,6 +177,13 @@ def _fail(error: LtpError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
+def _refused_by_system(error: OSError) -> InputError:
+    """A disk that is full, a folder that has gone, rights that are missing: no bug, wherever it is met."""
+    where = "" if error.filename is None else f" {error.filename}"
+    full = "free some space" if is_full(error) else "check that it is there and may be read and written"
+    return InputError(f"cannot read or write{where}: {error.strerror or error}", f"{full}, then run the same again")
+
+
 def main() -> None:
     """Run a command; every error a user can meet ends in two lines and its exit code."""
     for stream in (sys.stdout, sys.stderr):
@@ -187,6 +195,8 @@ def main() -> None:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupts.EXIT
+    except OSError as error:
+        _fail(_refused_by_system(error))
     except Exception as error:
         if ranks.lost_another(error):
             _fail(TrainingFailed("another process of this run has ended", "its message stands above or below"))

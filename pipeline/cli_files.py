@@ -231,6 +231,13 @@ def gate(
     *,
     config: Annotated[Path | None, typer.Option(help="Take the gates of this ltp.toml.")] = None,
     limits: opt.Limits,
+    data: Annotated[
+        Path | None, typer.Option(help="Measure the accuracy of the files again on these data, and judge that.")
+    ] = None,
+    task: opt.TaskOption = None,
+    against: Annotated[
+        Path | None, typer.Option(help="The original, to measure it too; default: where the report says.")
+    ] = None,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Judge the numbers alone; no file need lie beside the report.")
     ] = False,
@@ -242,8 +249,20 @@ def gate(
     from ltp_pipeline import api, report_io
     from ltp_pipeline.ci import junit as as_junit
     from ltp_pipeline.files import write_text
+    from ltp_pipeline.progress import make_reporter
 
-    verdicts = api.gate(path, config=config, report_only=report_only, **limits)
+    if report_only and any(given is not None for given in (data, task, against)):
+        raise UsageError("--report-only looks at no file, so nothing can be measured", "drop it, or --data and --task")
+    verdicts = api.gate(
+        path,
+        config=config,
+        report_only=report_only,
+        data=data,
+        task=task,
+        against=against,
+        progress=make_reporter(),
+        **limits,
+    )
     if report_only:
         typer.echo("note: only the numbers of the report are judged; no file was looked at", err=True)
     if all(verdict.is_hash for verdict in verdicts):

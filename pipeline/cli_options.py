@@ -11,6 +11,7 @@ import typer
 
 from ltp_pipeline import formats
 from ltp_pipeline.errors import UsageError
+from ltp_pipeline.words import shortened
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
@@ -99,18 +100,18 @@ def assign(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
 
 def assignment(text: str) -> dict[str, Any]:
     """Read `section.key=value` as TOML; a value that is none is a plain string."""
-    import tomllib
+    from ltp_pipeline.strict_toml import parse_toml
 
     name, _, value = text.partition("=")
     for written in (value, json.dumps(value.strip())):
         try:
-            found = tomllib.loads(f"{name} = {written}")
-        except tomllib.TOMLDecodeError:
+            found = parse_toml(f"{name} = {written}")
+        except ValueError:
             continue
         if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
             return found
     remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
-    raise UsageError(f"--set {text} is not of the form SECTION.KEY=VALUE", remedy)
+    raise UsageError(f"--set {shortened(text)} is not of the form SECTION.KEY=VALUE", remedy)
 
 
 def with_gates(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """The same model at two times: what got better, what got worse, and whether that is too much."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,7 +114,7 @@ def compare(
     for name, limit in limits.items():
         if name == "max_drop" or limit is None:
             continue
-        if not (-1 <= limit < 1 or (name == "max_growth" and limit >= 1)):
+        if not (-1 <= limit < 1 or (name == "max_growth" and 1 <= limit < math.inf)):
             raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
     comparable = old.metric == new.metric  # right answers and nearness to an original are not, nor °C and °F
     changes = {

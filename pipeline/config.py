@@ -6,7 +6,6 @@ Later sources win: defaults < preset < ltp.toml < options of the command line.
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,15 +23,18 @@ from pydantic import (
 )
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath
-from ltp_pipeline.formats import EXACT, GRAPHS, ROUNDED, Rounding, find_format
+from ltp_pipeline.files import AnyPath, read_text
+from ltp_pipeline.formats import EXACT, GRAPHS, INT8, ROUNDED, Rounding, find_format
+from ltp_pipeline.strict_toml import MOST_BYTES, parse_toml
 
+LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
 CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 OptimizerName = Literal["sgd", "adamw"]
 INT8_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials")  # of ExportSettings
+SUREST = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -102,7 +104,9 @@ Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
+Pixels = Annotated[int, Field(ge=1, le=2**16)]
 ClassNumber = Annotated[int, Field(ge=0, lt=10**6)]
 
 
@@ -119,7 +123,7 @@ class InputSettings(Section):
     mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
     std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
-    resize: tuple[Count, Count] | None = None
+    resize: tuple[Pixels, Pixels] | None = None
     pad: float = 0.0
 
 
@@ -132,8 +136,8 @@ class DataSettings(InputSettings):
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    workers: Annotated[int, Field(ge=0)] = 0
-    max_broken: Annotated[int, Field(ge=0)] = 100
+    workers: Annotated[int, Field(ge=0, le=1024)] = 0
+    max_broken: Natural = 100
 
     @field_serializer("inputs")
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
@@ -157,7 +161,7 @@ class TaskSettings(Section):
     kind: TaskKind | None = None
     output: str | None = None
     target: str | None = None
-    ignored_label: int = -100
+    ignored_label: Annotated[int, Field(ge=-(2**63), lt=2**63)] = -100
     error: Literal["squared", "absolute"] = "squared"  # that regression trains by
 
 
@@ -187,9 +191,9 @@ class BudgetSettings(Section):
 class TrainSettings(Section):
     """How the network is trained while thresholds are learned and afterwards."""
 
-    epochs: Count | None = None  # None: by the schedule
-    finetune_epochs: Annotated[int, Field(ge=0)] | None = None
-    batch_size: Annotated[int, Field(ge=2)] = 128
+    epochs: Annotated[int, Field(ge=1, le=10**6)] | None = None  # None: by the schedule
+    finetune_epochs: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    batch_size: Annotated[int, Field(ge=2, lt=2**31)] = 128
     optimizer: OptimizerName | None = None  # None: by the network
     lr: Positive | None = None  # None: the optimizer's usual, as for the next three
     weight_decay: Annotated[float, Field(ge=0)] | None = None
@@ -200,10 +204,11 @@ class TrainSettings(Section):
     distill: Fraction | None = None  # None: by rule
     imitate: Imitate = "auto"
     trust_labels: bool = False
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Natural = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
-    threads: Count | None = None
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    quantize: bool = False  # train int8 files in 8 bits, after fine-tuning
 
 
 class MethodSettings(Section):
@@ -216,7 +221,7 @@ class MethodSettings(Section):
     weight_gradient: Literal["4", "20", "10"] = "4"
     regulariser: Literal["l0", "l2", "none"] = "l0"
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
-    floor_weights: Annotated[int, Field(ge=1)] = 4
+    floor_weights: Count = 4
 
 
 class ModelSettings(Section):
@@ -245,7 +250,7 @@ class ExportSettings(Section):
     int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
     int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
     int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
-    int8_trials: Annotated[int, Field(ge=0)] = 16  # of graphs in which layers stay float
+    int8_trials: Natural = 16  # of graphs in which layers stay float
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
@@ -259,6 +264,11 @@ class ExportSettings(Section):
         """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
         order = list(GRAPHS)
         return min(self.formats, key=lambda name: order.index(find_format(name).graph))
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether any file computes in 8 bits."""
+        return any(find_format(name).graph == INT8 for name in self.formats)
 
     def covers(self, other: "ExportSettings") -> bool:
         """Whether these files are all that the other settings ask for, or more.
@@ -308,7 +318,7 @@ class GateSettings(Section):
     max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(_by_name)] = None
     max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(_by_name)] = None
     per_layer_floor: Fraction | None = None
-    confidence: Annotated[Share, Field(gt=0, lt=1)] | None = None
+    confidence: Annotated[Share, Field(gt=0, le=SUREST)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -350,15 +360,28 @@ class Settings(Section):
 
 
 def check_reachable(settings: Settings) -> None:
-    """Refuse gates that the budget or the missing baseline makes impossible, before anything is trained."""
+    """Refuse what the budget, the missing baseline or a missing file makes impossible, before anything is trained."""
     gates, wanted = settings.gates, settings.budget.wanted_compression
     require_baseline(settings)
+    _require_int8(settings)
     least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     if wanted is not None and wanted < least * (1 - 1e-9):
         raise InputError(
             f"the budget asks for {wanted:g}×, and gates.min_compression or gates.min_sparsity for {least:g}×",
             "ask for more, or lower the gate",
         )
+
+
+def _require_int8(settings: Settings) -> None:
+    """Refuse to train in 8 bits where no file is in 8 bits, or nothing is trained after pruning."""
+    if not settings.train.quantize:
+        return
+    if not settings.export.has_int8:
+        what = "train.quantize trains for int8 files, and none is asked for"
+        raise InputError(what, "add int8 to --export (export.formats), or leave train.quantize out")
+    if settings.train.finetune_epochs == 0:
+        what = "train.quantize trains for half of the epochs of fine-tuning, and train.finetune_epochs is 0"
+        raise InputError(what, "give some, or leave train.quantize out")
 
 
 def require_baseline(settings: Settings) -> None:
@@ -442,19 +465,18 @@ def _decides_outcome(values: Mapping[str, Any]) -> bool:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    text = read_text(path, "check the path given by --config", MOST_BYTES)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read settings {path}: {error.strerror}", "check the path given by --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        remedy = _unquoted(path, str(error)) or "correct the file at that line"
+        return parse_toml(text)
+    except ValueError as error:
+        remedy = _unquoted(text, str(error)) or "correct the file at that line"
         raise InputError(f"{path} is not valid TOML: {error}", remedy) from None
 
 
-def _unquoted(path: Path, error: str) -> str | None:
+def _unquoted(text: str, error: str) -> str | None:
     """What to do where TOML stops at a sign in the name of an input that has no quotes; None where it is not that."""
     at = re.search(r"at line (\d+)", error)
-    line = path.read_text(encoding="utf-8").split("\n")[int(at[1]) - 1] if at else ""
+    line = text.split("\n")[int(at[1]) - 1][:LONGEST_LINE] if at else ""
     named = re.match(r"\s*\[\s*data\s*\.\s*inputs\s*\.\s*([^\"']+?)\s*\]\s*(#.*)?$", line)
     if named:
         return f"a name with such signs must be quoted: {_input_section(named[1])}"
@@ -469,7 +491,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
     if name not in known:
         raise InputError(f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}")
-    return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+    return parse_toml((folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:

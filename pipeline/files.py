@@ -1,18 +1,47 @@
-"""Writing files so that a name never shows half a content."""
+"""Reading small files whole, and writing files so that a name never shows half a content."""
 
-import errno
+import hashlib
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.scratch import is_full
 
 AnyPath = str | os.PathLike[str]  # how a caller may give a path
 COPIED = 1 << 22  # bytes at a time
 DATA = ".data"  # ends the name of a second file, for weights that are not in the model file
+SCRATCH = "????????"  # shell-style: ends the name of a file that is being written, which begins with a dot
+MOST_TEXT = 64 << 20  # bytes of a report or a manifest
+
+
+def read_text(path: AnyPath, remedy: str, most: int = MOST_TEXT) -> str:
+    """The text of a small file; `remedy` is what to do where it cannot be read.
+
+    It is looked at before it is opened, because opening a pipe would wait for ever.
+    """
+    try:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"cannot read {path}: {_kind(found.st_mode)}, no regular file", remedy)
+        if found.st_size > most:
+            what = f"cannot read {path}: {found.st_size:,} bytes, and at most {most:,} are read"
+            raise InputError(what, remedy)
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", remedy) from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy) from None
+    except ValueError as error:  # a name with a zero byte
+        raise InputError(f"cannot read {str(path)!r}: {error}", remedy) from None
+
+
+def _kind(mode: int) -> str:
+    return "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -20,7 +49,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     write_pieces(path, [content])
 
 
-def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+def write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[], None] = lambda: None
+) -> None:
     """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,13 +64,26 @@ def write_pieces(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(scratch).chmod(0o644)
+        before_move()
         Path(scratch).replace(path)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free some space, then run the same again" if full else "give another name, or check its rights"
-        raise InputError(f"cannot write {path}: {error.strerror}", remedy) from None
+        space, rights = "free some space, then run the same again", "give another name, or check its rights"
+        raise InputError(f"cannot write {path}: {error.strerror}", space if is_full(error) else rights) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
+
+
+def write_hashed(path: Path, pieces: Iterable[bytes | memoryview], ready: Callable[[str], None]) -> str:
+    """The same, hashed on the way; `ready` is told the SHA-256 before the file is moved into place."""
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes | memoryview]:
+        for piece in pieces:
+            digest.update(piece)
+            yield piece
+
+    write_pieces(path, hashed(), lambda: ready(digest.hexdigest()))
+    return digest.hexdigest()
 
 
 def copy(source: Path, target: Path) -> None:
@@ -59,8 +103,17 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_text(content: Any) -> str:
-    """Readable JSON; NaN and infinity are refused, because JSON has none."""
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Readable JSON; NaN and infinity are refused, because JSON has none, and a zero has no sign."""
+    return json.dumps(_unsigned(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _unsigned(value: Any) -> Any:
+    """The same without the sign of -0.0, which strict_json.py refuses."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {key: _unsigned(one) for key, one in value.items()}
+    return [_unsigned(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def data_beside(path: Path) -> Path:

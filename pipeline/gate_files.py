@@ -1,23 +1,31 @@
-"""The files of a report: those that are shipped must lie beside it, and all that lie there must be its own."""
+"""The files of a report: those that are shipped must lie beside it, and all that lie there must be its own.
+
+Nothing is opened before it is known to be a regular file, and nothing but hashed: what is in the files is for
+stages/recount.py, once their hashes are right.
+"""
 
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ltp_pipeline.hashing import sha256_together
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.hashing import read_sums, sha256_of, sha256_together
 from ltp_pipeline.report_parts import Model, Verdict
 from ltp_pipeline.report_schema import Report, Stored
+from ltp_pipeline.workspace import REPORT_JSON, SUMS
 
 MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
 
 
-def check_files(report: Report, folder: Path) -> list[Verdict]:
-    """Hash every file again that the report names.
+def check_files(report: Report, path: Path) -> list[Verdict]:
+    """Hash every file again that the report at a path names, and compare the list of hashes beside it.
 
-    The exported files of the pruned network must be there; the original, the baseline and the trail may be absent.
+    The exported files of the pruned network must be there; the original, the baseline, the trail and the list may be
+    absent.
     """
+    folder = path.parent
     shipped = list(_hashes(report.pruned.files))
     found = [_checked(name, expected, folder, needed=True) for name, expected in shipped]
     if not shipped:
@@ -28,7 +36,29 @@ def check_files(report: Report, folder: Path) -> list[Verdict]:
     others = [*(report.baseline.files if report.baseline else ()), *report.curve, *trail]
     named = dict.fromkeys(_hashes(others))  # a file of the baseline is also the first point of its curve
     found += [_checked(name, expected, folder, needed=False) for name, expected in named]
+    found.append(_list(report, path))
     return [verdict for verdict in found if verdict is not None]
+
+
+def _list(report: Report, path: Path) -> Verdict | None:
+    """SHA256SUMS: it has every file to ship, the report itself, and no other hash of anything that the report names."""
+    beside = path.with_name(SUMS)
+    if not os.path.lexists(beside):
+        return None
+    try:
+        listed = read_sums(beside, CHANGED)
+        mine = {path.name: sha256_of(path)} if path.name in listed or path.name == REPORT_JSON else {}
+    except InputError as error:
+        return _failed(SUMS, None, error.what)
+    needed = {**dict(_hashes(report.pruned.files)), **mine}
+    for name, expected in {**report.hashes, **mine}.items():
+        if name in needed and name not in listed:
+            return _failed(SUMS, None, f"it does not list {name}")
+        if name in listed and listed[name] != expected:
+            return _failed(
+                SUMS, None, f"it has another hash for {name} than {'that file' if name in mine else 'the report'}"
+            )
+    return Verdict(f"file {SUMS}", "", None, True, "it agrees with the report")
 
 
 def _hashes(files: Sequence[Stored]) -> Iterator[tuple[str, str | None]]:

@@ -19,13 +19,14 @@ from ltp_pipeline.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.metric import ROUNDING
 from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.report_values import Outcomes
 from ltp_pipeline.words import shown
 
 
-def gate_settings(options: Mapping[str, Any]) -> GateSettings:
-    """Check limits that come from a caller or a report."""
+def gate_settings(options: Mapping[str, Any], strict: bool = False) -> GateSettings:
+    """Check limits that come from a caller or, `strict`, from a report: numbers are numbers there, never text."""
     try:
-        return GateSettings.model_validate({k: v for k, v in options.items() if v is not None})
+        return GateSettings.model_validate({k: v for k, v in options.items() if v is not None}, strict=strict)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc'])) or 'gates'}: {e['msg']}" for e in error.errors()]
         what = "; ".join(lines).replace("Value error, ", "")
@@ -45,14 +46,11 @@ def asked(gates: GateSettings) -> list[str]:
 
 
 def effective_limits(given: GateSettings, of_run: Mapping[str, Any]) -> GateSettings:
-    """The limits given; where there are none, those that the run itself was judged by, if they are limits."""
+    """The limits given; where there are none, those that the run itself was judged by."""
     if asked(given):
         return given
     more = {name: value for name, value in given if value is not None and value is not False}
-    try:
-        return gate_settings({**of_run, **more})
-    except InputError:
-        return given
+    return gate_settings({**of_run, **more})
 
 
 def verdict_of(verdicts: Sequence[Verdict]) -> Literal["passed", "failed", "not-gated"]:
@@ -70,7 +68,7 @@ def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
     value, samples = pruned.value, pruned.accuracy.samples if pruned.accuracy else None
     interval = None  # known of shares of samples alone
     if report.metric.name == "explained":  # of the original it is 1, so the drop tells
-        stated = _interval(pruned.drop_interval, confidence)
+        stated = _drop_interval(report, confidence)
         interval = None if stated is None else (1 - stated[1], 1 - stated[0])
     elif report.metric.counts_samples and value is not None and samples:
         interval = wilson(value, samples, confidence or CONFIDENCE)
@@ -79,7 +77,7 @@ def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
 
 
 def _max_drop(report: Report, gates: GateSettings) -> Verdict:
-    interval = _interval(report.pruned.drop_interval, gates.confidence)
+    interval = _drop_interval(report, gates.confidence)
     why = report.pruned.reasons.get("drop", "")
     value, confidence = report.pruned.drop, gates.confidence
     return _of_metric(report, "max_drop", gates.max_drop, value, True, interval, confidence, why)
@@ -108,7 +106,8 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     metric, pruned = report.metric, report.pruned.exact_value
     other = report.baseline.exact_value if report.baseline else None
     value = None if pruned is None or other is None else metric.drop(pruned, other)
-    interval = _interval(report.difference.interval if report.difference else None, gates.confidence)
+    apart = report.difference
+    interval = _interval(apart.interval, apart.outcomes, gates.confidence) if apart else None
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
     limit = 2 * _rounding(report) if gates.by is None else gates.by  # without `by`, equal is not better
     verdict = _of_metric(report, "beat_baseline", limit, value, False, interval, gates.confidence, why)
@@ -245,5 +244,13 @@ def _rounding(report: Report) -> float:
     return report.metric.rounding(0.0, *(value for value in values if value is not None))
 
 
-def _interval(stated: Interval | None, confidence: float | None) -> Interval | None:
-    return stated if stated is None or confidence is None else with_confidence(stated, confidence)
+def _drop_interval(report: Report, confidence: float | None) -> Interval | None:
+    least = report.pruned.least_accurate(report.metric)
+    return _interval(report.pruned.drop_interval, least.outcomes if least else None, confidence)
+
+
+def _interval(stated: Interval | None, counted: Outcomes | None, confidence: float | None) -> Interval | None:
+    """At another confidence: from the counts of samples where there are any, or else stretched."""
+    if stated is None or confidence is None:
+        return stated
+    return with_confidence(stated, confidence) if counted is None else counted.interval(confidence)

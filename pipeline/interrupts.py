@@ -1,7 +1,8 @@
 """Stopping when asked: by Ctrl-C, by a signal to end, by a closed terminal. Light, because it comes before all imports.
 
 The first signal raises KeyboardInterrupt, and what is under way cleans up after itself. Further ones leave that alone;
-where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged.
+where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged. An
+interrupt that other code drops comes again.
 """
 
 import _thread
@@ -9,7 +10,8 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
+import weakref
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -21,17 +23,22 @@ SOON = 0.05  # seconds until a signal that came at a bad moment comes again
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 _ours: list[int] = []  # signals that come here
+_held: list["weakref.ref[Interrupt]"] = []  # what was raised, to learn when it is gone
 _asked = _raised = _put_off = _hurried = False
+
+
+class Interrupt(KeyboardInterrupt):
+    """What a signal raises."""
 
 
 def install() -> None:
     """Take over the signals of this process; one that it was started to ignore, as by nohup, stays ignored."""
+    sys.excepthook, sys.unraisablehook = _not_caught, _not_raised
     for name in SIGNALS:
         number = getattr(signal, name, None)  # not every system has all
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _handle)
             _ours.append(number)
-    sys.unraisablehook = _not_raised
 
 
 def asked() -> bool:
@@ -51,8 +58,12 @@ def leave(told: bool = True) -> NoReturn:
     if _ours:
         _thread.start_new_thread(_end_late, ())  # should a thread never end
     if told:
-        print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
+        _tell()
     sys.exit(EXIT)
+
+
+def _tell() -> None:
+    print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -69,7 +80,14 @@ def _handle(number: int, frame: FrameType | None) -> None:
         _thread.start_new_thread(_again, (number,))
     else:
         _raised = True
-        raise KeyboardInterrupt
+        raise _watched()
+
+
+def _watched() -> Interrupt:
+    """An interrupt that tells when it is gone; made here, because a frame on its way that names it would hold it."""
+    interrupt = Interrupt()
+    _held.append(weakref.ref(interrupt, _dropped))
+    return interrupt
 
 
 def _importing(frame: FrameType | None) -> bool:
@@ -95,11 +113,24 @@ def _end_late() -> None:
     os._exit(EXIT)
 
 
+def _not_caught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An interrupt that came where nothing catches it, as while a command is ending: end all the same."""
+    if not _asked:
+        sys.__excepthook__(kind, error, trace)
+        return
+    over()
+    _tell()
+    os._exit(EXIT)  # Python itself would end by the signal
+
+
 def _not_raised(lost: "UnraisableHookArgs") -> None:
-    """An interrupt that came while an object was being removed is dropped by Python: let it come again."""
-    global _raised, _put_off
+    """An interrupt that came while an object was being removed is dropped by Python, and told of by us alone."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
-        return
+
+
+def _dropped(_: "weakref.ref[Interrupt]") -> None:
+    """Nothing handles the interrupt any more: the process is about to leave, or it was dropped and comes again."""
+    global _raised, _put_off
     _raised, _put_off = False, True
-    _thread.start_new_thread(_again, (signal.SIGINT,))
+    _thread.start_new_thread(_again, (_ours[0],))

@@ -49,19 +49,23 @@ def paired_interval(before_correct: Outcomes, after_correct: Outcomes, confidenc
     if before_correct.shape != after_correct.shape or before_correct.ndim != 1 or not before_correct.size:
         raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
     n = before_correct.size
-    z = _quantile(confidence)
     if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
         apart = np.subtract(before_correct, after_correct, dtype=np.float64)
-        half = z * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
+        half = _quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
         point = max(float(before_correct.mean()), 0.0) - max(float(after_correct.mean()), 0.0)
         low, high = float(apart.mean()) - half, float(apart.mean()) + half
         return max(-1.0, min(low, point)), min(1.0, max(high, point))
     lost = int(np.count_nonzero(before_correct & ~after_correct))
     gained = int(np.count_nonzero(~before_correct & after_correct))
-    p_lost, p_gained = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
+    return counted_interval(n, lost, gained, confidence)
+
+
+def counted_interval(samples: int, lost: int, gained: int, confidence: float = CONFIDENCE) -> Interval:
+    """The same of samples that are right or wrong: so many were right before only, and so many after only."""
+    p_lost, p_gained = (lost + 1) / (samples + 2), (gained + 1) / (samples + 2)
     middle = p_lost - p_gained
-    half = z * float(np.sqrt((p_lost + p_gained - middle**2) / (n + 2)))
-    point = (lost - gained) / n
+    half = _quantile(confidence) * math.sqrt((p_lost + p_gained - middle**2) / (samples + 2))
+    point = (lost - gained) / samples
     return max(-1.0, min(middle - half, point)), min(1.0, max(middle + half, point))
 
 

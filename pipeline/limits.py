@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING
 from ltp_pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ltp_pipeline.config import BudgetSettings, GateSettings
+    from ltp_pipeline.config import BudgetSettings, ExportSettings, GateSettings
     from ltp_pipeline.metric import Metric
 
 # Of a metric that is a share, from where to where; drops of 1 or more would let everything pass.
-OF_SHARES = {"accuracy_budget": (0.0, 1.0), "min_accuracy": (0.0, 1.0), "max_drop": (-1.0, 1.0), "by": (0.0, 1.0)}
-BELOW = ("max_drop", "by")  # which must be less than the upper end
+OF_SHARES = {
+    "accuracy_budget": (0.0, 1.0),
+    "min_accuracy": (0.0, 1.0),
+    "max_drop": (-1.0, 1.0),
+    "by": (0.0, 1.0),
+    "int8_max_drop": (0.0, 1.0),
+}
+BELOW = ("max_drop", "by", "int8_max_drop")  # which must be less than the upper end
 
 
-def check_settings(metric: Metric, gates: GateSettings, budget: BudgetSettings | None = None) -> None:
-    """Refuse a budget or gates that cannot be meant in the unit of this metric."""
+def check_settings(
+    metric: Metric,
+    gates: GateSettings,
+    budget: BudgetSettings | None = None,
+    export: ExportSettings | None = None,
+) -> None:
+    """Refuse a budget, gates or a limit of int8 files that cannot be meant in the unit of this metric."""
     given = {f"gates.{name}": getattr(gates, name) for name in ("min_accuracy", "max_drop", "by")}
-    check(metric, {**given, "budget.accuracy_budget": None if budget is None else budget.accuracy_budget})
+    given["budget.accuracy_budget"] = None if budget is None else budget.accuracy_budget
+    given["export.int8_max_drop"] = None if export is None else export.int8_max_drop
+    check(metric, given)
 
 
 def check(metric: Metric, limits: Mapping[str, float | None]) -> None:

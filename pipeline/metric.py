@@ -17,6 +17,8 @@ ROUNDING = 1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little m
 BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
 COUNTED = ("top-1", "agreement")  # shares of samples
 RELATIVE = ("agreement", "explained")  # nearness to the original
+# Of the tasks that are told from data: all are shares of which more is better
+BUILT_IN = ("top-1", "agreement", "explained", "R²", "mIoU", "mean average precision")
 
 # How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
 READ = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)

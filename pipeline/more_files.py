@@ -10,30 +10,34 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ltp_pipeline import ranks, report_io, threads
 from ltp_pipeline.config import ExportSettings, Settings, changed_export
 from ltp_pipeline.errors import InputError, LtpError
+from ltp_pipeline.exporters import float_weights
+from ltp_pipeline.exporters.counting import Counts, count_in_file
 from ltp_pipeline.formats import EXACT, INT8, find_format
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.outcome import Outcome, conclude
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report
+from ltp_pipeline.records import Sparsity
+from ltp_pipeline.report_parts import Layer
+from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report, size_bound
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.preflight import require_task
-from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
 if TYPE_CHECKING:
     from ltp_pipeline.records import Array, ExportedFile
     from ltp_pipeline.stages.import_model.network import Network
 
+NetworkT = TypeVar("NetworkT", bound=Pruned)
 NO_DATA = "the data of the run were not there when the file was written"
 
 
@@ -50,7 +54,7 @@ def export_again(
     workspace = Workspace(folder, progress)
     model, settings = workspace.inputs()
     asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
-    if workspace.done("report") is None:
+    if workspace.manifest.proof is None:
         how = "run" if workspace.entry is None else "pick"
         raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
     require_task(workspace, task)
@@ -80,33 +84,43 @@ def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str
 def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outcome:
     """Write what is asked for and put it into the report that is there."""
     file, content = import_model.read(model), report_io.read(workspace.path(REPORT_JSON))
-    if file.sha256 != workspace.model_sha256:
+    if file.sha256 != workspace.manifest.identity.model:
         raise InputError(f"{model} is no longer the model of the run in {workspace.root}", "bring it back")
     workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
     write = _Writer(network, settings.export, workspace, example_inputs(content), content.metric)
-    pruned, notes = write.files_of(content.pruned, "pruned", "")
-    compared = content.baseline and _baseline(content.baseline, write, settings)
-    sizes = {key: content.sizes.get(key) for key in ("original", "bound")}
+    pruned, most, notes = write.files_of(content.pruned, "pruned", "")
+    compared, most_of_baseline = None, None
+    if content.baseline is not None:
+        compared, most_of_baseline = _baseline(content.baseline, write, settings)
+    elements, left = sum(k.elements for k in network.kernels), pruned.nonzeros
+    bound = None if left is None else size_bound(file.bytes, elements, left)
     workspace.remember_inputs(model, settings)
     changes = {
         "pruned": pruned,
         "baseline": compared,
         "difference": _difference(content, pruned, compared),
-        "sizes": {"original": sizes["original"], **{f.label: f.bytes for f in pruned.files}, "bound": sizes["bound"]},
+        "layers": tuple(_layer(layer, most, most_of_baseline) for layer in content.layers),
+        "sizes": {"original": file.bytes, **{f.label: f.bytes for f in pruned.files}, "bound": bound},
         "settings": {**content.settings, "export": settings.export.model_dump(mode="json")},
         "notes": tuple(dict.fromkeys((*content.notes, *notes))),
     }
     return conclude(content.model_copy(update=changes), settings, workspace)
 
 
-def _baseline(part: Baseline, write: _Writer, settings: Settings) -> Baseline:
+def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Baseline, Counts | None]:
     """The baseline with all files; points of its curve that are among them have the hashes of these."""
     kept = baseline.key(1, settings.baseline.spare_classifier)
-    files = write.files_of(part, kept, point_folder(1))[0].files
-    hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in files}
+    found, most, _ = write.files_of(part, kept, point_folder(1))
+    hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in found.files}
     curve = part.curve and tuple(point.model_copy(update=hashes.get(point.path, {})) for point in part.curve)
-    return part.model_copy(update={**dict(_summed_up(part, files, write.metric)), "curve": curve})
+    return found.model_copy(update={"curve": curve}), most
+
+
+def _layer(layer: Layer, most: Counts | None, most_of_baseline: Counts | None) -> Layer:
+    """A layer as the files with the most nonzeros have it, where these are new."""
+    counts = {"nonzeros": most, "baseline_nonzeros": most_of_baseline}
+    return layer.model_copy(update={key: c.nonzeros[layer.name] for key, c in counts.items() if c is not None})
 
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
@@ -129,8 +143,11 @@ class _Writer:
     feeds: Mapping[str, Array]
     metric: Metric
 
-    def files_of(self, part: Pruned, name: str, folder: str) -> tuple[Pruned, list[str]]:
-        """A network of the report with all files that are asked for now; also what is to be noted of them."""
+    def files_of(self, part: NetworkT, name: str, folder: str) -> tuple[NetworkT, Counts | None, list[str]]:
+        """A network of the report with all files that are asked for now.
+
+        Also the counts of the first file with the most nonzeros, where it is new, and what is to be noted of the files.
+        """
         known = self.workspace.load_weights(name)
         if known is None or not known[0].keys() <= self.network.file.model.tensors.keys():
             what = f"the weights kept in {self.workspace.root} do not fit the model as it is read without data"
@@ -146,11 +163,28 @@ class _Writer:
             update={"formats": tuple(n for n in self.settings.formats if n not in wanted)}
         )
         written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
-        files = (*(_entry(file, part, kernels) for file in written), *kept)
-        return _summed_up(part, files, self.metric), [note for file in written for note in file.notes]
+        counted = [count_in_file(file.path, kernels) for file in written]
+        files = (*(_entry(file, part, counts) for file, counts in zip(written, counted, strict=True)), *kept)
+        part, notes = _summed_up(part, files, self.metric), [note for file in written for note in file.notes]
+        most = max(counted, key=lambda counts: counts.kernels.nonzeros, default=None)
+        if most is None or most.kernels.nonzeros < (part.nonzeros or 0):
+            return part, None, notes
+        return self._recounted(part, most), most, notes
+
+    def _recounted(self, part: NetworkT, most: Counts) -> NetworkT:
+        """A network with the counts of this file."""
+        whole = Sparsity(sum(c.elements for _, c in float_weights(self.network.file.model)), most.whole.nonzeros)
+        changes = {
+            "nonzeros": most.kernels.nonzeros,
+            "sparsity": most.kernels.sparsity,
+            "compression": most.kernels.compression,
+            "model_nonzeros": whole.nonzeros,
+            "model_compression": whole.compression,
+        }
+        return part.model_copy(update=changes)
 
 
-def _summed_up(part: Pruned, files: tuple[File, ...], metric: Metric) -> Pruned:
+def _summed_up(part: NetworkT, files: tuple[File, ...], metric: Metric) -> NetworkT:
     """A network with these files: its accuracy is that of the least accurate, and unknown where that of any is."""
     unknown = [file.path for file in files if file.value is None]
     if unknown:
@@ -167,7 +201,7 @@ def _summed_up(part: Pruned, files: tuple[File, ...], metric: Metric) -> Pruned:
     return part.model_copy(update={"files": files, **changes, "reasons": {**part.reasons, "drop_interval": NO_DATA}})
 
 
-def _entry(file: ExportedFile, part: Pruned, kernels: Sequence[str]) -> File:
+def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
     """What the report says of a file: as it was measured, or as far as it is known."""
     for known in part.files:
         if (known.graph, known.encoding, known.values) == (file.graph, file.encoding, file.values):
@@ -176,6 +210,8 @@ def _entry(file: ExportedFile, part: Pruned, kernels: Sequence[str]) -> File:
             )
     alike = [f for f in part.files if (f.graph, f.values) == (file.graph, file.values) and f.accuracy is not None]
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
+    if not alike or alike[0].outcomes is None:
+        reasons["outcomes"] = alike[0].reasons.get("outcomes", NO_DATA) if alike else NO_DATA
     if alike:
         reasons["accuracy"] = f"not measured: that of {alike[0].path}, whose outputs are the same bit for bit"
     return File(
@@ -186,7 +222,8 @@ def _entry(file: ExportedFile, part: Pruned, kernels: Sequence[str]) -> File:
         sha256=file.sha256,
         data_sha256=file.data_sha256,
         bytes=file.bytes,
-        nonzeros=count_in_file(file.path, kernels).kernels.nonzeros,
+        nonzeros=counts.kernels.nonzeros,
         accuracy=alike[0].accuracy if alike else None,
+        outcomes=alike[0].outcomes if alike else None,
         reasons=reasons if alike else {**reasons, "accuracy": NO_DATA},
     )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ltp_pipeline import ranks, report_io
-from ltp_pipeline.config import BaselineSettings, ExportSettings, Mode, Settings
+from ltp_pipeline.config import BaselineSettings, Mode, Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import evaluate_gates, with_verdicts
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.report_parts import Verdict
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages import handoff, report
-from ltp_pipeline.workspace import REPORT_JSON, SUMS, Workspace
+from ltp_pipeline.workspace import REPORT_JSON, SUMS, Proof, Workspace
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.train import Job
@@ -34,10 +33,9 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
     """Where the run has all that is asked for now, judge its gates again; all processes are told."""
     workspace, settings, outcome = job.workspace, job.settings, None
     if ranks.is_leader() and is_there:
-        done = workspace.done("report")
-        if done and _covers(done, settings, workspace.makes_curve, exactly) and _is_whole(workspace):
-            export, baseline = _settings_of(done)  # `export` may have added files
-            had = settings.model_copy(update={"export": export, "baseline": baseline})
+        done = workspace.manifest.proof
+        if done and _covers(done, settings, workspace.manifest.curve, exactly) and _is_whole(workspace):
+            had = settings.model_copy(update=dict(done))  # `export` may have added files
             workspace.remember_inputs(model, had, job.task.metric)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
@@ -61,7 +59,7 @@ def conclude(content: Report, settings: Settings, workspace: Workspace) -> Outco
     for name in workspace.keep_models(content.hashes):
         workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = write_verdicts(content, settings, workspace)
-    workspace.mark_done("report", _made(content, settings))
+    workspace.keep(proof=_made(content, settings))
     ranks.wait()
     return outcome
 
@@ -71,8 +69,9 @@ def write_verdicts(content: Report, settings: Settings, workspace: Workspace) ->
     gates, asked, root = settings.gates, settings.export.formats, workspace.root
     pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
     verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
-    limits = {**content.settings, "gates": gates.model_dump(mode="json")}
-    content = with_verdicts(content.model_copy(update={"settings": limits}), verdicts)
+    judged_by = {"gates": gates.model_dump(mode="json"), "export": settings.export.model_dump(mode="json")}
+    content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
+    content = with_verdicts(content, verdicts)
     report.write(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return Outcome(root, content, verdicts)
@@ -93,21 +92,19 @@ def _is_whole(workspace: Workspace) -> bool:
     return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
 
 
-def _made(content: Report, settings: Settings) -> dict[str, Any]:
+def _made(content: Report, settings: Settings) -> Proof:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     baseline = content.baseline
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
-    return {"export": settings.export.model_dump(mode="json"), "baseline": made.model_dump(mode="json")}
+    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize)
 
 
-def _settings_of(made: Mapping[str, Any]) -> tuple[ExportSettings, BaselineSettings]:
-    return ExportSettings.model_validate(made["export"]), BaselineSettings.model_validate(made["baseline"])
-
-
-def _covers(done: Mapping[str, Any], settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
+def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
-    had, made = _settings_of(done)
+    had, made = done.export, done.baseline
+    if done.quantize != settings.train.quantize:
+        return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False
     wanted = settings.wanted_baseline

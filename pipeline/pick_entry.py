@@ -29,6 +29,7 @@ from ltp_pipeline.runner import complete, plan
 from ltp_pipeline.stages import baseline, import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.stages.curve import MOST_POINTS
 from ltp_pipeline.stages.preflight import rules
+from ltp_pipeline.trained import kept_meta
 from ltp_pipeline.words import counted
 from ltp_pipeline.workspace import Workspace
 
@@ -97,6 +98,7 @@ def finish_entry(
     kept = workspace.kept_threads() or parent.kept_threads()
     with threads.used(settings.train.threads, kept, progress.say):
         entries = learn_thresholds.recall(parent).trail
+        parent.check_trail()
         learned = Learned(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
         entry = select_entry.find(learned, number)
         job, original = preflight.prepare(import_model.read(model), settings, workspace, task)
@@ -128,7 +130,7 @@ def finish_entry(
             else:
                 workspace.begin({**identity, "entry": number})
             workspace.remember_inputs(model, settings, job.task.metric)
-            workspace.keep_threads(threads.current())
+            workspace.keep(threads=threads.current())
             if mode != "none" and fits:
                 for name in points:
                     workspace.adopt_weights(name)
@@ -146,8 +148,8 @@ def _mode_of(run: Workspace, points: Sequence[str], spares_classifier: bool) -> 
     if not there[0]:
         return "none"
     run.inputs()
-    made = (run.done("report") or {}).get("baseline")
-    whole = made == BaselineSettings(mode="curve", spare_classifier=spares_classifier).model_dump(mode="json")
+    proof = run.manifest.proof
+    whole = proof and proof.baseline == BaselineSettings(mode="curve", spare_classifier=spares_classifier)
     return "curve" if there[1] or whole else "quick"
 
 
@@ -167,12 +169,12 @@ def _require(gates: GateSettings, mode: Mode) -> None:
 
 def _baseline_of(run: Workspace, name: str) -> Point | None:
     """The baseline that a run has trained."""
-    found = run.weights_meta(name)
-    return None if found is None else Point(found["nonzeros"], sum(found["epochs"].values()))
+    found = kept_meta(run, name)
+    return None if found is None else Point(found.nonzeros, sum(found.epochs.values()))
 
 
 def _cost(run: Workspace, point: Point, learning: int) -> str:
     """What training a baseline takes, by what so many epochs of learning took in the run."""
-    seconds = run.timings.get("learn", 0.0) / learning * point.epochs
+    seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
     about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"
     return f"{counted(point.epochs, 'epoch')}, {about}"

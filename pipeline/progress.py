@@ -18,6 +18,7 @@ TITLES = {
     "import": "Import",
     "learn": "Learn thresholds",
     "finetune": "Fine-tune",
+    "int8": "Fine-tune in 8 bits",
     "baseline": "Baseline",
     "curve": "Baseline, curve",
     "validate": "Validate",

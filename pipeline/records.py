@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from pydantic import ConfigDict
 
 from ltp_pipeline.formats import EXACT, Format
 from ltp_pipeline.metric import Figure, Metric
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.graph import Model
+    from ltp_pipeline.report_values import Outcomes
 
     Array = np.ndarray[Any, Any]
 
@@ -76,6 +79,8 @@ class ModelFile:
 class TrailEntry:
     """One of the progressively sparser networks met on the way; a deployable file."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
     entry: int
     epoch: int
     compression: float
@@ -120,6 +125,7 @@ class Quantization:
     kernels: int  # that are in 8 bits
     left_float: Mapping[str, str]  # kernels that are not, and why
     validation_drop: float  # against the float graph
+    trained_epochs: int = 0  # in 8 bits, with the masks held
 
 
 @dataclass(frozen=True)
@@ -226,6 +232,7 @@ class Validation:
     parity_max_abs: float
     load_ms: float
     latency: tuple[Latency, ...]  # on one thread first
+    outcomes: Outcomes | None = None  # beside the original's
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ltp_pipeline.metric import Figure
+from ltp_pipeline.report_values import Inside, NameOfTrail, Number, Pair, Share, Whole
 from ltp_pipeline.words import printable, shown
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Number = Annotated[float, Field(ge=0)]
-Whole = Annotated[int, Field(ge=0)]
-Pair = tuple[Whole, Whole]
-Interval = tuple[float, float]
+MOST_AXES = 64  # of a tensor
 STRICT = ConfigDict(
     extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
 )
@@ -92,6 +89,7 @@ class Quantization(Part):
         default_factory=dict
     )
     validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
+    trained_epochs: Annotated[Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")] = 0
 
 
 class Tensor(Part):
@@ -122,7 +120,9 @@ class Model(Part):
     other_weights: Annotated[
         tuple[Weight, ...], Field(description="the largest float weights that are no kernels")
     ] = ()
-    data: Annotated[tuple[str, ...], Field(description="files beside it that hold weights; the hash covers them")] = ()
+    data: Annotated[
+        tuple[Inside, ...], Field(description="files beside it that hold weights; the hash covers them")
+    ] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
 
@@ -136,7 +136,7 @@ class Layer(Weight):
     """A kernel; weights with w² below the threshold were pruned."""
 
     op: str = ""
-    shape: tuple[Whole, ...] = ()
+    shape: Annotated[tuple[Whole, ...], Field(max_length=MOST_AXES)] = ()
     nonzeros: Whole | None = None
     threshold: Number | None = None
     temperature: Number | None = None
@@ -162,7 +162,7 @@ class Entry(Part):
     epoch: Whole = 0
     compression: Number | None = None
     accuracy: float | None = None
-    file: str = ""
+    file: NameOfTrail = ""
     model_compression: Number | None = None
     sha256: str | None = None
     data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None

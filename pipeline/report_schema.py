@@ -23,22 +23,20 @@ from ltp_pipeline.report_parts import (
     Entry,
     Environment,
     Histogram,
-    Interval,
     Layer,
     Model,
-    Number,
     Part,
     Quantization,
     Scatter,
-    Share,
     UserTask,
     Verdict,
-    Whole,
 )
+from ltp_pipeline.report_values import Interval, Name, Number, Outcomes, Share, Whole
 
 SCHEMA: Final = "ltp-report/1"
 LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
 SPARED = f"{MAGNITUDE}, classifier spared"
+FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
 
@@ -81,7 +79,7 @@ class Original(Measured):
 class Stored(Part):
     """A file on disk; the path is relative to the report."""
 
-    path: str = ""
+    path: Name = ""
     sha256: str | None = None
     data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
 
@@ -99,6 +97,10 @@ class File(Measured, Stored):
     values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
     bytes: Whole | None = None
     nonzeros: Annotated[Whole | None, Field(description="of its kernels; rounded values may leave fewer")] = None
+    outcomes: Annotated[
+        Outcomes | None,
+        Field(description="before: the original, after: this file; null where a sample may be right in parts"),
+    ] = None
     parity_max_abs: Number | None = None
     load_ms: Number | None = None
     latency: tuple[FileLatency, ...] = ()
@@ -149,21 +151,28 @@ class Pruned(Measured):
     ] = None
     sparsity: Share | None = None
     nonzeros: Whole | None = None
+    model_nonzeros: Annotated[Whole | None, Field(description="of all float weights of the file")] = None
     epochs: Epochs | None = None
     trainings: Annotated[
         Whole | None,
         Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
     ] = None
-    files: tuple[File, ...] = ()
+    files: Annotated[tuple[File, ...], FEW] = ()
+
+    @property
+    def exact(self) -> File | None:
+        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        return next((file for file in self.files if file.is_exact), self.files[0] if self.files else None)
 
     @property
     def exact_value(self) -> float | None:
-        """The metric's value by which networks are compared: where files differ, that of the first with exact weights.
+        """The metric's value of that file."""
+        return None if self.exact is None else self.exact.value
 
-        Without such a file, or where all are exact, it is that of the network.
-        """
-        exact = [file for file in self.files if file.is_exact]
-        return exact[0].value if exact and len(exact) < len(self.files) else self.value
+    def least_accurate(self, metric: Metric) -> File | None:
+        """The file whose accuracy is that of the network: a promise holds for every file."""
+        known = all(file.value is not None for file in self.files)
+        return metric.worst(self.files, lambda file: file.value or 0.0) if self.files and known else None
 
 
 class CurvePoint(Stored):
@@ -180,7 +189,7 @@ class Baseline(Pruned):
 
     method: str = MAGNITUDE
     curve: Annotated[
-        tuple[CurvePoint, ...] | None,
+        Annotated[tuple[CurvePoint, ...], FEW] | None,
         Field(description="the point at the same compression first, each trained as long"),
     ] = None
     budget: Annotated[
@@ -204,6 +213,7 @@ class Difference(Part):
 
     value: float | None = None
     interval: Interval | None = None
+    outcomes: Annotated[Outcomes | None, Field(description="before: the pruned network, after: the baseline")] = None
     reasons: Reasons = Field(default_factory=dict)
 
 
@@ -212,7 +222,7 @@ class Report(Part):
 
     schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
     verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
-    gates: tuple[Verdict, ...] = ()
+    gates: Annotated[tuple[Verdict, ...], FEW] = ()
     metric: Metric = Metric()
     task: Asked = Asked()
     model: Model = Model()
@@ -222,8 +232,8 @@ class Report(Part):
     pruned: Pruned = Pruned()
     baseline: Baseline | None = None
     difference: Difference | None = None
-    layers: tuple[Layer, ...] = ()
-    trail: tuple[Entry, ...] = ()
+    layers: Annotated[tuple[Layer, ...], MANY] = ()
+    trail: Annotated[tuple[Entry, ...], MANY] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     environment: Environment = Environment()
     timings: dict[str, Number] = Field(default_factory=dict)
@@ -296,6 +306,13 @@ class Report(Part):
 def _require(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
     if value is not None and not lowest <= value <= highest:
         raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
+
+
+def size_bound(original: int, elements: int, nonzeros: int) -> int:
+    """The bytes that nonzeros of so many weights and their positions need at least, beside the rest of the file."""
+    p = nonzeros / elements
+    entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
+    return math.ceil((elements * entropy + 32 * nonzeros) / 8 + max(original - 4 * elements, 0))
 
 
 def json_schema() -> str:

@@ -17,7 +17,7 @@ from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
-from ltp_pipeline.stages import import_model, learn_thresholds, preflight, select_entry, validate
+from ltp_pipeline.stages import finetune_int8, import_model, learn_thresholds, preflight, select_entry, validate
 from ltp_pipeline.stages.preflight import notes, rules
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
@@ -64,7 +64,7 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
     if not going_on:
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric)
-    workspace.keep_threads(threads.current())
+    workspace.keep(threads=threads.current())
     job = rules.apply(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
     compared = {"baseline": sum(epochs.values())} if settings.baseline.mode != "none" else {}
@@ -73,7 +73,7 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
         workspace.progress.say(f"Going on with the run in {workspace.root}")
     else:
         notes.warn(job, original, value)
-    if workspace.done("learn"):
+    if workspace.manifest.learned:
         return complete(job, original, learn_thresholds.recall(workspace))
     with timed(workspace, "learn"):
         learned = learn_thresholds.run(job, original, value)
@@ -118,7 +118,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         weights=pictures,
         device=job.device.type,
         task=job.task,
-        timings=workspace.timings,
+        timings=workspace.manifest.timings,
         notes=[
             *notes.about_labels(job),
             *notes.about_metric(job),
@@ -138,17 +138,17 @@ def _select(
     job: Job, learned: Learned, entry: TrailEntry | None, original: Original | None
 ) -> tuple[Selected, Pruned, Weights, float]:
     """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
-    if kept := job.workspace.load_weights("pruned"):
-        meta = kept[1]
-        selected = Selected(select_entry.find(learned, meta["entry"]), meta["notes"], meta["missed"], meta["tried"])
-        return selected, *recalled(job, *kept), meta["validation_accuracy"]
+    if known := recalled(job, "pruned"):
+        tuned, weights, kept = known
+        selected = Selected(select_entry.find(learned, kept.entry), kept.notes, kept.missed, kept.tried)
+        return selected, tuned, weights, kept.validation_accuracy
     if entry is None:
         selected, tuned = select_entry.run(job, learned, _least(job, original))
     else:
         selected, tuned = Selected(entry, [f"entry {entry.entry} of the trail"]), select_entry.finish(job, entry)
     value = accuracy(job, tuned.state, job.data.val)
     told = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed, "tried": selected.tried}
-    return selected, tuned, keep(job, "pruned", tuned, {**told, "validation_accuracy": value}), value
+    return selected, tuned, keep(job, "pruned", tuned, **told, validation_accuracy=value), value
 
 
 def _least(job: Job, original: Original | None) -> float | None:
@@ -164,6 +164,8 @@ def _validation_accuracy(job: Job, original: Original | None) -> float:
 
 def plan(job: Job, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    if job.settings.train.quantize and job.settings.export.has_int8:
+        epochs = {**epochs, finetune_int8.NAME: job.int8_epochs}
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
     curve = ("learn", "finetune", "baseline", "curve") if job.settings.wanted_baseline in ("auto", "curve") else ()
     job.workspace.progress.plan(steps, {*searched, *curve})

@@ -121,6 +121,9 @@ class Task(Protocol):
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
 
+    def right(self, evidence: Array) -> Array | None:
+        """Whether each sample is right; None where the metric is no share of samples that are right or wrong."""
+
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """How sure the drop from one network to another is, by the evidence of both on the same samples.
 

@@ -1,44 +1,25 @@
-"""How many threads compute: what the process may use, divided among ranks, unless it was told; and how they wait.
+"""How many threads compute: what the process may use, divided among ranks, unless it was told.
 
-Torch looks at the machine's cores and not at a container's quota of them. Its threads wait in a loop, which takes the
-cores from the very threads that are waited for when others work on them too.
+Torch looks at the machine's cores and not at a container's quota of them.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ltp_pipeline import ranks
+from ltp_pipeline import ranks, waiting
 from ltp_pipeline.words import counted
 
-_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}  # of GNU's library, and of Intel's and LLVM's
-_OTHERS = ("GOMP_SPINCOUNT",)  # with which a user says the same more exactly
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 _V2_FOLDERS = ("", "unified")
-TOO_LATE = (
-    "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; import ltp_pipeline "
-    "first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
-)
 _count: int | None = None  # of the run at work
-_late = False
-
-
-def let_waiting_sleep(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Have threads that wait give their core away; heard only before torch is loaded. What a user has set stays."""
-    global _late
-    if any(name in environ for name in (*_WAITING, *_OTHERS)):
-        return
-    _late = "torch" in sys.modules
-    if not _late:
-        environ.update(_WAITING)
 
 
 def usable(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
@@ -109,7 +90,7 @@ def current() -> int:
 @contextmanager
 def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Iterator[None]:
     """Compute with the threads of a run; `kept` is what it began with: another number gives other bytes."""
-    global _count, _late
+    global _count
     import torch
 
     before, cores = torch.get_num_threads(), usable()
@@ -118,9 +99,8 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
         same = f"{counted(kept, 'thread')}, as it began, so that its files are the same to the byte"
         other = f"{counted(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
         say(f"Going on with {same if count == kept else other}")
-    if _late and count > 1:
-        _late = False
-        warnings.warn(TOO_LATE, stacklevel=2)
+    if count > 1 and waiting.came_too_late():
+        warnings.warn(waiting.TOO_LATE, stacklevel=2)
     _count = count
     torch.set_num_threads(count)
     try:

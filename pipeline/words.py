@@ -36,6 +36,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+def shortened(name: str, most: int = 60) -> str:
+    """A name from a file in a sentence: in quotes, on one line, its middle left out where it is long."""
+    half = most // 2
+    text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
+    return f"'{printable(text)}'"
+
+
 def _fixed(value: float, digits: int) -> str:
     """With a true minus sign, and none before zero."""
     zero = f"{0:.{digits}f}"

@@ -12,6 +12,7 @@ from ltp_pipeline.data import open_for
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.limits import check_settings
 from ltp_pipeline.results import Quantized
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
@@ -69,6 +70,7 @@ def quantize(
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)
     session = Session(source)
     evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
+    check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     judged = calibration(file.inputs, data, evaluator, settings.export, say)

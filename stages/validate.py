@@ -17,16 +17,15 @@ from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSetti
 from ltp_pipeline.data import ANY_TASK, Data, Split, open_for
 from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
-from ltp_pipeline.exporters.quantize.layers import SUFFIX
+from ltp_pipeline.exporters.counting import count, count_in_file
 from ltp_pipeline.files import AnyPath
-from ltp_pipeline.graph import Model, read
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.tasks import Imitation, find_task
-from ltp_pipeline.tasks.evaluator import Evaluator
+from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.tasks.imitation import EXPLAINED
 from ltp_pipeline.tasks.own import Own
 
@@ -160,34 +159,12 @@ def latencies(sessions: Sequence[Session], split: Split) -> list[Latency]:
     return found
 
 
-class Counts(NamedTuple):
-    """What a file itself says: over all kernels, over all float weights, and the nonzeros of each kernel."""
-
-    kernels: Sparsity
-    whole: Sparsity
-    nonzeros: dict[str, int]
-
-
-def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
-    """Sparsity as the file itself says."""
-    return _count(read(path), kernels)
-
-
-def _count(model: Model, kernels: Sequence[str]) -> Counts:
-    found = exporters.float_weights(model)
-    by_name = {name.removesuffix(SUFFIX): counted for name, counted in found} | dict(found)
-    if missing := [name for name in kernels if name not in by_name]:
-        raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
-    listed = {name: by_name[name] for name in kernels}
-    whole = Sparsity.total(counted for _, counted in found)
-    return Counts(Sparsity.total(listed.values()), whole, {name: c.nonzeros for name, c in listed.items()})
-
-
 class Reference(NamedTuple):
     """The original in onnxruntime, beside which files are measured."""
 
     session: Session
     evaluator: Evaluator
+    correct: Array  # how it did on each sample of the test split
     single: Session | None = None  # on one thread, where the other has more
 
     def latencies(self, path: Path, session: Session, split: Split) -> tuple[Latency, ...]:
@@ -211,7 +188,7 @@ def measure_original(job: Job) -> tuple[Original, Reference]:
     single = Session(path, positions=session.positions, single=True) if session.threads > 1 else None
     speed = [one for s in (single, session) if s is not None for one in latencies([s], data.test)]
     original = Original(accuracy, validation.value, correct, session.load_ms, tuple(speed))
-    return original, Reference(session, evaluator, single)
+    return original, Reference(session, evaluator, correct, single)
 
 
 def run(
@@ -268,6 +245,7 @@ def _prove(
         parity_max_abs=parity,
         load_ms=session.load_ms,
         latency=reference.latencies(file.path, session, split),
+        outcomes=outcomes(reference.evaluator.task, reference.correct, correct),
     )
     return proven, correct
 
@@ -309,7 +287,7 @@ def validate(
     other = None if against is None else Session(Path(against), provider)
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     accuracy, correct = evaluator(session.outputs, opened.test)
-    counts = _count(file.model, kernels) if kernels else None
+    counts = count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
     batch = opened.test.first(LATENCY_BATCH)
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltp_pipeline import threads
+from ltp_pipeline import waiting
 from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.graph import Model
@@ -15,7 +15,7 @@ from tests.support.photos import jpeg, put
 from tests.support.runs import quick
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
-threads._late = False  # torch is loaded first here, which is said in tests that are about it
+waiting._late = False  # torch is loaded first here, which is said in tests that are about it
 
 
 @pytest.fixture

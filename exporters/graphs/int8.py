@@ -5,7 +5,6 @@ it is zero in 8 bits.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from onnx import version_converter
 
@@ -17,13 +16,15 @@ from ltp_pipeline.exporters.output_proof import dense_outputs
 from ltp_pipeline.exporters.quantize import choose, proof
 from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.exporters.quantize.compact import compact
-from ltp_pipeline.exporters.quantize.layers import already_quantised, find_layers, with_names
-from ltp_pipeline.graph import Model, Weights, copy_of, drop_inputs, standard_opset
+from ltp_pipeline.exporters.quantize.layers import LEAVE, already_quantised, find_layers, no_layer
+from ltp_pipeline.exporters.quantize.places import for_training, with_trained
+from ltp_pipeline.exporters.quantize.ready import ready
+from ltp_pipeline.exporters.quantize.transposed import turned_back
+from ltp_pipeline.graph import Model, Weights, copy_of, standard_opset
 from ltp_pipeline.records import Quantization
 from ltp_pipeline.words import counted
 
 OPSET = 13  # from here on a weight may have a scale for each channel
-LEAVE = "leave int8 out of --export"
 
 
 def make(
@@ -34,11 +35,15 @@ def make(
         raise ExportFailed("an int8 file needs the data, to choose ranges and to measure it", "bring them back")
     require(model, kernels)
     smaller = deploy.make(model, weights, kernels, feeds)
-    ready = with_names(_fixed(raised(smaller.model, kernels, feeds)))
-    found = choose.Choice(ready, find_layers(ready, kernels), calibration).run()
-    settings = calibration.settings
+    plain, behind = ready(raised(smaller.model, kernels, feeds), kernels)
+    choice = choose.Choice(plain, find_layers(plain, kernels), calibration)
+    found, trained, settings = choice.run(), None, calibration.settings
+    if calibration.train is not None:
+        trained = calibration.train(for_training(found.model, plain, found.layers, choice.extremes), found.layers)
+        found = choice.again(found, with_trained(found.model, trained.values))
     quantised = {layer.kernel: layer for layer in found.layers}
-    held = proof.held_weights(found.model, smaller.weights, kernels, quantised, settings.int8_weights)
+    exact = {name: plain.array(name) for name in kernels} | ({} if trained is None else dict(trained.floats))
+    held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
     is_static = found.method != choose.DYNAMIC
     how = Quantization(
         method=found.method,
@@ -47,18 +52,19 @@ def make(
         kernels=len(quantised),
         left_float=found.reasons,
         validation_drop=found.drop,
+        trained_epochs=0 if trained is None else trained.epochs,
     )
-    return Made(compact(found.model, ready), held, (*smaller.notes, _note(how)), tuple(held), how)
+    new = turned_back(compact(found.model, plain), behind)
+    return Made(new, {name: new.array(name) for name in held}, (*smaller.notes, _note(how)), tuple(held), how)
 
 
 def require(model: Model, kernels: Collection[str]) -> None:
     """Refuse a model of which no int8 file can be made, whatever its weights are."""
-    if nodes := already_quantised(model.graph):
+    if nodes := already_quantised(model.proto):
         raise UnsupportedModel(f"the model is quantised already: {nodes}", "give the model from before quantisation")
-    layers = find_layers(model, kernels)
+    layers = find_layers(ready(model, kernels)[0], kernels)
     if not layers.found:
-        reasons = [f"'{name}' {reason}" for name, reason in layers.reasons.items()]
-        raise UnsupportedModel("the model has no layer that can be quantised", LEAVE, reasons)
+        raise no_layer(layers.reasons)
 
 
 def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
@@ -84,16 +90,11 @@ def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
     return new
 
 
-def _fixed(model: Model) -> Model:
-    """The model with weights that cannot be given from outside."""
-    proto = copy_of(model.proto)
-    drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
-    return replace(model, proto=proto)
-
-
 def _note(how: Quantization) -> str:
     ranges = "ranges found at every run" if how.samples is None else f"ranges by {how.method} on {how.samples} samples"
     said = f"int8 graph: {counted(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
+    if how.trained_epochs:
+        said += f", trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"
     if how.left_float:
         named = "; ".join(f"{name}: {reason}" for name, reason in how.left_float.items())
         said += f"; {counted(len(how.left_float), 'kernel')} float ({named})"

@@ -1,13 +1,19 @@
 """What quantising needs beside a model: samples to run it on, and a judge of what comes out."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.graph import Array
 from ltp_pipeline.metric import Metric
+
+if TYPE_CHECKING:
+    from ltp_pipeline.exporters.quantize.layers import Layer
+    from ltp_pipeline.exporters.quantize.places import Trained, Training
 
 Feeds = Mapping[str, Array]
 
@@ -28,3 +34,4 @@ class Calibration:
     metric: Metric
     settings: ExportSettings
     say: Callable[[str], None] = lambda _: None
+    train: Callable[[Training, Sequence[Layer]], Trained] | None = None  # in 8 bits, if that is asked for

@@ -5,11 +5,10 @@ every run. Where the best one loses more than it may against the float graph, la
 cheapest first, and those that help most are left out together until the loss is small enough or the trials are used up.
 """
 
-import tempfile
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 
 import numpy as np
 from onnx import NodeProto
@@ -18,11 +17,12 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.quantize import fused
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Judgement
 from ltp_pipeline.exporters.quantize.dynamic import dynamic
-from ltp_pipeline.exporters.quantize.layers import Layer, Layers
+from ltp_pipeline.exporters.quantize.layers import Layer, Layers, no_layer
 from ltp_pipeline.exporters.quantize.ranges import METHODS, Observed, Range, observe
 from ltp_pipeline.exporters.quantize.static import between, static, watched
 from ltp_pipeline.graph import Array, Model, write
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
+from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.words import counted
 
 DYNAMIC = "dynamic"
@@ -66,6 +66,20 @@ class Choice:
         return replace(best, reasons={**self.found.reasons, **best.reasons})
 
     @property
+    def extremes(self) -> dict[str, Range]:
+        """The smallest and largest values of activations on samples of the training split."""
+        return {name: Range(seen.low, seen.high) for name, seen in self._seen.items() if seen.finite}
+
+    def again(self, candidate: Candidate, model: Model) -> Candidate:
+        """The same candidate after training, judged anew."""
+        judged = self._judged(model)
+        drop = self.calibration.metric.drop(self._float.value, judged.value)
+        distance = _distance(judged.outputs, self._float.outputs)
+        candidate = replace(candidate, model=model, drop=drop, distance=distance)
+        self._tell(candidate, ", trained")
+        return candidate
+
+    @property
     def _limit(self) -> float:
         given, metric = self.calibration.settings.int8_max_drop, self.calibration.metric
         return SHARE_OF_BUDGET * metric.default_budget(self._float.value) if given is None else given
@@ -88,9 +102,9 @@ class Choice:
         """The best of all ways; a transformer's ranges are found at every run unless others are better."""
         ways: list[str] = [DYNAMIC] if has_layer_norm_or_attention(self.model) else []
         found = [self._made(way, layers) for way in (*ways, *METHODS)]
-        candidates = [candidate for candidate in found if candidate is not None]
+        candidates = [candidate for candidate in found if candidate.layers]
         if not candidates:
-            raise ExportFailed("no layer of the model can be quantised", "leave int8 out of --export")
+            raise no_layer({**self.found.reasons, **found[-1].reasons})
         best = candidates[0]
         for other in candidates[1:]:
             better = other.drop < best.drop if best.method == DYNAMIC else other.loss < best.loss
@@ -99,8 +113,8 @@ class Choice:
             self._tell(candidate)
         return best
 
-    def _made(self, method: str, layers: Sequence[Layer]) -> Candidate | None:
-        """A candidate; None where no layer can be quantised so."""
+    def _made(self, method: str, layers: Sequence[Layer]) -> Candidate:
+        """A candidate; one without layers, worse than all others, where none can be quantised so."""
         build = self._dynamic if method == DYNAMIC else partial(self._static, method, set[str]())
         if method == DYNAMIC:
             reasons = {layer.kernel: NOT_DYNAMIC for layer in layers if not layer.is_dynamic}
@@ -119,7 +133,7 @@ class Choice:
             kept = tuple(layer for layer in kept if layer.kernel not in reasons)
             made = build(kept) if kept else self.model
         if not kept:
-            return None
+            return Candidate(made, method, (), math.inf, math.inf, reasons)
         judged = self._judged(made)
         drop = self.calibration.metric.drop(self._float.value, judged.value)
         return Candidate(made, method, kept, drop, _distance(judged.outputs, self._float.outputs), reasons)
@@ -151,9 +165,8 @@ class Choice:
         for layer in cheapest[: max(most // 2, 1)]:
             candidate = self._without(start, {layer.kernel})
             trials += 1
-            if candidate is not None:
-                alone.append((candidate.loss, layer))
-                best = min(best, candidate, key=lambda c: c.loss)
+            alone.append((candidate.loss, layer))
+            best = min(best, candidate, key=lambda c: c.loss)
             if best.drop <= limit:
                 break
         out = set[str]()
@@ -165,31 +178,28 @@ class Choice:
                 continue  # tried already
             candidate = self._without(start, out)
             trials += 1
-            if candidate is not None and candidate.loss < best.loss:
-                best = candidate
+            best = min(best, candidate, key=lambda c: c.loss)
         self._tell(best)
         quantised = {layer.kernel for layer in best.layers}
         left = (layer.kernel for layer in start.layers if layer.kernel not in quantised)
         return replace(best, reasons={**dict.fromkeys(left, SENSITIVE), **start.reasons, **best.reasons})
 
-    def _without(self, start: Candidate, out: Collection[str]) -> Candidate | None:
+    def _without(self, start: Candidate, out: Collection[str]) -> Candidate:
         return self._made(start.method, [layer for layer in start.layers if layer.kernel not in out])
 
     def _judged(self, model: Model) -> Judgement:
-        with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
-            path = Path(folder, "model.onnx")
+        with scratch_folder("quantize") as folder:
+            path = folder / "model.onnx"
             write(model, path)
             try:
                 return self.calibration.judge(path)
             except InputError as error:
                 raise ExportFailed(f"the quantised model does not run: {error.what}", error.remedy) from None
 
-    def _tell(self, candidate: Candidate) -> None:
+    def _tell(self, candidate: Candidate, more: str = "") -> None:
         metric = self.calibration.metric
-        layers = counted(len(candidate.layers), "layer")
-        self.calibration.say(
-            f"int8, {candidate.method}, {layers}: drop of {metric.shown_drop(candidate.drop)} on the validation split"
-        )
+        what = f"int8, {candidate.method}, {counted(len(candidate.layers), 'layer')}{more}"
+        self.calibration.say(f"{what}: drop of {metric.shown_drop(candidate.drop)} on the validation split")
 
 
 def _distance(found: Sequence[Array], expected: Sequence[Array]) -> float:

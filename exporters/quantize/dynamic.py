@@ -10,6 +10,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.quantize.layers import SUFFIX, Layer
+from ltp_pipeline.exporters.rounding import channel_scale, in_steps
 from ltp_pipeline.graph import Array, Model, Names, copy_of, make, set_initializers, set_nodes
 
 LARGEST = {7: 64, 8: 127}  # weight in so many bits; 255 · 64 · 2 is within the 16 bits of processors without VNNI
@@ -68,11 +69,7 @@ def dynamic(model: Model, layers: Sequence[Layer], bits: int) -> Model:
 
 
 def rounded_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:
-    """A weight in steps of a scale per output channel, and the scales; zero is zero."""
-    others = tuple(i for i in range(weight.ndim) if i != axis)
-    scale = np.abs(weight).max(axis=others) / np.float32(LARGEST[bits])
-    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1)).astype(np.float32)
-    shape = [1] * weight.ndim
-    shape[axis] = -1
-    steps = np.rint(weight / scale.reshape(shape))
-    return np.clip(steps, -LARGEST[bits], LARGEST[bits]).astype(np.int8), scale
+    """A weight in steps of a scale per output channel, and the scales; channels too small for one become zero."""
+    scale = channel_scale(weight, axis, LARGEST[bits])
+    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
+    return in_steps(weight, scale, LARGEST[bits]), scale.reshape(-1)

@@ -1,15 +1,14 @@
 """Which quantised layers onnxruntime runs in 8 bits: those whose weights it does not turn back to float."""
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import onnx
 
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.output_proof import PROVIDER
-from ltp_pipeline.exporters.quantize.layers import SUFFIX, Layer
+from ltp_pipeline.exporters.quantize.layers import LEAVE, SUFFIX, Layer
 from ltp_pipeline.graph import Model, write
+from ltp_pipeline.scratch import scratch_folder
 
 REASON = "onnxruntime does not run it in 8 bits"
 
@@ -18,8 +17,8 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
     """The layers whose weights onnxruntime would turn to float at every run."""
     import onnxruntime
 
-    with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
-        path, optimised = Path(folder, "model.onnx"), Path(folder, "optimised.onnx")
+    with scratch_folder("quantize") as folder:
+        path, optimised = folder / "model.onnx", folder / "optimised.onnx"
         write(model, path)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
@@ -30,9 +29,7 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
             reason = first_line(error)
-            raise ExportFailed(
-                f"onnxruntime cannot load the int8 model: {reason}", "leave int8 out of --export"
-            ) from None
+            raise ExportFailed(f"onnxruntime cannot load the int8 model: {reason}", LEAVE) from None
         graph = onnx.load(optimised, load_external_data=False).graph
     floats = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
     return [layer for layer in layers if layer.kernel + SUFFIX in floats]

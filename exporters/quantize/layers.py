@@ -1,15 +1,20 @@
 """Which layers of a graph can be quantised: by which nodes their kernels are read, and why the others stay float."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
+from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.rounding import output_axis
 from ltp_pipeline.graph import (
+    ONNXRUNTIME_DOMAIN,
+    STANDARD_DOMAINS,
     Model,
     attribute,
-    copy_of,
+    elements,
     every_node,
     is_standard,
     label,
@@ -19,12 +24,15 @@ from ltp_pipeline.graph import (
     type_name,
 )
 
+LEAVE = "go on without an int8 file"
 STATIC = ("Conv", "Gemm", "MatMul")  # which onnxruntime fuses with the nodes around them that quantise
 DYNAMIC = ("Gemm", "MatMul")
 RECURRENT = ("LSTM", "GRU", "RNN")
 SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
-# What quantised models have.
-QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger")
+ADDED_TO_KERNELS = (SUFFIX, "_scale", "_zero_point")
+# How operators of quantised models begin, those of onnxruntime's own among them: QLinearConv, MatMulNBits.
+QUANTISED = re.compile("Q[A-Z]|Quantize|Dequantize|DynamicQuantize|MatMulInteger|ConvInteger|MatMul(NBits|Bnb4|FpQ4)")
+QUANTISED_DOMAINS = (*STANDARD_DOMAINS, ONNXRUNTIME_DOMAIN)
 _NAMED = 4  # of many nodes
 
 
@@ -56,11 +64,18 @@ class Layers:
     reasons: dict[str, str] = field(default_factory=dict)  # by kernel
 
 
-def already_quantised(graph: GraphProto) -> str | None:
+def already_quantised(proto: ModelProto) -> str | None:
     """The nodes that a quantised model has, in words."""
-    found = [label(n) for n in every_node(graph) if n.op_type in QUANTISED or n.op_type.startswith("QLinear")]
+    nodes = chain(every_node(proto.graph), *(function.node for function in proto.functions))
+    found = [label(n) for n in nodes if n.domain in QUANTISED_DOMAINS and QUANTISED.match(n.op_type)]
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{', '.join(found[:_NAMED])}{more}" if found else None
+
+
+def no_layer(reasons: Mapping[str, str]) -> UnsupportedModel:
+    """The error for a model none of whose kernels can be quantised, and why."""
+    told = [f"'{name}' {reason}" for name, reason in reasons.items()]
+    return UnsupportedModel("the model has no layer that can be quantised", LEAVE, told)
 
 
 def find_layers(model: Model, kernels: Collection[str]) -> Layers:
@@ -79,26 +94,25 @@ def find_layers(model: Model, kernels: Collection[str]) -> Layers:
             layers.reasons[name] = "is computed, or is an output itself"
         elif tensor.data_type != TensorProto.FLOAT:
             layers.reasons[name] = f"is of type {type_name(tensor.data_type)}"
-        elif not read:
-            layers.reasons[name] = "is read by nothing"
         elif name in nested:
             layers.reasons[name] = "is read in a nested graph"
-        elif problem := next((p for node, slot in read if (p := _problem(node, slot, tensor))), None):
+        elif not read:
+            layers.reasons[name] = "is read by nothing"
+        elif problem := next((p for node, slot in read if (p := _problem(node, slot, tensor, initial))), None):
             layers.reasons[name] = problem
+        elif named := next((name + end for end in ADDED_TO_KERNELS if name + end in initial), None):
+            layers.reasons[name] = f"would need the name of '{named}'"
         elif any(node.input[0] in initial for node, _ in read):
             layers.reasons[name] = "multiplies another weight"
-        elif len({output_axis(node) for node, _ in read}) > 1:
+        elif len(axes := {output_axis(node) % len(tensor.dims) for node, _ in read}) > 1:
             layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
         else:
             nodes = tuple(node for node, _ in read)
-            elements = 1
-            for n in tensor.dims:
-                elements *= n
-            layers.found.append(Layer(name, nodes, output_axis(nodes[0]) % len(tensor.dims), elements))
+            layers.found.append(Layer(name, nodes, axes.pop(), elements(tensor)))
     return layers
 
 
-def _problem(node: NodeProto, slot: int, tensor: TensorProto) -> str | None:
+def _problem(node: NodeProto, slot: int, tensor: TensorProto, initial: Mapping[str, TensorProto]) -> str | None:
     if node.op_type in RECURRENT:
         return f"is the weight of {label(node)}: recurrent layers stay float"
     if not is_standard(node, *STATIC):
@@ -111,19 +125,7 @@ def _problem(node: NodeProto, slot: int, tensor: TensorProto) -> str | None:
         return f"is multiplied from the other side at {label(node)}"
     if node.op_type == "Gemm" and (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)) != (1.0, 1.0):
         return f"is multiplied by a factor besides, at {label(node)}"
+    bias = node.input[2] if len(node.input) > 2 else ""
+    if bias and (bias not in initial or list(initial[bias].dims) != [tensor.dims[output_axis(node)]]):
+        return f"has a bias that is computed, or no row of numbers, at {label(node)}"
     return None
-
-
-def with_names(model: Model) -> Model:
-    """The same model with a name of its own for every node of the main graph; those that have one keep it."""
-    taken, nodes = set[str](), [node.name for node in model.graph.node]
-    if len(set(nodes)) == len(nodes) and "" not in nodes:
-        return model
-    proto = copy_of(model.proto)
-    for node in proto.graph.node:
-        name = node.name or next((output for output in node.output if output), node.op_type)
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
-    return Model(proto, model.weights, model.sparse)

@@ -7,11 +7,11 @@ from onnx import TensorProto
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.quantize.dynamic import LARGEST
-from ltp_pipeline.exporters.quantize.layers import SUFFIX, Layer
+from ltp_pipeline.exporters.quantize.layers import LEAVE, SUFFIX, Layer
 from ltp_pipeline.graph import Array, Model, Weights
 
 HALF = 0.5 + 1e-3  # of a step: what rounding may change
-BUG = "leave int8 out of --export, and please report this as a bug"
+BUG = f"{LEAVE}, and please report this as a bug"
 
 
 def held_weights(

@@ -3,7 +3,6 @@
 All three come from one pass over the samples: extremes of all values, and a histogram of a part of them.
 """
 
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,9 @@ from onnx import ValueInfoProto
 from ltp_pipeline import threads
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.quantize.calibration import Feeds
+from ltp_pipeline.exporters.quantize.layers import LEAVE
 from ltp_pipeline.graph import Array, Model, copy_of, write
+from ltp_pipeline.scratch import scratch_folder
 
 BINS = 2048  # of |x|, on each side of zero
 MOST_COUNTED = 2**16  # values of a tensor and a batch that go into its histogram
@@ -117,8 +118,8 @@ def observe(model: Model, names: Collection[str], batches: Iterable[Feeds]) -> d
     proto = copy_of(model.proto)
     proto.graph.output.extend(ValueInfoProto(name=name) for name in watched)
     seen: dict[str, Observed] = {}
-    with tempfile.TemporaryDirectory(prefix="ltp-quantize-") as folder:
-        path = Path(folder, "watched.onnx")
+    with scratch_folder("quantize") as folder:
+        path = folder / "watched.onnx"
         write(Model(proto, model.weights), path)
         session = _session(path)
         outputs = [output.name for output in session.get_outputs()]
@@ -142,6 +143,4 @@ def _session(path: Path) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         reason = first_line(error)
-        raise ExportFailed(
-            f"onnxruntime cannot watch the activations: {reason}", "leave int8 out of --export"
-        ) from None
+        raise ExportFailed(f"onnxruntime cannot watch the activations: {reason}", LEAVE) from None

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, first_line
-from ltp_pipeline.exporters.quantize.layers import Layer
+from ltp_pipeline.exporters.quantize.layers import LEAVE, Layer
 from ltp_pipeline.exporters.quantize.ranges import Range
 from ltp_pipeline.graph import (
     Model,
@@ -34,11 +34,15 @@ _BETWEEN = (
 
 def between(model: Model) -> list[NodeProto]:
     """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
-    return (
-        []
-        if has_layer_norm_or_attention(model)
-        else [node for node in model.graph.node if is_standard(node, *_BETWEEN)]
-    )
+    if has_layer_norm_or_attention(model):
+        return []
+    fixed, found = set(stored(model.graph)), list[NodeProto]()
+    for node in model.graph.node:
+        if all(name in fixed for name in node.input if name):
+            fixed.update(node.output)  # computed once, at load
+        elif is_standard(node, *_BETWEEN):
+            found.append(node)
+    return found
 
 
 def watched(model: Model, layers: Sequence[Layer], others: Sequence[NodeProto]) -> list[str]:
@@ -74,7 +78,7 @@ def static(
     with _quiet():
         try:
             quantizer = QDQQuantizer(
-                model.filled(),
+                _typed(model, ranges),
                 per_channel=True,
                 reduce_range=bits < 8,
                 weight_qType=QuantType.QInt8,
@@ -88,10 +92,17 @@ def static(
             quantizer.quantize_model()
         except Exception as error:  # noqa: BLE001 (whatever that tool raises)
             reason = first_line(error)
-            raise ExportFailed(
-                f"onnxruntime cannot quantise the model: {reason}", "leave int8 out of --export"
-            ) from None
+            raise ExportFailed(f"onnxruntime cannot quantise the model: {reason}", LEAVE) from None
     return _as_given(model, quantizer.model.model, {node.name for node in nodes}, products)
+
+
+def _typed(model: Model, floats: Collection[str]) -> ModelProto:
+    """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes."""
+    proto = model.filled()
+    known = {value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)}
+    new = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in floats if name not in known)
+    proto.graph.value_info.extend(new)
+    return proto
 
 
 def _needed(model: Model, layers: list[NodeProto], others: Sequence[NodeProto]) -> list[NodeProto]:

@@ -82,9 +82,13 @@ class Classification(Labelled):
         top5 = float(evidence[:, 1].mean()) if self.classes > FEW else None
         return Accuracy(top1, top1, top5, len(evidence), split)
 
+    def right(self, evidence: Array) -> Array:
+        """Where the label has the largest score."""
+        return evidence[:, 0]
+
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
         """Of a difference of two shares, paired."""
-        return paired_interval(before[:, 0], after[:, 0], confidence)
+        return paired_interval(self.right(before), self.right(after), confidence)
 
     def guess(self, split: Labels) -> float | None:
         """Accuracy of naming the most frequent class."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.data import Split, batches
+from ltp_pipeline.report_values import Outcomes
 from ltp_pipeline.task import Judged
 
 if TYPE_CHECKING:
@@ -48,3 +49,12 @@ class Evaluator:
             outputs = self._judged(self._original, split, None)
             self._scales[split.name] = self.task.scale(outputs, len(split))
         return self._scales[split.name]
+
+
+def outcomes(task: Task, before: Array, after: Array) -> Outcomes | None:
+    """Two networks on the same samples, by their evidence; None where samples are not just right or wrong."""
+    first, second = task.right(before), task.right(after)
+    if first is None or second is None:
+        return None
+    counts = ((first & second), (first & ~second), (~first & second), (~first & ~second))
+    return Outcomes(*(int(one.sum()) for one in counts))

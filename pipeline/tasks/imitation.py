@@ -151,6 +151,10 @@ class Imitation:
         evidence = np.ones((samples, columns)) if self.is_steep else np.ones(samples, bool if whole else float)
         return self.accuracy(evidence, split), evidence
 
+    def right(self, evidence: Array) -> Array | None:
+        """Where the class is the original's, of one output; of several, a sample may be right in parts."""
+        return evidence if evidence.dtype == np.bool_ else None
+
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
         """Of a mean of differences."""
         first, second = (e[:, 0] if self.is_steep else e for e in (before, after))

@@ -112,6 +112,10 @@ class Labelled:
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """It has to be measured."""
 
+    def right(self, evidence: Array) -> Array | None:  # noqa: ARG002 - a Task's
+        """A sample may be right in parts."""
+        return None
+
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """By resampling: the metric is no mean over samples."""
         return bootstrap_interval(before, after, self.value, confidence)

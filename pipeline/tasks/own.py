@@ -219,6 +219,10 @@ class Own:
             return Accuracy(value, None, None, int(samples), split)
         return self.imitation.accuracy(evidence, split)
 
+    def right(self, evidence: Array) -> Array | None:
+        """Known where nearness to the original is measured; a score of theirs may be any number."""
+        return self.imitation.right(evidence) if self.is_relative else None
+
     def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
         """Of the drop, which is positive where the second is worse."""
         if self.is_relative:

@@ -11,13 +11,11 @@ from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages.handoff import example, of_baseline, scripts, settings, text
 from ltp_pipeline.stages.report import html
-from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace
+from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace, names
 
-FOLDER = "handoff"
-FOLDER_OF_BASELINE = "handoff-baseline"
-README = "HANDOFF.md"
-SETTINGS = "ltp.toml"
-PREPROCESS, EXAMPLE, VERIFY = "preprocess.py", "example.npz", "verify.py"
+FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
+README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
+PREPROCESS, EXAMPLE, VERIFY = names.HANDOFF_PREPROCESS, names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
 
 
 def run(report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None) -> Path:

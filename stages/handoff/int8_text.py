@@ -3,6 +3,7 @@
 from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.stages.report import text
 from ltp_pipeline.stages.report.markdown import code, escape
+from ltp_pipeline.words import counted
 
 SAFE = (
     "Weights have 7 bits, so that sums cannot overflow, also on x86 without VNNI: outputs are the "
@@ -24,6 +25,8 @@ def section(report: Report) -> str:
     processor = escape(report.environment.processor or "an unknown processor")
     lines = [text.quantised(report, file, code) for file in files]
     ranges = "found at every run" if how.method == "dynamic" else f"part of the file, chosen by {escape(how.method)}"
+    if how.trained_epochs:
+        ranges += f"; the network was trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"
     said = f"Ranges of activations are {ranges}. {SAFE if (how.weight_bits or 8) < 8 else UNSAFE}"
     return "\n\n".join(
         [

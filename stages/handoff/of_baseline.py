@@ -6,7 +6,7 @@ from ltp_pipeline.advice import ITSELF
 from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
-from ltp_pipeline.report_schema import Baseline, Pruned, Report
+from ltp_pipeline.report_schema import Baseline, Pruned, Report, size_bound
 from ltp_pipeline.stages.report.build import unlikely_gain
 from ltp_pipeline.stages.report.text import network_words
 from ltp_pipeline.words import counted
@@ -49,7 +49,7 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
         "sizes": {
             "original": report.sizes.get("original"),
             **{f.label: f.bytes for f in pruned.files},
-            "bound": report.sizes.get("bound"),
+            "bound": _bound(report, pruned),
         },
         "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
         "notes": tuple(_notes(report, pruned)),
@@ -68,6 +68,12 @@ def _pruned(baseline: Baseline) -> Pruned:
     values["files"] = tuple(f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files)
     values["reasons"] = {key: why for key, why in baseline.reasons.items() if key not in of_curve}
     return Pruned(**{**values, "trainings": 1})
+
+
+def _bound(report: Report, pruned: Pruned) -> int | None:
+    """The least size of a file with as many nonzeros as this network has."""
+    original, elements, nonzeros = report.original.bytes, report.model.kernel_elements, pruned.nonzeros
+    return size_bound(original, elements, nonzeros) if original and elements and nonzeros is not None else None
 
 
 def _notes(report: Report, pruned: Pruned) -> list[str]:

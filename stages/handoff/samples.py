@@ -28,7 +28,7 @@ def stored_samples(folder: Path, report: Report, count: int, own: OwnTask | None
         data = open_data(settings.data, inputs, settings.train.seed, settings.task)
     else:
         data = open_own(own, settings.data, inputs, settings.train.seed)
-    if data.fingerprint != workspace.data_fingerprint:
+    if data.fingerprint != workspace.manifest.identity.data:
         where = settings.data.path if own is None else own.origin
         raise InputError(
             f"the data {'at' if own is None else 'of'} {where} are no longer those of the run in {folder}",

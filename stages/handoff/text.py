@@ -291,9 +291,17 @@ def _accuracy(report: Report) -> str:
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
+        + _uncounted(report)
         + _whose(report)
         + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report, for_handoff=True)] if told)
     )
+
+
+def _uncounted(report: Report) -> str:
+    """The label of pixels that the metric leaves out."""
+    label = report.settings.get("task", {}).get("ignored_label")
+    counts_all = report.task.kind != "segment" or not isinstance(label, int)
+    return "" if counts_all else f" Pixels labelled {label} were left out."
 
 
 def _whose(report: Report) -> str:

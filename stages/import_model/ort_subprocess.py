@@ -92,6 +92,8 @@ def run(
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
     request = {"model": str(model), "names": list(feeds), "optimised": optimised, "threads": threads.current()}
     answer = _worker.ask(request, seconds)
+    if "write" in answer:
+        raise OSError(answer["write"], os.strerror(answer["write"]))
     if "load" in answer:
         raise LoadFailed(answer["load"])
     if "run" in answer:
@@ -147,7 +149,10 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
         else:
             counts.append(len(parts) if isinstance(output, list) else -1)
             arrays.update((f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts))
-    _save(folder / "outputs.npz", arrays)
+    try:
+        _save(folder / "outputs.npz", arrays)
+    except OSError as error:
+        return {"write": error.errno}
     return {"outputs": counts}
 
 

@@ -6,7 +6,6 @@ is tried on random input of other scales; where that does not help, what it is c
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -24,6 +23,7 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph import Array, Model, View, copy_of, is_standard, write
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State, TensorInfo
+from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.stages.import_model import batches, ort_subprocess, parity_inputs
 from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
@@ -49,8 +49,8 @@ def check_parity(
     odd = [i for i in inputs if not parity_inputs.numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
-    with tempfile.TemporaryDirectory(prefix="ltp-parity-") as folder:
-        path = Path(folder, "model.onnx")
+    with scratch_folder("parity") as folder:
+        path = folder / "model.onnx"
         write(model, path)
         try:
             first, problem = _first_run(path, network.forward, state, inputs, samples)

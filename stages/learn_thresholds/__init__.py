@@ -48,14 +48,14 @@ def run(job: Job, state: State, original: float) -> Learned:
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
-    job.workspace.mark_done("learn", {"entries": len(entries)})
+    job.workspace.keep(learned=True)
     return Learned(tuple(entries))
 
 
 def recall(workspace: Workspace) -> Learned:
     """What an earlier run learned."""
     entries = trail.read(workspace)
-    if workspace.done("learn") is None or not entries:
+    if not workspace.manifest.learned or not entries:
         raise InputError(f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first")
     return Learned(tuple(entries))
 

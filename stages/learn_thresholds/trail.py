@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+from pydantic import TypeAdapter, ValidationError
+
 from ltp_pipeline import ranks
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.files import write_json
 from ltp_pipeline.records import Sparsity, State, TrailEntry
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import Method
@@ -17,6 +17,7 @@ from ltp_pipeline.stages.train import Job, evaluate
 from ltp_pipeline.stages.train.statistics import refreshed
 from ltp_pipeline.workspace import Workspace
 
+_ENTRIES = TypeAdapter(list[TrailEntry])
 ENCODING = "packed"  # the smallest that every tool reads
 
 
@@ -29,6 +30,7 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
     accuracy = evaluate.accuracy(job, state, job.data.val)
     weights = lower(network, state)
     if ranks.is_leader():
+        workspace.change_trail(epoch + 1)
         export.write(network.file, weights, kernels, ENCODING, path)
     counted = export.count(weights, kernels)
     whole = Sparsity.total(found for _, found in float_weights(network.file.model.with_weights(weights)))
@@ -44,16 +46,15 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
     )
     if ranks.is_leader():
         entry = replace(entry, **export.hashes_of(path))
-        write_json(workspace.trail_index, [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]])
+        listed = [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]]
+        workspace.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), listed)
     return entry
 
 
 def read(workspace: Workspace, before: int | None = None) -> list[TrailEntry]:
     """Entries written so far; those of epochs that are about to be done again are left out."""
-    if not workspace.trail_index.is_file():
-        return []
     try:
-        entries = [TrailEntry(**e) for e in json.loads(workspace.trail_index.read_text(encoding="utf-8"))]
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{workspace.trail_index} is damaged: {error}", "use --fresh to start over") from None
+        entries = _ENTRIES.validate_json(json.dumps(workspace.read_trail()))
+    except ValidationError as error:
+        raise workspace.damaged_trail(error.errors()[0]["msg"]) from None
     return [e for e in entries if before is None or e.entry < before]

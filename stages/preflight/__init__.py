@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ltp_pipeline import ranks
 from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data, open_for, takes_in
 from ltp_pipeline.data.own import OwnSplit
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.formats import INT8, find_format
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
@@ -50,10 +50,13 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
-    if any(find_format(name).graph == INT8 for name in settings.export.formats):
+    if settings.export.has_int8:
+        if settings.train.quantize and ranks.is_distributed():
+            what = "train.quantize works in one process only"
+            raise InputError(what, "start without torchrun, or leave train.quantize out")
         int8.require(network.file.model, [k.name for k in network.kernels])
     task = _find_task(network, state, data, settings, device, own)
-    check_settings(task.metric, settings.gates, settings.budget)
+    check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
     if settings.model.restore_bn:
@@ -68,7 +71,7 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
         plain["data"].pop(free)
-    for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
+    for free in ("trust_labels", "threads", "quantize"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
     return {**known, "task": data.train.task.fingerprint} if isinstance(data.train, OwnSplit) else known

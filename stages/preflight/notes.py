@@ -63,7 +63,7 @@ def about_loss(job: Job) -> list[str]:
 
 def about_budget(job: Job) -> list[str]:
     """The largest drop where none was asked for and it follows from the original."""
-    found, metric = (job.workspace.parent or job.workspace).default_budget, job.task.metric
+    found, metric = (job.workspace.parent or job.workspace).manifest.default_budget, job.task.metric
     if found is None or metric.share:
         return []
     said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"

@@ -47,28 +47,29 @@ def require_budget(job: Job, accuracy: float) -> None:
 
 def recall(job: Job, original: State, run: Workspace) -> Job:
     """What was found for a run, for a job that finishes an entry of its trail."""
-    found = run.rules
-    job = _with_budget(_with_optimizer(job), run.default_budget)
+    found = run.manifest.rules
+    job = _with_budget(_with_optimizer(job), run.manifest.default_budget)
     return replace(_taught(job, original, found.get("distill", 0.0)), strength=found.get("strength", job.strength))
 
 
 def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
-    known = ranks.from_leader(job.workspace.rules.get(name, -1.0), job.device)
+    known = ranks.from_leader(job.workspace.manifest.rules.get(name, -1.0), job.device)
     if known >= 0:
         return known
     found = measure()
-    job.workspace.keep_rule(name, found)
+    job.workspace.keep(rules={**job.workspace.manifest.rules, name: found})
     return found
 
 
 def _budget(job: Job, accuracy: float) -> float | None:
     """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
     workspace, metric = job.workspace, job.task.metric
+    kept = workspace.manifest.default_budget
     if not job.settings.wants_default_budget:
         return None
-    known = ranks.from_leader(-1.0 if workspace.default_budget is None else workspace.default_budget, job.device)
+    known = ranks.from_leader(-1.0 if kept is None else kept, job.device)
     found = known if known >= 0 else metric.default_budget(accuracy)
-    workspace.keep_default_budget(found)
+    workspace.keep(default_budget=found)
     return found
 
 

@@ -17,6 +17,7 @@ from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.evaluator import outcomes
 from ltp_pipeline.tasks.own import Own
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Validation,
         Weights,
     )
+    from ltp_pipeline.report_values import Outcomes
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.task import Task
 
@@ -44,6 +46,7 @@ SCATTER_POINTS = 3000
 OTHERS = 5
 NO_CLASSES = "the data have no labels, or none that are one class a sample"
 FEW_CLASSES = "there are five classes or fewer, or one for each position"
+IN_PARTS = "the metric is no share of samples that are right or wrong"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
 
@@ -205,6 +208,7 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
         model_compression=counted.whole.compression,
         sparsity=counted.counted.sparsity,
         nonzeros=counted.counted.nonzeros,
+        model_nonzeros=counted.whole.nonzeros,
         epochs=schema.Epochs(**m.epochs),
         trainings=trainings,
         files=tuple(_file(v) for v in m.validations),
@@ -264,7 +268,8 @@ def _file(v: Validation) -> schema.File:
         bytes=v.file.bytes,
         nonzeros=v.counted.nonzeros,
         accuracy=_accuracy(v.accuracy),
-        reasons=_reasons(v.accuracy),
+        reasons=_reasons(v.accuracy) | _no_outcomes(v.outcomes),
+        outcomes=v.outcomes,
         parity_max_abs=v.parity_max_abs,
         load_ms=v.load_ms,
         latency=tuple(_latency(found) for found in v.latency),
@@ -286,6 +291,10 @@ def _reasons(found: Accuracy) -> dict[str, str]:
     if found.top1 is None:
         return dict.fromkeys(("accuracy.top1", "accuracy.top5"), NO_CLASSES)
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
+
+
+def _no_outcomes(found: Outcomes | None) -> dict[str, str]:
+    return {"outcomes": IN_PARTS} if found is None else {}
 
 
 def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
@@ -320,8 +329,9 @@ def _difference(f: Findings) -> schema.Difference | None:
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
     ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
-    interval = f.task.interval(ours, theirs)
-    return schema.Difference(value=value, interval=interval, reasons={} if interval else {"interval": UNDEFINED})
+    interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
+    why = ({} if interval else {"interval": UNDEFINED}) | _no_outcomes(counts)
+    return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
 
 
 def _layers(f: Findings) -> tuple[parts.Layer, ...]:
@@ -351,10 +361,6 @@ def _entry(entry: TrailEntry, chosen: bool) -> parts.Entry:
 
 
 def _sizes(f: Findings, pruned: schema.Pruned) -> dict[str, int | None]:
-    counted = f.pruned.most_nonzeros.counted
-    others = f.network.file.bytes - 4 * counted.elements
-    p = counted.nonzeros / counted.elements
-    entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
-    bound = (counted.elements * entropy + 32 * counted.nonzeros) / 8 + max(others, 0)
+    counted, original = f.pruned.most_nonzeros.counted, f.network.file.bytes
     files = {file.label: file.bytes for file in pruned.files}
-    return {"original": f.network.file.bytes, **files, "bound": math.ceil(bound)}
+    return {"original": original, **files, "bound": schema.size_bound(original, counted.elements, counted.nonzeros)}

@@ -63,6 +63,7 @@ def render(report: Report, log: plots.Log) -> str:
         "gates": report.gates,
         "plain": text.plain,
         "tables": [
+            *([("int8", "8 bits", rows)] if (rows := _quantised(report)) else []),
             ("data", "Data", _data(report)),
             ("settings", "Settings", text.flat(report.settings)),
             ("environment", "Environment", text.flat(report.environment.model_dump())),
@@ -151,6 +152,27 @@ def _data(report: Report) -> list[tuple[str, str]]:
     """What it was trained and measured on: how many samples, and what each input is made of."""
     splits = [(f"samples for {name}", text.count(size)) for name, size in report.data.splits.items()]
     return [*splits, *((f"input {name}", inputs.summary(part)) for name, part in report.data.inputs.items())]
+
+
+def _quantised(report: Report) -> list[tuple[str, str]]:
+    """How files that compute in 8 bits were made, for each network once, and where they were measured."""
+    rows = []
+    for network in report.networks:
+        how = next((file.quantization for file in network.files if file.quantization is not None), None)
+        if how is None:
+            continue
+        ranges = "found at every run" if how.samples is None else f"{how.method}, on {how.samples} training samples"
+        safe = "sums cannot overflow" if (how.weight_bits or 8) < 8 else "sums may overflow on x86 without VNNI"
+        told = {
+            "ranges of activations": ranges,
+            "weights": f"{text.plain(how.weight_bits)} bits: {safe}",
+            "kernels in 8 bits": text.count(how.kernels),
+            "drop against the float file, validation split": text.drop(report.metric, how.validation_drop),
+            "trained in 8 bits": counted(how.trained_epochs, "epoch") if how.trained_epochs else "no",
+            **{f"still float: {name}": reason for name, reason in how.left_float.items()},
+        }
+        rows += [(f"{text.short_name(network)}: {key}", value) for key, value in told.items()]
+    return [*rows, ("latency was measured on", text.plain(report.environment.processor))] if rows else []
 
 
 def _reasons(report: Report) -> list[str]:

@@ -114,6 +114,8 @@ def quantised(report: Report, file: File, named: Callable[[str], str] = str) -> 
     told[1] += f" (original {value(metric, original.value)})"
     if file.judged_ratio is not None:
         told.append(f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread")
+    if file.quantization is not None and file.quantization.trained_epochs:
+        told.append("trained in 8 bits")
     return f"{named(file.label)}: {', '.join(told)}."
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ltp_pipeline.errors import first_line
 from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.phase import Phase
 
@@ -32,13 +33,26 @@ def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.
     if found is None:
         return 0
     state, meta = found
-    for name, value in _part(state, "tensor/").items():
-        live[name].copy_(value)
-    for path, value in _part(state, "optimizer/").items():
-        key, _, name = path.partition("/")
-        optimizer.state[live[name]][key] = value.to(job.device)
-    phase.restore(_part(state, "phase/"))
-    return int(meta["steps"])
+    try:
+        _require_fit(state, live)
+        for name, value in _part(state, "tensor/").items():
+            live[name].copy_(value)
+        for path, value in _part(state, "optimizer/").items():
+            key, _, name = path.partition("/")
+            optimizer.state[live[name]][key] = value.to(job.device)
+        phase.restore(_part(state, "phase/"))
+        return int(meta["steps"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # of another network, with hashes to match
+        raise job.workspace.damaged_state(phase.key, f"it does not fit this network: {first_line(error)}") from None
+
+
+def _require_fit(state: Mapping[str, Tensor], live: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another network, or without sense."""
+    found = {name: tensor.shape for name, tensor in _part(state, "tensor/").items()}
+    if found != {name: tensor.shape for name, tensor in live.items()}:
+        raise ValueError("its tensors have other names or shapes")
+    if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+        raise ValueError("a value is not finite")
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ltp_pipeline.data import Data
 from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import State
-from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.import_model.network import Forward, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
@@ -40,6 +40,7 @@ class Job:
     workspace: Workspace
     device: torch.device
     teacher: State | None = None  # the original's, where it is to be learned from
+    original: Network | None = None  # of which the teacher is a state, where it is another network
     strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
 
     def __post_init__(self) -> None:
@@ -74,6 +75,11 @@ class Job:
             return math.ceil(given.epochs / 2)
         return default_epochs(self.steps_per_epoch, self.strength)[1]
 
+    @property
+    def int8_epochs(self) -> int:
+        """In which it is then trained in 8 bits, where that is asked for: half as many."""
+        return math.ceil(self.finetune_epochs / 2)
+
     @cached_property
     def optimizer(self) -> OptimizerSettings:
         """How weights are moved, by the settings, the network and the loss."""
@@ -82,8 +88,15 @@ class Job:
     @cached_property
     def evaluator(self) -> Evaluator:
         """Evaluates states, beside the original where scores are relative to it."""
-        teacher = self.teacher
-        return Evaluator(self.task.quick, None if teacher is None else lambda inputs: self.outputs(teacher, inputs))
+        if self.teacher is None:
+            return Evaluator(self.task.quick, None)
+        teacher, job = self.teacher, self if self.original is None else replace(self, network=self.original)
+        return Evaluator(self.task.quick, lambda inputs: job.outputs(teacher, inputs))
+
+    @property
+    def teacher_forward(self) -> Forward:
+        """The network that the teacher is a state of."""
+        return (self.original or self.network).forward
 
     def outputs(self, state: State, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs of a batch, in torch."""

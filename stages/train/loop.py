@@ -154,7 +154,7 @@ def _loss(job: Job, forward: LiveForward, weights: Mapping[str, Tensor], batch: 
         if job.task.is_taught:
             assert job.teacher is not None  # noqa: S101 - whoever made the job knows the task
             with torch.no_grad():
-                given = job.network.forward(batch.inputs, job.teacher)
+                given = job.teacher_forward(batch.inputs, job.teacher)
                 taught = [given[output.position] for output in outputs]
         try:
             found = forward(batch.inputs, weights)

@@ -9,10 +9,10 @@ import torch
 from onnx import ModelProto
 
 from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.exporters.counting import count_in_file
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import Workspace
 from tests.support import transformer_exports
 from tests.support.imported import Imported, imported

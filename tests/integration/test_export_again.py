@@ -9,7 +9,7 @@ import pytest
 from ltp_pipeline.report_schema import File
 from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
-from tests.support.runs import told_anew
+from tests.support.runs import changed_manifest, told_anew
 
 AGAIN = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9, "--no-baseline", "--export", "sparse")
 
@@ -64,10 +64,8 @@ def test_rounded_files_are_written_beside_the_exact_one(finished: Path, capsys: 
 
 def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys):
     """The report says what the run's gates say of all its files; only `gate` fails by them."""
-    manifest = finished / MANIFEST
-    content = json.loads(manifest.read_text())
-    content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
-    manifest.write_text(json.dumps(content))
+    with changed_manifest(finished) as content:
+        content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
     result = invoke(capsys, "export", finished, "--format", "dense")
     assert result.code == 0, result.err
     assert "note: the run's gates fail with these files: max_drop" in result.err
@@ -78,10 +76,8 @@ def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys)
 
 
 def test_an_unfinished_run_is_not_exported(finished: Path, capsys: pytest.CaptureFixture[str]):
-    manifest = finished / MANIFEST
-    content = json.loads(manifest.read_text())
-    del content["done"]["report"]
-    manifest.write_text(json.dumps(content))
+    with changed_manifest(finished) as content:
+        content["proof"] = None
     result = invoke(capsys, "export", finished, "--format", "dense")
     assert (result.code, "is not finished" in result.err) == (3, True)
 
@@ -166,9 +162,8 @@ def test_the_deploy_graph_can_be_added_to_the_formats_there_are(finished: Path, 
 def without_data(finished: Path) -> Path:
     """A run that has lost its data and its checkpoints."""
     shutil.rmtree(finished / "state")
-    manifest = json.loads((finished / MANIFEST).read_text())
-    manifest["inputs"]["settings"]["data"]["path"] = str(finished.parent / "gone.npz")
-    (finished / MANIFEST).write_text(json.dumps(manifest))
+    with changed_manifest(finished) as content:
+        content["inputs"]["settings"]["data"]["path"] = str(finished.parent / "gone.npz")
     return finished
 
 
@@ -192,9 +187,8 @@ def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(with
 
 
 def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
-    manifest = json.loads((without_data / MANIFEST).read_text())
-    manifest["inputs"]["model"] = str(without_data / "model.sparse.onnx")
-    (without_data / MANIFEST).write_text(json.dumps(manifest))
+    with changed_manifest(without_data) as content:
+        content["inputs"]["model"] = str(without_data / "model.sparse.onnx")
     result = invoke(capsys, "export", without_data, "--format", "dense")
     assert result.code == 3
     assert "no longer the model of the run" in result.err

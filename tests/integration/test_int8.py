@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from ltp_pipeline.formats import INT8
-from ltp_pipeline.workspace import MANIFEST
 from tests.support.cli import invoke
-from tests.support.runs import told_anew
+from tests.support.runs import changed_manifest, told_anew
 
 PACKED = "model.int8.packed.onnx"
 
@@ -117,9 +116,8 @@ def test_compare_shows_it(example: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_without_the_data_it_stays_and_no_new_one_is_written(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = json.loads((copied / "run" / MANIFEST).read_text())
-    manifest["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
-    (copied / "run" / MANIFEST).write_text(json.dumps(manifest))
+    with changed_manifest(copied / "run") as content:
+        content["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
     before = (copied / "run" / PACKED).read_bytes()
     assert invoke(capsys, "export", copied / "run", "--format", "dense", "--quiet").code == 0
     assert (copied / "run" / PACKED).read_bytes() == before
@@ -169,3 +167,56 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
     assert found.code == 4
     assert "no layer that can be quantised" in found.err
     assert not (out / "trail").exists()
+
+
+@pytest.fixture(scope="module")
+def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, trained in 8 bits."""
+    train = {"epochs": 2, "finetune_epochs": 1, "quantize": True}
+    formats, folder = {"formats": ["packed", "int8"]}, tmp_path_factory.mktemp("int8") / "trained"
+    return told_anew(example, folder, export=formats, gates={"max_drop": 0.9}, train=train)
+
+
+@pytest.mark.slow
+def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, trained: Path) -> None:
+    folder = trained
+    report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
+    for network in ("pruned", "baseline"):
+        assert file_of(report[network])["quantization"]["trained_epochs"] == 1
+    assert "trained in 8 bits for 1 epoch" in page
+    before, after = ((f / "run" / "model.packed.onnx").read_bytes() for f in (example, folder))
+    assert before == after
+    assert (folder / "run" / PACKED).read_bytes() != (example / "run" / PACKED).read_bytes()
+    assert report["settings"]["train"]["quantize"] is True
+
+
+@pytest.mark.slow
+def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(trained / "run", tmp_path / "run"))
+    picked = run / "pick-001"
+    assert invoke(capsys, "pick", run, 1, "--export", "packed", "--quiet").code == 0
+    (plain,) = json.loads((picked / "report.json").read_text())["pruned"]["files"]
+    assert plain["quantization"] is None
+    assert invoke(capsys, "pick", run, 1, "--export", "packed", "--export", "int8", "--quiet").code == 0
+    files = json.loads((picked / "report.json").read_text())["pruned"]["files"]
+    assert [f["quantization"] and f["quantization"]["trained_epochs"] for f in files] == [None, 1]
+    assert files[0]["sha256"] == plain["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--export", "packed"), "train.quantize trains for int8 files, and none is asked for"),
+        (("--export", "int8", "--finetune-epochs", 0), "train.finetune_epochs is 0"),
+    ],
+)
+def test_training_in_8_bits_is_refused_where_nothing_would_come_of_it(
+    given: tuple[object, ...], told: str, example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--set", "train.quantize=true", *given)
+    refused = invoke(capsys, "run", example / "model.onnx", "--out", tmp_path / "run", *options)
+    assert refused.code == 3
+    assert told in refused.err
+    assert not (tmp_path / "run").exists()

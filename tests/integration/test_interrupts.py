@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import start
+from tests.support.cli import start, takes_signals
 
 COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
 COMMAND += ("--export", "sparse", "--export", "dense", "--no-baseline")
@@ -23,14 +23,6 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def uninterrupted(shared: Path) -> dict[str, bytes]:
     return files(shared / "run")
-
-
-def takes_signals(process: "subprocess.Popen[str]") -> bool:
-    """Whether the program has begun to run; Python itself does nothing about SIGTERM."""
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
-    return False
 
 
 def press(process: "subprocess.Popen[str]", pause: float, times: int = 3) -> None:
@@ -214,3 +206,17 @@ def test_a_process_that_was_started_to_ignore_ctrl_c_does():
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def test_an_interrupt_that_other_code_drops_comes_again():
+    code = """
+import time
+try:
+    try:
+        print("ready", flush=True)
+        time.sleep(30)
+    except BaseException:
+        pass
+    time.sleep(30)
+"""
+    assert interrupted(program(code + LEAVES), times=1) == (130, "", "")

@@ -9,7 +9,7 @@ import pytest
 
 from ltp_pipeline.workspace import Workspace
 from tests.support.cli import Result, invoke
-from tests.support.runs import told_anew
+from tests.support.runs import changed_manifest, told_anew
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,8 @@ def demand_better_than_baseline(run: Path) -> None:
 
 
 def set_gates(run: Path, gates: dict) -> None:
-    content = json.loads((run / "manifest.json").read_text())
-    content["inputs"]["settings"]["gates"] = gates
-    (run / "manifest.json").write_text(json.dumps(content))
+    with changed_manifest(run) as content:
+        content["inputs"]["settings"]["gates"] = gates
 
 
 def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finished: Path, capsys, steps: list[str]):

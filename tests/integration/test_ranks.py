@@ -122,6 +122,15 @@ def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     assert not (example / "run").exists()
 
 
+def test_training_in_8_bits_is_refused_once(example: Path):
+    options = ("--export", "int8", "--set", "train.quantize=true", "--out", "run")
+    found = torchrun(example, "run", "model.onnx", *options)
+    assert found.returncode != 0
+    assert found.stderr.count("train.quantize works in one process only") == 1
+    assert found.stderr.count("start without torchrun, or leave train.quantize out") == 1
+    assert not (example / "run").exists()
+
+
 def test_an_error_of_one_rank_is_told_by_it(example: Path):
     """The second process loses its data in the middle of training."""
     code = """

@@ -74,8 +74,11 @@ def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, k
     assert [figure["name"] for figure in report["pruned"]["accuracy"]["beside"]] == ([beside] if beside else [])
     low, high = report["pruned"]["drop_interval"]
     assert low <= report["pruned"]["drop"] <= high
-    judged = invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 0.99, "--min-compression", 1.9)
+    gates = ("--max-drop", 0.99, "--min-compression", 1.9)
+    judged = invoke(capsys, "gate", "model-ltp/report.json", *gates, "--data", "data.npz")
     assert judged.code == 0, judged.err
+    (now, then), *_ = re.findall(r"ltp measured again: (.*), the report says (.*)", judged.err)
+    assert now == then
     page = Path("model-ltp/handoff/HANDOFF.md").read_text()
     assert re.findall(r"`(scores[.> ].*?)`", page) == ([answer] if answer else [])
 
@@ -99,6 +102,11 @@ def test_a_task_of_the_users_own(own: Path, capsys) -> None:
     assert report["pruned"]["drop"] > 0
     low, high = report["pruned"]["drop_interval"]
     assert low <= report["pruned"]["drop"] <= high
+    judged = invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 99, "--task", "my_task.py")
+    assert (judged.code, "ltp measured again" in judged.err) == (0, True), judged.err
+    Path("my_task.py").write_text(TASK + "\n")
+    for given in (("--task", "my_task.py"), ("--data", "data.npz")):
+        assert invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 99, *given).code == 3
 
 
 @pytest.mark.parametrize(

@@ -60,3 +60,11 @@ def start(
         start_new_session=own_group,
         env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
     )
+
+
+def takes_signals(process: "subprocess.Popen[str]") -> bool:
+    """Whether the program has begun to run; Python itself does nothing about SIGTERM."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False

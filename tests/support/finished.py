@@ -3,38 +3,80 @@
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, TensorProto
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.data.recipe import Recipe, of_report
-from ltp_pipeline.files import write_json
+from ltp_pipeline.files import data_beside, write_json
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.report_parts import Tensor
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.stages.handoff.example import Inputs
 from tests.support.models import Graph, masked_tokens, two_inputs
-from tests.support.sample_report import report_of, sample
+from tests.support.sample_report import OTHERS, Shapes, report_of, sample
+
+SMALL: Shapes = [
+    ("stem.weight", "MatMul", (8, 8)),
+    ("body.weight", "MatMul", (8, 64)),
+    ("head.weight", "MatMul", (64, 256)),
+]
 
 
 def lay_out(folder: Path) -> dict[str, Any]:
-    """Write report.json and every file it names: one of those to ship, the original too, has its data beside it."""
-    report, _ = sample()
-    sparse, packed = report["pruned"]["files"]
-    for file in (sparse, packed, *report["baseline"]["files"]):
-        file["sha256"] = _written(folder / file["path"])
-    for point in report["baseline"]["curve"]:
-        point["sha256"] = _written(folder / point["path"])
-    sparse["data_sha256"] = _written(folder / f"{sparse['path']}.data")
+    """Write report.json and every file it names, of a small network: one of those to ship has its data beside it."""
+    report, _ = sample(shapes=SMALL)
+    layers, baseline = report["layers"], report["baseline"]
+    kept = [layer["nonzeros"] for layer in layers]
+    kept_by_baseline = [layer["baseline_nonzeros"] for layer in layers]
+    for file in report["pruned"]["files"]:
+        file |= _written(folder / file["path"], layers, kept, external=file["encoding"] == "sparse")
+        report["sizes"][file["encoding"]] = file["bytes"]
+    for file in baseline["files"]:
+        file |= _written(folder / file["path"], layers, kept_by_baseline)
+    baseline["curve"][0]["sha256"] = baseline["files"][0]["sha256"]
+    for point in baseline["curve"][1:]:
+        point["sha256"] = _written(folder / point["path"], layers, _spread(point["nonzeros"], layers))["sha256"]
     for entry in report["trail"]:
-        entry["sha256"] = _written(folder / entry["file"])
-    report["model"]["sha256"] = _written(folder / report["model"]["path"])
+        entry["sha256"] = _written(folder / entry["file"], layers, kept)["sha256"]
+    report["model"]["sha256"] = _written(folder / report["model"]["path"], layers, [x["elements"] for x in layers])[
+        "sha256"
+    ]
     write_json(folder / "report.json", report)
     return report
 
 
-def _written(path: Path) -> str:
+def _spread(nonzeros: int, layers: list[dict[str, Any]]) -> list[int]:
+    """So many nonzeros, as many as fit in the first layers."""
+    found = []
+    for layer in layers:
+        found.append(min(nonzeros, layer["elements"]))
+        nonzeros -= found[-1]
+    return found
+
+
+def _written(path: Path, layers: list[dict[str, Any]], kept: list[int], external: bool = False) -> dict[str, Any]:
+    """A model with so many nonzeros in each kernel; its hashes and size."""
+    arrays = {"others": np.ones(OTHERS, np.float32)}
+    for layer, nonzeros in zip(layers, kept, strict=True):
+        values = np.where(np.arange(layer["elements"]) < nonzeros, 0.5, 0).astype(np.float32)
+        arrays[layer["name"]] = values.reshape(layer["shape"])
+    names = ["x", *(f"y{i}" for i in range(len(layers)))]
+    nodes = [helper.make_node("MatMul", [names[i], layer["name"]], [names[i + 1]]) for i, layer in enumerate(layers)]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", size])
+        for name, size in ((names[0], 8), (names[-1], 256))
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    model = helper.make_model(
+        helper.make_graph(nodes, path.stem, ends[:1], ends[1:], tensors), opset_imports=[helper.make_opsetid("", 17)]
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"what stands for {path.name}", encoding="utf-8")
-    return sha256_of(path)
+    data = data_beside(path)
+    onnx.save(model, path, save_as_external_data=external, location=data.name, size_threshold=0)
+    parts = [path, *([data] if external else [])]
+    hashes = {"sha256": sha256_of(path)} | ({"data_sha256": sha256_of(data)} if external else {})
+    return hashes | {"bytes": sum(part.stat().st_size for part in parts)}
 
 
 RECIPE = {

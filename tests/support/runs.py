@@ -18,6 +18,7 @@ from ltp_pipeline.graph import Model, read, write
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.stages.report import plots
 from ltp_pipeline.workspace import MANIFEST
+from ltp_pipeline.workspace.manifest import sealed
 
 TRAIN = {"epochs": 2, "finetune_epochs": 1}
 FORMATS = ("sparse", "packed", "dense")
@@ -53,11 +54,17 @@ def shared_run(root: Path) -> Path:
 def untold(shared: Path, folder: Path) -> Path:
     """A copy of the shared run as it was before its files and its report were written: nothing is left to train."""
     shutil.copytree(shared, folder)
-    manifest = folder / "run" / MANIFEST
-    content = json.loads(manifest.read_text())
-    del content["done"]["report"]
-    manifest.write_text(json.dumps(content))
+    with changed_manifest(folder / "run") as content:
+        content["proof"] = None
     return folder
+
+
+@contextmanager
+def changed_manifest(run: Path) -> Iterator[dict[str, Any]]:
+    """What the manifest of a run says, to be changed; it gets the hash that it then has."""
+    content = json.loads((run / MANIFEST).read_text())
+    yield content
+    (run / MANIFEST).write_text(json.dumps(sealed(content)))
 
 
 def told_anew(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:

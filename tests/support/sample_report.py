@@ -11,13 +11,19 @@ from ltp_pipeline.gain import Point, gain
 from ltp_pipeline.gates import evaluate_gates
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.report_parts import Verdict
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.report_schema import Report, size_bound
+from ltp_pipeline.report_values import Outcomes
 
 OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"
 
 
-SHAPES: list[tuple[str, str, tuple[int, ...]]] = [
+Shapes = list[tuple[str, str, tuple[int, ...]]]
+# Of 10,000 samples 9,177 are right before; how many only before, and how many only after.
+ORIGINAL_RIGHT = 9177
+PRUNED, BASELINE, OF_DIFFERENCE = (335, 290), (461, 325), (453, 362)
+
+SHAPES: Shapes = [
     ("stem.conv.weight", "Conv", (16, 3, 3, 3)),
     *[(f"stage1.block{b}.conv{c}.weight", "Conv", (16, 16, 3, 3)) for b in (0, 1, 2) for c in (1, 2)],
     ("stage2.block0.conv1.weight", "Conv", (32, 16, 3, 3)),
@@ -36,10 +42,10 @@ def report_of(content: dict[str, Any]) -> Report:
     return Report.model_validate_json(json.dumps(content))
 
 
-def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A passed run with everything in it; without the baseline on request."""
+def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A passed run with everything in it, of a network with these kernels; without the baseline on request."""
     rng = np.random.default_rng(0)
-    layers = _layers(rng, baseline)
+    layers = _layers(rng, baseline, shapes)
     elements = sum(x["elements"] for x in layers)
     nonzeros = sum(x["nonzeros"] for x in layers)
     baseline_nonzeros = sum(x["baseline_nonzeros"] for x in layers) if baseline else 0
@@ -70,19 +76,19 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
             "reasons": {},
         },
         "pruned": {
-            **_pruned(0.9132, elements, nonzeros, ("sparse", "packed"), ""),
-            "drop_interval": [-0.0004, 0.0094],
+            **_pruned(0.9132, elements, nonzeros, ("sparse", "packed"), "", PRUNED),
+            "drop_interval": interval_of(outcomes(ORIGINAL_RIGHT, *PRUNED)),
         },
         "baseline": {
             "method": "global-magnitude",
-            **_pruned(0.9041, elements, baseline_nonzeros, ("packed",), "baseline."),
-            "drop_interval": [0.0081, 0.0191],
+            **_pruned(0.9041, elements, baseline_nonzeros, ("packed",), "baseline.", BASELINE),
+            "drop_interval": interval_of(outcomes(ORIGINAL_RIGHT, *BASELINE)),
             **_curve(elements / nonzeros, elements / baseline_nonzeros, elements),
         }
         if baseline
         else None,
         "reasons": {} if baseline else {"baseline": "not asked for: --no-baseline"},
-        "difference": {"value": 0.0091, "interval": [0.0035, 0.0147]} if baseline else None,
+        "difference": _difference() if baseline else None,
         "layers": layers,
         "trail": _trail(rng),
         "data": {
@@ -96,6 +102,7 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
             "budget": {"target_compression": 8, "target_sparsity": None},
             "train": {"epochs": 12, "finetune_epochs": 6, "batch_size": 128, "lr": 0.03, "seed": 0},
             "export": {"formats": ["sparse", "packed"]},
+            "gates": {"max_drop": 0.01, "min_compression": 5.0},
         },
         "environment": {
             "versions": {"ltp-pipeline": "0.1.0", "python": "3.11.7", "torch": "2.6.0", "onnxruntime": "1.20.1"},
@@ -108,14 +115,37 @@ def sample(baseline: bool = True) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "notes": ["2 nodes were folded into constants before training"],
         "histograms": _histograms(rng, layers),
         "scatter": _scatter(rng, layers[-2]),
-        "sizes": {"original": 1_102_345, "sparse": 318_840, "packed": 131_072, "bound": 108_200},
+        "sizes": {
+            "original": 1_102_345,
+            "sparse": 318_840,
+            "packed": 131_072,
+            "bound": size_bound(1_102_345, elements, nonzeros),
+        },
     }
     return report, _log(layers, baseline)
 
 
+def outcomes(right: int, before: int, after: int) -> dict[str, int]:
+    """Of 10,000 samples, so many are right before, and so many of these only before; others only after."""
+    both = right - before
+    return {"both_right": both, "only_before": before, "only_after": after, "both_wrong": 10000 - both - before - after}
+
+
+def interval_of(counts: dict[str, int]) -> list[float]:
+    found = Outcomes(**counts).interval()
+    assert found is not None
+    return list(found)
+
+
+def _difference() -> dict[str, Any]:
+    counts = outcomes(ORIGINAL_RIGHT - PRUNED[0] + PRUNED[1], *OF_DIFFERENCE)
+    return {"value": 0.0091, "interval": interval_of(counts), "outcomes": counts}
+
+
 def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
     """A curve of the baseline with the pruned network's accuracy of 91.32 % between its second and third point."""
-    points = [Point(first, 0.9041), Point(3.2, 0.9160), Point(5.1, 0.9120)]
+    second, third = (elements / round(elements / rate) for rate in (3.2, 5.1))
+    points = [Point(first, 0.9041), Point(second, 0.9160), Point(third, 0.9120)]
     paths = ["model.baseline.packed.onnx", "baseline/2/model.packed.onnx", "baseline/3/model.packed.onnx"]
     digests = [hex(hash_like(name))[2:].zfill(64) for name in ("baseline.packed", "second", "third")]
     over = gain(Metric(), compression, 0.9132, points, interpolate=True)
@@ -158,7 +188,9 @@ def _accuracy(top1: float) -> dict[str, Any]:
     return {"value": top1, "top1": top1, "top5": min(1.0, top1 + 0.08), "samples": 10000, "split": "test"}
 
 
-def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...], prefix: str) -> dict[str, Any]:
+def _pruned(
+    top1: float, elements: int, nonzeros: int, formats: tuple[str, ...], prefix: str, apart: tuple[int, int]
+) -> dict[str, Any]:
     sizes = {"sparse": 318_840, "packed": 131_072}
     return {
         "accuracy": _accuracy(top1),
@@ -167,6 +199,7 @@ def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...],
         "model_compression": (elements + OTHERS) / (nonzeros + OTHERS),
         "sparsity": 1 - nonzeros / elements,
         "nonzeros": nonzeros,
+        "model_nonzeros": nonzeros + OTHERS,
         "epochs": {"prune": 0 if prefix else 12, "finetune": 18 if prefix else 6},
         "trainings": 1,
         "files": [
@@ -177,7 +210,9 @@ def _pruned(top1: float, elements: int, nonzeros: int, formats: tuple[str, ...],
                 "path": f"model.{prefix}{name}.onnx",
                 "sha256": hex(hash_like(prefix + name))[2:].zfill(64),
                 "bytes": sizes[name],
+                "nonzeros": nonzeros,
                 "accuracy": _accuracy(top1),
+                "outcomes": outcomes(ORIGINAL_RIGHT, *apart),
                 "parity_max_abs": 3.1e-6,
                 "load_ms": 8.4,
                 "latency": [{"batch": 16, "threads": 2, "ms": 1.95, "original_ms": 1.92, "ratio": 1.95 / 1.92}],
@@ -193,12 +228,12 @@ def hash_like(text: str) -> int:
     return int.from_bytes(text.encode() * 4, "big") % 2**256
 
 
-def _layers(rng: np.random.Generator, baseline: bool) -> list[dict[str, Any]]:
+def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[dict[str, Any]]:
     layers = []
-    for index, (name, op, shape) in enumerate(SHAPES):
+    for index, (name, op, shape) in enumerate(shapes):
         elements = int(np.prod(shape))
         first = index == 0
-        kept = 1.0 if first else min(0.9, 60 / elements**0.75 + 0.3 * (1 - index / len(SHAPES)) * rng.uniform(0.6, 1))
+        kept = 1.0 if first else min(0.9, 60 / elements**0.75 + 0.3 * (1 - index / len(shapes)) * rng.uniform(0.6, 1))
         other = 1.0 if first else float(np.clip(0.16 * rng.lognormal(0, 0.7), 0, 0.9))
         layers.append(
             {
@@ -240,7 +275,7 @@ def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
 
 def _histograms(rng: np.random.Generator, layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    for layer in sorted(layers, key=lambda x: -x["elements"])[:6]:
+    for layer in sorted((x for x in layers if x["prunable"]), key=lambda x: -x["elements"])[:6]:
         before = np.abs(rng.normal(0, 0.03, layer["elements"]))
         after = before[before**2 > layer["threshold"]] * 1.1
         edges = np.linspace(0, before.max() * 1.1, 41)
@@ -303,9 +338,18 @@ def in_celsius() -> dict[str, Any]:
     top-1 of 91.77, 91.32 and 90.41 % become 2.5823, 2.5868 and 2.5959 °C.
     """
     report = in_metric(sample()[0], lambda value: 3.5 - value)
+    report["pruned"]["drop_interval"] = [-0.0004, 0.0094]
+    report["baseline"]["drop_interval"] = [0.0081, 0.0191]
+    report["difference"]["interval"] = [0.0035, 0.0147]
     report["metric"] = {"name": "MAE", "unit": "°C", "higher_is_better": False, "share": False}
-    report["task"] = {"kind": "regress", "output": "logits", "axis": None, "threshold": None}
+    report["task"] = {"kind": "own", "output": "logits", "axis": None, "threshold": None}
     return report
+
+
+def with_value(network: dict[str, Any], value: float) -> None:
+    """Give a network and its files another accuracy."""
+    for part in (network, *network["files"]):
+        part["accuracy"] = part["accuracy"] | {"value": value, "top1": value}
 
 
 def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[str, Any]:
@@ -314,6 +358,9 @@ def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[s
     for part in [*networks, *(file for network in networks[1:] for file in network["files"])]:
         accuracy = part["accuracy"]
         part["accuracy"] = accuracy | {"value": value(accuracy["value"]), "top1": None, "top5": None}
+        part |= {"outcomes": None} if "outcomes" in part else {}
+    if report["difference"]:
+        report["difference"]["outcomes"] = None
     curve = (report["baseline"] or {}).get("curve") or []
     for point in [*report["trail"], *curve]:
         point["accuracy"] = value(point["accuracy"])

@@ -3,10 +3,11 @@
 Run as a module it simplifies one file into another.
 """
 
+import errno
 import inspect
+import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +20,14 @@ from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, every_tensor
+from ltp_pipeline.scratch import is_full, scratch_folder
 
 SECONDS = 120
 MEMORY = 4 << 30  # bytes, and ten times the model on top
 _MARGIN = 1 << 24  # bytes left for the graph in a file of the largest size
 # They merge or fuse tensors, after which a weight cannot be found again under the name it has in the file.
 SKIPPED = ("eliminate_duplicate_initializer", "eliminate_common_subexpression", "fuse_qkv")
+_FULL = 75  # exit code of the process where the file could not be written for want of space
 _MODULE = "ltp_pipeline.graph.rewrites.simplify"
 NOTES = {
     "auto": "the graph was simplified by onnxsim, because it could not be walked as it is",
@@ -38,15 +41,17 @@ class SimplifyFailed(Exception):
 
 def simplified(model: Model, seconds: float = SECONDS, memory: int = MEMORY) -> Model:
     """A simpler model that computes the same."""
-    with tempfile.TemporaryDirectory(prefix="ltp-simplify-") as folder:
-        source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
+    with scratch_folder("simplify") as folder:
+        source, target = folder / "model.onnx", folder / "simple.onnx"
         write(model, source)
-        size = sum(p.stat().st_size for p in Path(folder).iterdir())
+        size = sum(p.stat().st_size for p in folder.iterdir())
         command = [sys.executable, "-P", "-m", _MODULE, str(source), str(target), str(memory + 10 * size)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             raise SimplifyFailed(f"onnxsim took longer than {seconds:g} s") from None
+        if done.returncode == _FULL:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if done.returncode or not target.is_file():
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise SimplifyFailed(f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}")
@@ -97,4 +102,7 @@ def _lower_settings(graph: GraphProto) -> None:
 
 
 if __name__ == "__main__":
-    _child(*sys.argv[1:])
+    try:
+        _child(*sys.argv[1:])
+    except OSError as failure:
+        sys.exit(_FULL if is_full(failure) else str(failure))

@@ -9,7 +9,7 @@ from ltp_pipeline.ci import junit
 from ltp_pipeline.gates import GATES, evaluate_gates, gate_settings
 from ltp_pipeline.stages.handoff.of_baseline import as_pruned
 from ltp_pipeline.stages.report import html, markdown
-from tests.support.sample_report import judge, report_of, sample
+from tests.support.sample_report import judge, report_of, sample, with_value
 
 NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
 
@@ -36,7 +36,7 @@ FAILING = {
 
 @pytest.mark.parametrize("name", GATES)
 def test_no_gate_fails_without_advice_measured_or_not(report: dict[str, Any], name: str) -> None:
-    report["baseline"]["accuracy"]["value"] = 1.0
+    with_value(report["baseline"], 1.0)
     for content in (report, {}, {"pruned": {}, "trail": [{}], "layers": [{}]}):
         told = advice(content, **{name: FAILING[name]})
         assert told
@@ -128,7 +128,7 @@ def test_a_layer_below_the_floor_is_named(report: dict[str, Any]) -> None:
 
 
 def test_a_baseline_that_is_not_beaten(report: dict[str, Any]) -> None:
-    report["baseline"]["accuracy"]["value"] = 0.95
+    with_value(report["baseline"], 0.95)
     report["difference"] = {"value": -0.037, "interval": [-0.05, -0.02]}
     assert advice(report, beat_baseline=True).startswith("train for more epochs (--epochs was 12")
     report["difference"]["interval"] = [-0.05, 0.01]

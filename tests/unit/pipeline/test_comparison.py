@@ -10,7 +10,7 @@ from ltp_pipeline import comparison
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from tests.support.cli import invoke
-from tests.support.sample_report import bounded, in_celsius, report_of, sample
+from tests.support.sample_report import bounded, in_celsius, report_of, sample, with_value
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
@@ -21,6 +21,17 @@ def worse() -> dict[str, Any]:
     report = copy.deepcopy(sample()[0])
     report["pruned"]["accuracy"]["value"] -= 0.02
     report["pruned"]["compression"] *= 2
+    return report
+
+
+def less_accurate() -> dict[str, Any]:
+    """A report of a network without baseline that is worse by two points, and agrees with itself."""
+    report = sample(baseline=False)[0] | {"verdict": "not-gated", "gates": []}
+    del report["settings"]["gates"]
+    with_value(report["pruned"], 0.8932)
+    report["pruned"] |= {"drop": 0.9177 - 0.8932, "drop_interval": None}
+    for file in report["pruned"]["files"]:
+        file["outcomes"] = None
     return report
 
 
@@ -43,7 +54,7 @@ def test_the_gain_is_compared() -> None:
     new = copy.deepcopy(sample()[0])
     new["baseline"]["gain"] = 2.5
     (change,) = [c for c in compare(sample()[0], new).changes if c.name == "gain"]
-    assert change.line == "gain: 1.88605 → 2.5, better"
+    assert change.line == "gain: 1.88606 → 2.5, better"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +96,7 @@ def test_other_conditions_are_noted() -> None:
 
 
 def test_reports_on_different_models_are_refused_unless_that_is_meant(tmp_path: Path, capsys: Any) -> None:
-    other = worse()
+    other = sample()[0]
     other["model"] |= {"sha256": "b" * 64, "name": "another network"}
     write_json(tmp_path / "old.json", sample()[0])
     write_json(tmp_path / "new.json", other)
@@ -106,7 +117,7 @@ def test_both_compressions_are_compared() -> None:
 
 
 def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: Any) -> None:
-    new = worse()
+    new = less_accurate()
     new["settings"]["train"]["epochs"] = 3
     (verdict,) = compare(sample()[0], new, max_drop=0.01).verdicts
     assert verdict.advice == "look at what changed: train.epochs was 12, is 3"

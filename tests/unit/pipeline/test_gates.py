@@ -10,7 +10,8 @@ from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import GATES, effective_limits, gate_settings
 from ltp_pipeline.report_parts import Verdict
-from tests.support.sample_report import in_celsius, in_metric, judge, one_point, report_of, sample
+from ltp_pipeline.report_values import Outcomes
+from tests.support.sample_report import in_celsius, in_metric, judge, one_point, report_of, sample, with_value
 
 # name, limit that passes, limit that fails, where the value comes from, what stands there when it is not measured
 CASES = [
@@ -72,8 +73,8 @@ def test_no_gate_asked() -> None:
 def test_beat_baseline(report: dict[str, Any]) -> None:
     asked = gate_settings({"beat_baseline": True})
     assert judge(report, asked)[0].passed
-    equal = changed(report, ("baseline", "accuracy", "value"), report["pruned"]["accuracy"]["value"])
-    assert not judge(equal, asked)[0].passed
+    with_value(report["baseline"], report["pruned"]["accuracy"]["value"])
+    assert not judge(report, asked)[0].passed
     without = judge(sample(baseline=False)[0], asked)[0]
     assert not without.passed
     assert "--no-baseline" in without.detail
@@ -85,7 +86,7 @@ def test_beat_baseline_by_points(report: dict[str, Any], by: float, passed: bool
 
 
 def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any]) -> None:
-    report["baseline"]["accuracy"]["value"] = report["pruned"]["accuracy"]["value"]
+    with_value(report["baseline"], report["pruned"]["accuracy"]["value"])
     assert judge(report, gate_settings({"beat_baseline": True, "by": 0.0}))[0].passed
     assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
@@ -141,7 +142,7 @@ def test_negative_drop_can_be_demanded(report: dict[str, Any]) -> None:
 def test_point_value_is_judged_and_the_interval_is_told(report: dict[str, Any]) -> None:
     (verdict,) = judge(report, gate_settings({"max_drop": 0.005}))
     assert verdict.passed
-    assert "95 % interval -0.0004 to 0.0094" in verdict.detail
+    assert "95 % interval -0.0004069 to 0.009405" in verdict.detail
     assert "too few samples" in verdict.detail
 
 
@@ -162,7 +163,15 @@ def test_confidence_counts_for_accuracy_and_baseline(report: dict[str, Any]) -> 
     assert not judge(small, gate_settings({"min_accuracy": 0.9, "confidence": 0.95}))[0].passed
     sure = {"beat_baseline": True, "confidence": 0.95}
     assert judge(report, gate_settings(sure))[0].passed
-    assert not judge(changed(report, ("difference", "interval"), [-0.001, 0.019]), gate_settings(sure))[0].passed
+    report["difference"] |= {"interval": [-0.001, 0.019], "outcomes": None}
+    assert not judge(report, gate_settings(sure))[0].passed
+
+
+def test_an_interval_at_another_confidence_is_counted_where_outcomes_are_known(report: dict[str, Any]) -> None:
+    counts = Outcomes(**report["pruned"]["files"][0]["outcomes"])
+    (verdict,) = judge(report, gate_settings({"max_drop": 0.5, "confidence": 0.8}))
+    low, high = counts.interval(0.8) or (0, 0)
+    assert f"80 % interval {low:.4g} to {high:.4g}" in verdict.detail
 
 
 def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) -> None:
@@ -212,7 +221,8 @@ def test_without_limits_those_of_the_run_hold(report: dict[str, Any]) -> None:
     assert effective_limits(GateSettings(), own).max_drop == 0.0
     assert effective_limits(GateSettings(confidence=0.9), own) == GateSettings(max_drop=0.0, confidence=0.9)
     assert effective_limits(GateSettings(min_sparsity=0.0), own) == GateSettings(min_sparsity=0.0)
-    assert effective_limits(GateSettings(), {"max_drop": "much"}) == GateSettings()
+    with pytest.raises(InputError, match="max_drop"):
+        effective_limits(GateSettings(), {"max_drop": "much"})
     report["settings"]["gates"] = own
     assert [v.name for v in ltp_pipeline.gate(report_of(report), report_only=True)] == ["max_drop"]
 
@@ -233,6 +243,8 @@ def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_d
         "pruned": {**report["pruned"], "drop": 0.02, "drop_interval": [0.01, 0.03]},
     }
     report["pruned"]["accuracy"] = {"value": 0.98, "samples": 10, "split": "test"}
+    for file in report["pruned"]["files"]:
+        file["outcomes"] = None
     (strict,) = judge(report, GateSettings(min_accuracy=0.975, confidence=0.95))
     assert not strict.passed
     assert "0.97 to 0.99" in strict.detail

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline import api
-from ltp_pipeline.config import BudgetSettings, GateSettings
+from ltp_pipeline.config import BudgetSettings, ExportSettings, GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.limits import check, check_settings
 from ltp_pipeline.metric import Metric
@@ -36,6 +36,15 @@ def test_what_is_no_fraction_is_refused_of_a_share(name: str, value: float, told
 def test_a_budget_in_percent_is_refused_of_a_share() -> None:
     with pytest.raises(InputError, match=r"budget\.accuracy_budget: 5 is no fraction"):
         check_settings(Metric("R²"), GateSettings(), BudgetSettings(accuracy_budget=5))
+
+
+@pytest.mark.parametrize(("value", "told"), [(5, "write 0.05"), (1, "no fraction from 0 to below 1")])
+def test_what_int8_files_may_lose_in_percent_is_refused_of_a_share(value: float, told: str) -> None:
+    with pytest.raises(InputError, match=r"setting export\.int8_max_drop") as caught:
+        check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=value))
+    assert told in caught.value.what
+    check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=0))
+    check_settings(ERROR, GateSettings(), export=ExportSettings(int8_max_drop=value))
 
 
 def test_limits_that_are_fractions_hold_for_a_share() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ltp_pipeline.gain import Point, compare
 from ltp_pipeline.gates import GATES, evaluate_gates, gate_settings
-from ltp_pipeline.metric import Figure, Metric
+from ltp_pipeline.metric import BUILT_IN, Figure, Metric
 from ltp_pipeline.records import Learned, TrailEntry
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.curve import next_compression
@@ -160,3 +160,10 @@ def _mirrors() -> list[Any]:
 
 
 MIRRORS = _mirrors()
+
+
+def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_better() -> None:
+    from ltp_pipeline.tasks import classification, imitation, multilabel, regression, segmentation
+
+    found = (classification.TOP1, imitation.AGREEMENT, imitation.EXPLAINED, regression.R2, segmentation.MIOU)
+    assert [*found, multilabel.MAP] == [Metric(name) for name in BUILT_IN]

@@ -1,9 +1,9 @@
 """The run directory: whose it is, what survives, who else is in it."""
 
-import errno
-import os
-from contextlib import nullcontext
+import shutil
+from hashlib import sha256
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import torch
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.metric import Metric
-from ltp_pipeline.workspace import Workspace, check_writable
+from ltp_pipeline.workspace import Damaged, Workspace
 
 
 def opened(folder: Path, **identity: object) -> Workspace:
@@ -59,30 +59,6 @@ def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path
     assert Workspace(tmp_path).is_run
 
 
-def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
-    with (
-        Workspace(tmp_path / "run").held(),
-        pytest.raises(InputError, match="another process"),
-        Workspace(tmp_path / "run").held(),
-    ):
-        pass
-    with Workspace(tmp_path / "run").held():
-        pass
-
-
-@pytest.mark.parametrize(("number", "said"), [(errno.ENOLCK, None), (errno.EACCES, "cannot write")])
-def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str | None
-):
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr("filelock.FileLock.acquire", fail)
-    told = nullcontext() if said is None else pytest.raises(InputError, match=said)
-    with told, Workspace(tmp_path / "run").held():
-        pass
-
-
 def test_state_comes_back_as_it_was(tmp_path: Path):
     workspace = opened(tmp_path / "run")
     tensors = {"a/b.c": torch.arange(6.0).reshape(2, 3).t(), "flag": torch.tensor(True), "half": torch.ones(2).half()}
@@ -92,65 +68,98 @@ def test_state_comes_back_as_it_was(tmp_path: Path):
     assert all(torch.equal(found[n], t) and found[n].dtype == t.dtype for n, t in tensors.items())
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
-    workspace.save_state("learn", {"a": torch.ones(2)}, {})
-    (path,) = (tmp_path / "run" / "state").iterdir()
-    path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(InputError, match="damaged"):
-        workspace.load_state("learn")
-
-
-def test_a_damaged_manifest_is_named(tmp_path: Path):
-    opened(tmp_path / "run")
-    (tmp_path / "run" / "manifest.json").write_text("[1, 2")
-    with pytest.raises(InputError, match="damaged"):
-        opened(tmp_path / "run")
-
-
-def test_steps_done_twice_stand_in_the_log_once_and_a_torn_line_is_passed_over(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
-    for loss in (0.5, 0.4):
-        workspace.log({"key": "learn", "step": 3, "loss": loss})
-    with (tmp_path / "run" / "log.jsonl").open("a") as file:
-        file.write('{"key": "learn", "st')
-    assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.4}]
-
-
-def test_a_damaged_trail_is_named(tmp_path: Path):
-    from ltp_pipeline.stages.learn_thresholds import trail
-
-    workspace = opened(tmp_path / "run")
-    workspace.trail_index.parent.mkdir()
-    workspace.trail_index.write_text('[{"entry": 1')
-    with pytest.raises(InputError, match=r"trail\.json is damaged"):
-        trail.read(workspace)
-
-
-def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
-    (tmp_path / "model.onnx").touch()
-    with pytest.raises(InputError, match="is a file"):
-        check_writable(tmp_path / "model.onnx")
-
-
-def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
-    with pytest.raises(InputError, match="cannot be written"):
-        check_writable(tmp_path / ("x" * 300))
-
-
 def test_the_metric_of_a_run_is_kept(tmp_path: Path):
     metric = Metric("MAE", "°C", higher_is_better=False, share=False)
     opened(tmp_path / "run").remember_inputs(tmp_path / "model.onnx", Settings(), metric)
     again = Workspace(tmp_path / "run")
     again.inputs()
-    assert again.metric == metric
+    assert again.manifest.metric == metric
 
 
-def test_a_metric_that_is_none_is_a_damaged_manifest(tmp_path: Path):
+def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
+    told: list[str] = []
     workspace = opened(tmp_path / "run")
-    workspace.remember_inputs(tmp_path / "model.onnx", Settings(), Metric())
-    manifest = tmp_path / "run" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"name": "top-1"', '"name": {}'))
-    workspace.inputs()
-    with pytest.raises(InputError, match="is damaged"):
-        _ = workspace.metric
+    workspace.progress = Mock(say=told.append)
+    workspace.save_state("learn", {"a": torch.ones(2)}, {})
+    (path,) = (tmp_path / "run" / "state").iterdir()
+    path.write_bytes(path.read_bytes()[:20])
+    assert workspace.load_state("learn") is None
+    (said,) = told
+    assert said.startswith(f"Note: {path} is damaged: ")
+    assert said.endswith("this phase begins again")
+
+
+def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
+    told: list[str] = []
+    workspace = opened(tmp_path / "run")
+    workspace.progress = Mock(say=told.append)
+    workspace.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
+    (tmp_path / "run" / "weights" / "pruned.safetensors").unlink()
+    assert workspace.load_weights("pruned") is None
+    assert workspace.weights_meta("pruned") is None
+    assert told == [
+        f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
+        "these weights are made again"
+    ]
+
+
+def test_a_checkpoint_that_this_run_did_not_write_is_not_looked_at(tmp_path: Path):
+    opened(tmp_path / "other").save_state("learn", {"a": torch.zeros(2)}, {})
+    workspace = opened(tmp_path / "run")
+    shutil.copytree(tmp_path / "other" / "state", tmp_path / "run" / "state")
+    assert workspace.load_state("learn") is None
+
+
+def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    workspace.trail_path(1).parent.mkdir()
+    workspace.trail_path(1).write_bytes(b"network")
+    workspace.keep_trail(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
+    assert Workspace(tmp_path / "run").holds({})
+    workspace.trail_path(1).write_bytes(b"netw0rk")
+    with pytest.raises(Damaged, match=r"trail/001\.onnx is damaged") as caught:
+        Workspace(tmp_path / "run").holds({})
+    assert "--fresh" in caught.value.remedy
+
+
+def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    workspace.trail_path(1).parent.mkdir()
+    workspace.keep_trail(1, ("0" * 64, None), [])
+    workspace.change_trail(1)
+    assert Workspace(tmp_path / "run").holds({})
+
+
+def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    for write in (lambda: workspace.save_state("learn", {}, {}), lambda: workspace.keep(learned=True)):
+        with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
+            write()
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
+    parent = opened(tmp_path / "run")
+    parent.save_weights("baseline", {"a": torch.ones(2)}, {"nonzeros": 2})
+    picked = Workspace(tmp_path / "run" / "pick-001", parent=parent)
+    picked.begin({})
+    picked.adopt_weights("baseline")
+    assert picked.weights_meta("baseline") == {"nonzeros": 2}
+    (tmp_path / "run" / "weights" / "baseline.safetensors").write_bytes(b"")
+    picked.adopt_weights("baseline")
+    other = Workspace(tmp_path / "run" / "pick-002", parent=parent)
+    other.begin({})
+    with pytest.raises(Damaged, match=r"run/weights/baseline\.safetensors is damaged"):
+        other.adopt_weights("baseline")
+
+
+def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
+    told: list[str] = []
+    workspace = opened(tmp_path / "run")
+    workspace.progress = Mock(say=told.append)
+    workspace.log({"key": "learn", "step": 3, "loss": 0.5})
+    with (tmp_path / "run" / "log.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe[1")
+    assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
+    assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is left out"]

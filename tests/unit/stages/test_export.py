@@ -11,11 +11,11 @@ from onnx import ModelProto, helper
 from ltp_pipeline import exporters
 from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters.counting import count_in_file
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.graph import Model, read, storage
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.stages.validate import count_in_file
 from ltp_pipeline.workspace import Workspace
 from tests.support.models import conv_bn_classifier, prune, random_inputs
 

@@ -36,7 +36,8 @@ def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
     task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
-    return model, data, Reference(session, Evaluator(task, session.outputs))
+    evaluator = Evaluator(task, session.outputs)
+    return model, data, Reference(session, evaluator, evaluator.of_the_original(session.outputs, data.test)[1])
 
 
 def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[str, torch.Tensor] = {}) -> Measured:

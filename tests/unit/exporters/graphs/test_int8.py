@@ -19,6 +19,8 @@ from tests.support.models import Graph, conv_bn_classifier, in_constants, mlp, p
 from tests.support.quantized import calibration, kernels_of, outputs, quantised
 from tests.support.sequence_models import language_model, recurrent, vision_transformer
 
+pytestmark = pytest.mark.usefixtures("quickly")
+
 BLOCK = ("QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm")
 
 

@@ -8,7 +8,8 @@ import pytest
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.quantize import proof
 from ltp_pipeline.exporters.quantize.dynamic import dynamic
-from ltp_pipeline.exporters.quantize.layers import find_layers, with_names
+from ltp_pipeline.exporters.quantize.layers import find_layers
+from ltp_pipeline.exporters.quantize.ready import with_names
 from ltp_pipeline.graph import Array, Model, copy_of, make
 from tests.support.models import mlp, prune
 

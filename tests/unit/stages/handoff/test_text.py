@@ -161,6 +161,14 @@ def test_the_page_says_how_an_output_tells_the_answer(tmp_path: Path, task: dict
     assert page.count("argmax") == (task.get("axis") is not None)
 
 
+@pytest.mark.parametrize(("kind", "is_said"), [("segment", True), ("classify", False)])
+def test_the_label_of_pixels_that_do_not_count_is_named(tmp_path: Path, kind: str, is_said: bool):
+    report = finished(tmp_path) | {"task": {"output": "logits", "kind": kind, "axis": 1}}
+    report["settings"] = {"task": {"ignored_label": 255}}
+    page = handoff_text.render(report_of(report))
+    assert ("Pixels labelled 255 were left out." in page) == is_said
+
+
 def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
     page = handoff_text.render(report_of(finished(tmp_path))).replace("\\", "")
     assert "One file is enough: model.packed.onnx" in page

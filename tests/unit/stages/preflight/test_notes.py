@@ -21,6 +21,7 @@ from ltp_pipeline.stages.preflight.notes import (
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.task import Output
 from ltp_pipeline.tasks import Classification
+from ltp_pipeline.workspace.manifest import Manifest
 from tests.support.samples import split_of
 
 
@@ -127,7 +128,7 @@ def test_a_metric_other_than_right_answers_is_told_with_its_unit(metric: Metric,
 @pytest.mark.parametrize(("metric", "kept", "told"), [(ERROR, 0.025, 1), (ERROR, None, 0), (Metric(), 0.01, 0)])
 def test_a_budget_that_follows_from_the_original_is_told(metric: Metric, kept: float | None, told: int) -> None:
     task: Any = SimpleNamespace(metric=metric)
-    workspace: Any = SimpleNamespace(parent=None, default_budget=kept)
+    workspace: Any = SimpleNamespace(parent=None, manifest=Manifest(default_budget=kept))
     found = about_budget(replace(job(), task=task, workspace=workspace))
     assert len(found) == told
     assert all("the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found)

@@ -52,7 +52,7 @@ def test_a_target_is_as_strong_as_the_accuracy_that_is_lost_by_the_cut(tmp_path,
     started = job(tmp_path, compression)
     found = rules.apply(started, ORIGINAL, NEARLY_ALWAYS_RIGHT).strength
     assert found == pytest.approx(expected, abs=0.02)
-    assert started.workspace.rules["strength"] == found
+    assert started.workspace.manifest.rules["strength"] == found
 
 
 def test_from_15_times_on_every_target_is_strong_and_nothing_is_measured(tmp_path, cut):

@@ -129,7 +129,7 @@ def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_d
     compared: Any = SimpleNamespace(
         pruned=pruned, baseline=Compared((BaselinePoint(first, 4.0),), False), task=SimpleNamespace(metric=ERROR)
     )
-    compared.task.interval = lambda *_: (1.0, 2.0)
+    compared.task.interval, compared.task.right = (lambda *_: (1.0, 2.0)), (lambda _: None)
     difference = build._difference(compared)
     assert difference is not None
     assert difference.value == 1.5  # the pruned network is better
@@ -152,7 +152,7 @@ def test_figures_beside_the_metric_come_into_the_report() -> None:
 
 
 def test_a_drop_without_an_interval_says_why() -> None:
-    task: Any = SimpleNamespace(metric=Metric(), interval=lambda *_: None)
+    task: Any = SimpleNamespace(metric=Metric(), interval=lambda *_: None, right=lambda _: None)
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False, task=task)
     assert found.drop_interval is None
     assert found.reasons["drop_interval"] == UNDEFINED
@@ -162,4 +162,9 @@ def test_a_drop_without_an_interval_says_why() -> None:
     )
     difference = build._difference(compared)
     assert difference is not None
-    assert (difference.interval, difference.reasons) == (None, {"interval": UNDEFINED})
+    assert (difference.interval, difference.reasons["interval"]) == (None, UNDEFINED)
+
+
+def test_outcomes_that_are_not_counted_have_their_reason() -> None:
+    (file,) = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).files
+    assert (file.outcomes, file.reasons["outcomes"]) == (None, build.IN_PARTS)

@@ -52,6 +52,37 @@ def test_every_section_and_picture_is_there(page: str) -> None:
     assert sum(tag == "svg" for tag, _ in parsed.tags) == len(PICTURES)
 
 
+def in_8_bits(bits: int = 7, **how: Any) -> str:
+    """The page of a run whose second file computes in 8 bits."""
+    content = sample()[0] | NO_PICTURES
+    given = {"method": "entropy", "weight_bits": bits, "samples": 256, "kernels": 9, "validation_drop": 0.0012, **how}
+    content["pruned"]["files"][1] |= {"graph": "int8", "quantization": given}
+    content["environment"]["processor"] = "Some <b>processor</b>"
+    return render(content, [])
+
+
+def test_how_a_file_came_to_8_bits_is_told_in_a_section_of_its_own() -> None:
+    page = in_8_bits(left_float={HOSTILE: "in 8 bits it costs too much accuracy"})
+    assert Page(page).ids("section") == [*SECTIONS[:3], "int8", *SECTIONS[3:]]
+    cells = dict(re.findall("<tr><td>(LTP: .*?|latency was.*?)</td><td>(.*?)</td></tr>", page))
+    assert cells == {
+        "LTP: ranges of activations": "entropy, on 256 training samples",
+        "LTP: weights": "7 bits: sums cannot overflow",
+        "LTP: kernels in 8 bits": "9",
+        "LTP: drop against the float file, validation split": "0.12 points",
+        "LTP: trained in 8 bits": "no",
+        "LTP: still float: &lt;script&gt;alert(1)&lt;/script&gt;": "in 8 bits it costs too much accuracy",
+        "latency was measured on": "Some &lt;b&gt;processor&lt;/b&gt;",
+    }
+
+
+def test_ranges_found_at_every_run_eight_bits_and_training_are_told() -> None:
+    page = in_8_bits(8, method="dynamic", samples=None, trained_epochs=3)
+    assert "<td>found at every run</td>" in page
+    assert "8 bits: sums may overflow on x86 without VNNI" in page
+    assert "<td>3 epochs</td>" in page
+
+
 def test_ids_are_unique_and_references_resolve(page: str) -> None:
     ids = Page(page).ids()
     assert len(ids) == len(set(ids))
@@ -91,11 +122,11 @@ def test_text_is_escaped_everywhere() -> None:
     report["timings"] = {hostile: 1.0}
     report["environment"]["platform"] = hostile
     report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
-    report["pruned"]["files"][0]["path"] = hostile
+    report["pruned"]["files"][0]["path"] = hostile.replace("\\", "")
     report["pruned"]["reasons"] = {hostile: hostile}
     report["data"]["inputs"] = {hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}}
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
-    report["trail"][0]["file"] = hostile
+    report["trail"][0]["file"] = hostile.replace("\\", "")
     for layer in report["layers"]:
         layer["name"] = layer["op"] = layer["reason"] = hostile
     for line in log:

@@ -1,0 +1,103 @@
+"""Count the files of a report again: sizes, zeros, and what the files say of themselves; needs no data and no torch."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ltp_pipeline import exporters
+from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.exporters.counting import Counts, count
+from ltp_pipeline.files import data_beside
+from ltp_pipeline.formats import ORIGINAL
+from ltp_pipeline.graph import FLOAT_TYPES, Model, read, stored
+from ltp_pipeline.report_checks import refuse
+from ltp_pipeline.report_derivations import Claim
+from ltp_pipeline.report_parts import Layer
+from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.words import shortened
+
+
+def require_counts(report: Report, folder: Path) -> None:
+    """Refuse a report that says something else of its files than they do; their hashes were compared before.
+
+    Files of the baseline count where they are there.
+    """
+    for claim in _claims(report, folder):
+        refuse(claim, "the report")
+
+
+def _claims(report: Report, folder: Path) -> Iterator[Claim]:
+    names = [layer.name for layer in report.layers]
+    counted = []
+    for number, file in enumerate(report.pruned.files):
+        path = folder / file.path
+        model = read(path)
+        yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
+        if names:
+            counted.append(count(model, names))
+            yield Claim(f"pruned.files.{number}.nonzeros", file.nonzeros, counted[-1].kernels.nonzeros, file.path)
+            if file.graph == ORIGINAL and file.is_exact:
+                yield from _elements(report, file.path, counted[-1])
+    if counted:
+        most = max(counted, key=lambda counts: counts.kernels.nonzeros)
+        yield Claim("pruned.model_nonzeros", report.pruned.model_nonzeros, most.whole.nonzeros, "the files")
+        yield from _nonzeros("nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most)
+        yield from _kernels(report, folder)
+        yield from _baseline(report, folder, names)
+
+
+def _said_of(file: File, key: str, path: Path, model: Model, source: str | None) -> Iterator[Claim]:
+    """Its size, and the labels in it, where it has any."""
+    parts = [path, *([data_beside(path)] if file.data_sha256 else [])]
+    yield Claim(f"{key}.bytes", file.bytes, sum(part.stat().st_size for part in parts), f"the size of {file.path}")
+    labels = exporters.labels(model)
+    if labels:
+        told = {
+            "encoding": labels.get("format"),
+            "graph": labels.get("graph", ORIGINAL),
+            "values": labels.get("values"),
+        }
+        for name, value in told.items():
+            yield Claim(f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}")
+        yield Claim("model.sha256", source, labels.get("source_sha256"), f"the labels in {file.path}")
+
+
+def _elements(report: Report, name: str, counts: Counts) -> Iterator[Claim]:
+    """Of a file with the graph of the original, which has all its weights."""
+    for number, layer in enumerate(report.layers):
+        yield Claim(f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, name)
+    yield Claim("model.float_elements", report.model.float_elements, counts.whole.elements, name)
+
+
+def _nonzeros(key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: Counts) -> Iterator[Claim]:
+    for number, (layer, said) in enumerate(zip(layers, stated, strict=True)):
+        yield Claim(f"layers.{number}.{key}", said, counts.each[layer.name].nonzeros, "the files")
+
+
+def _kernels(report: Report, folder: Path) -> Iterator[Claim]:
+    """No kernel may be left out of the layers: the rest would have another sparsity."""
+    plain = next((file for file in report.pruned.files if file.graph == ORIGINAL and file.is_exact), None)
+    if plain is None:
+        return
+    _, walked, _ = import_model.prepare(import_model.read(folder / plain.path))
+    held, listed = stored(walked.graph), {layer.name for layer in report.layers}
+    found = [k.name for k in find_kernels(walked, KernelSettings()) if held[k.name].data_type in FLOAT_TYPES]
+    left_out = [name for name in found if name not in listed]
+    told = f"without {shortened(left_out[0])}" if left_out else "whole"
+    yield Claim("the list of layers", told, "whole", plain.path)
+
+
+def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]:
+    if report.baseline is None:
+        return
+    there = {file.path: file.nonzeros for file in report.baseline.files if (folder / file.path).is_file()}
+    points = {point.path: point.nonzeros for point in report.curve if (folder / point.path).is_file()}
+    counted = {path: count(read(folder / path), names) for path in {**there, **points}}
+    for path, nonzeros in (*there.items(), *points.items()):
+        yield Claim(f"nonzeros of {path}", nonzeros, counted[path].kernels.nonzeros, "the file")
+    if there and len(there) == len(report.baseline.files):
+        most = max((counted[path] for path in there), key=lambda counts: counts.kernels.nonzeros)
+        stated = [layer.baseline_nonzeros for layer in report.layers]
+        yield Claim("baseline.model_nonzeros", report.baseline.model_nonzeros, most.whole.nonzeros, "the files")
+        yield from _nonzeros("baseline_nonzeros", report.layers, stated, most)

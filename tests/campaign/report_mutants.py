@@ -1,0 +1,427 @@
+"""Ways to talk a gate round: edits of report.json, of SHA256SUMS and of the files, and options that mean nothing.
+
+A mutant changes the folder of a run whose gate fails, and says by which exit codes that may be answered: never by 0,
+unless nothing was lost.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ltp_pipeline.hashing import sha256_of, write_sums
+
+REPORT, SUMS = "report.json", "SHA256SUMS"
+REFUSED, FAILED, EITHER = (3,), (7,), (3, 7)
+# Each of these fails on the run that tests/support/finished.py lays out
+MISSED: list[list[str]] = [
+    ["--max-drop", "0.004"],
+    ["--max-drop", "0.008", "--confidence", "0.95"],
+    ["--min-accuracy", "0.914"],
+    ["--min-accuracy", "0.91", "--confidence", "0.99"],
+    ["--min-compression", "100"],
+    ["--min-sparsity", "0.99"],
+    ["--min-model-compression", "50"],
+    ["--max-bytes", "1000"],
+    ["--max-bytes", "packed=1000"],
+    ["--max-latency-ratio", "0.9"],
+    ["--per-layer-floor", "0.5"],
+    ["--beat-baseline", "--by", "0.02"],
+    ["--min-gain", "5"],
+]
+KEPT = ["--max-drop", "0.01", "--min-compression", "5"]  # and these hold
+
+
+class Case(NamedTuple):
+    """What was done, which options the gate is given, and how it may end."""
+
+    name: str
+    options: list[str]
+    exits: tuple[int, ...]
+    verb: str = "gate"
+
+
+Mutant = Callable[[Path, random.Random], Case]
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The report in a folder."""
+    found: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    return found
+
+
+def write(folder: Path, report: dict[str, Any] | str) -> None:
+    """Put it back, and the list of hashes with it, as whoever edits a report would."""
+    text = report if isinstance(report, str) else json.dumps(report)
+    (folder / REPORT).write_text(text, encoding="utf-8")
+    if (folder / SUMS).is_file():
+        lines = [line.split("  ", 1) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()]
+        sums = {name: digest for digest, name in lines}
+        write_sums(folder / SUMS, {**sums, REPORT: sha256_of(folder / REPORT)})
+
+
+def place(report: Any, rng: random.Random, leaf: bool = False) -> tuple[Any, ...]:
+    """Somewhere in the report, as likely in a short list as in a long one; `leaf`: not a list or an object."""
+    path: tuple[Any, ...] = ()
+    value = report
+    while isinstance(value, dict | list) and value and (leaf or not path or rng.random() < 0.75):
+        key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        path, value = (*path, key), value[key]
+    return path
+
+
+def at(report: Any, path: tuple[Any, ...]) -> Any:
+    """What stands there."""
+    for key in path:
+        report = report[key]
+    return report
+
+
+def put(report: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Another value there."""
+    at(report, path[:-1])[path[-1]] = value
+
+
+def shown(path: tuple[Any, ...]) -> str:
+    """The path in one word."""
+    return ".".join(map(str, path))
+
+
+def _any_verb(name: str, rng: random.Random) -> Case:
+    """A gate that fails must not pass; others that read the report may take it, or refuse it."""
+    verb = rng.choice(("gate", "gate", "gate", "compare", "report"))
+    return Case(name, rng.choice(MISSED), EITHER) if verb == "gate" else Case(name, [], (0, 3), verb)
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, False, "", "0.5", [], {}, [0.5], {"value": 1}, 0, 1, -1, 2, 0.5, 1e-9, -1e-9, 88, 1e9, 1e300, -1e300),
+    *(2**62, 2**63, 10**30, "../report.json", "\u0000", "\ud800", "é" * 300, "passed", "exact", "int8", "model.onnx"),
+)
+
+
+def any_value(folder: Path, rng: random.Random) -> Case:
+    """One value of the report is another: whatever that is, a gate that fails must not pass by it."""
+    report = read(folder)
+    path = place(report, rng, leaf=True)
+    had = at(report, path)
+    if isinstance(had, int | float) and not isinstance(had, bool) and rng.random() < 0.6:
+        factor = rng.choice((0, 0.5, 0.9, 0.999, 1.001, 1.1, 2, 100, -1))
+        value: Any = type(had)(had * factor)
+    else:
+        value = rng.choice(ODD_VALUES)
+    put(report, path, value)
+    write(folder, report)
+    return _any_verb(f"{shown(path)} = {value!r}", rng)
+
+
+def left_out(folder: Path, rng: random.Random) -> Case:
+    """A key or an item is gone."""
+    report = read(folder)
+    path = place(report, rng)
+    parent = at(report, path[:-1])
+    del parent[path[-1]]
+    write(folder, report)
+    return _any_verb(f"without {shown(path)}", rng)
+
+
+def copied_over(folder: Path, rng: random.Random) -> Case:
+    """What stands at one place stands at another too."""
+    report = read(folder)
+    first, second = place(report, rng), place(report, rng)
+    put(report, second, copy.deepcopy(at(report, first)))
+    write(folder, report)
+    return _any_verb(f"{shown(second)} = {shown(first)}", rng)
+
+
+def more_accurate(folder: Path, rng: random.Random) -> Case:
+    """Accuracies, drop and interval say the same, and the counts of samples say another."""
+    report = read(folder)
+    value = rng.choice((0.9177, 0.92, 1.0))
+    for part in (report["pruned"], *report["pruned"]["files"]):
+        part["accuracy"] |= {"value": value, "top1": value, "top5": 1.0}
+    report["pruned"]["drop"] = report["original"]["accuracy"]["value"] - value
+    if rng.random() < 0.5:
+        report["pruned"]["drop_interval"] = [report["pruned"]["drop"] - 0.001, report["pruned"]["drop"] + 0.001]
+    if rng.random() < 0.3:
+        for file in report["pruned"]["files"]:
+            del file["outcomes"]
+        del report["pruned"]["drop_interval"]
+        write(folder, report)
+        return Case(f"accuracy {value} and no outcomes", ["--max-drop", "0.01", "--confidence", "0.95"], EITHER)
+    write(folder, report)
+    return Case(f"accuracy {value} everywhere", rng.choice(MISSED), EITHER)
+
+
+def sparser(folder: Path, rng: random.Random) -> Case:
+    """Layers, sums and ratios agree with each other, and not with the files."""
+    report = read(folder)
+    layer = rng.choice(report["layers"])
+    less = rng.randint(1, layer["nonzeros"])
+    layer["nonzeros"] -= less
+    pruned, model = report["pruned"], report["model"]
+    pruned["nonzeros"] -= less
+    pruned["model_nonzeros"] -= less
+    pruned["compression"] = model["kernel_elements"] / pruned["nonzeros"]
+    pruned["sparsity"] = 1 - pruned["nonzeros"] / model["kernel_elements"]
+    pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
+    for file in pruned["files"]:
+        file["nonzeros"] = pruned["nonzeros"]
+    report["sizes"].pop("bound")
+    for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
+        report["baseline"].pop(key)
+    report["gates"], report["verdict"] = [], "not-gated"
+    report["settings"].pop("gates")
+    write(folder, report)
+    return Case(f"{layer['name']} with {less} nonzeros fewer", KEPT, REFUSED)
+
+
+def one_kernel_less(folder: Path, rng: random.Random) -> Case:
+    """The densest kernels are not listed, and all sums follow."""
+    report = read(folder)
+    gone = report["layers"].pop(rng.randrange(len(report["layers"])))
+    model = report["model"]
+    model["kernels"] -= 1
+    model["kernel_elements"] -= gone["elements"]
+    for name, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
+        part = report[name]
+        part["nonzeros"] -= gone[key]
+        part["compression"] = model["kernel_elements"] / part["nonzeros"]
+        part["sparsity"] = 1 - part["nonzeros"] / model["kernel_elements"]
+        for file in part["files"]:
+            file["nonzeros"] = part["nonzeros"]
+    report["sizes"].pop("bound")
+    for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
+        report["baseline"].pop(key)
+    report["gates"], report["verdict"] = [], "not-gated"
+    report["settings"].pop("gates")
+    write(folder, report)
+    return Case(f"without kernel {gone['name']}", KEPT, REFUSED)
+
+
+def own_limits(folder: Path, rng: random.Random) -> Case:
+    """The limits of the report itself are none, and no others are given."""
+    report = read(folder)
+    limits = report["settings"]["gates"]
+    odd = [("max_drop", 5), ("max_drop", "0.01"), ("min_accuracy", 90), ("max_drpo", 0.01), ("confidence", 95)]
+    odd += [("confidence", 1 - 1e-16), ("min_compression", True), ("max_bytes", {"no": 5}), ("max_bytes", -1)]
+    odd += [("min_sparsity", 1.5), ("by", 0.1), ("beat_baseline", "yes"), ("min_gain", 0), ("max_drop", [0.01])]
+    key, value = rng.choice(odd)
+    limits[key] = value
+    write(folder, report)
+    return Case(f"settings.gates.{key} = {value!r}", [], REFUSED)
+
+
+def verdicts(folder: Path, rng: random.Random) -> Case:
+    """Gates and verdict say something else than the limits."""
+    report = read(folder)
+    ways: dict[str, Callable[[], Any]] = {
+        "no gates": lambda: report.update(gates=[]),
+        "a gate more": lambda: report["gates"].append({**report["gates"][0], "name": "min_gain", "passed": False}),
+        "another value": lambda: report["gates"][0].update(value=0.0),
+        "another limit": lambda: report["gates"][0].update(limit=1.0),
+        "failed": lambda: report.update(verdict="failed"),
+        "not judged": lambda: report.update(verdict="not-gated"),
+        "one failed": lambda: report["gates"][0].update(passed=False),
+        "stricter limits": lambda: report["settings"]["gates"].update(min_compression=1000.0),
+    }
+    name = rng.choice(sorted(ways))
+    ways[name]()
+    write(folder, report)
+    return Case(name, KEPT, REFUSED)
+
+
+def text(folder: Path, rng: random.Random) -> Case:
+    """The file is no JSON, or JSON that may be read in two ways."""
+    had = (folder / REPORT).read_text(encoding="utf-8")
+    bombs = {
+        "a key twice": had.replace('"pruned":', '"pruned": {}, "pruned":', 1),
+        "a key twice deep inside": had.replace('"drop":', '"drop": 0, "drop":', 1),
+        "400 digits": had.replace('"drop":', '"drop": ' + "0." + "3" * 400 + ', "x":', 1),
+        "5000 digits": had.replace('"drop":', '"more": ' + "9" * 5000 + ', "drop":', 1),
+        "-0.0": had.replace('"drop":', '"more": -0.0, "drop":', 1),
+        "NaN": had.replace('"drop":', '"drop": NaN, "x":', 1),
+        "1e400": had.replace('"drop":', '"more": 1e400, "drop":', 1),
+        "deep": had.replace('"drop":', '"more": ' + "[" * 100_000 + "]" * 100_000 + ', "drop":', 1),
+        "deep, and below the limit of recursion": had.replace('"drop":', f'"more": {"[" * 300}{"]" * 300}, "drop":', 1),
+        "half a character": had.replace('"drop":', '"more": "\\ud800", "drop":', 1),
+        "cut off": had[: rng.randrange(len(had))],
+        "more behind it": had + rng.choice(("x", "{}", "]", "\0")),
+        "empty": "",
+        "a list": f"[{had}]",
+        "another schema": had.replace("ltp-report/1", rng.choice(("ltp-report/2", "ltp-report/", "x")), 1),
+    }
+    name = rng.choice(sorted(bombs))
+    write(folder, bombs[name])
+    return Case(name, KEPT, REFUSED)
+
+
+def spoiled_bytes(folder: Path, rng: random.Random) -> Case:
+    """Bytes of the report are others."""
+    content = bytearray((folder / REPORT).read_bytes())
+    for _ in range(rng.choice((1, 1, 5, 50))):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    (folder / REPORT).write_bytes(content)
+    return Case("bytes", rng.choice(MISSED), EITHER)
+
+
+def names(folder: Path, rng: random.Random) -> Case:
+    """A file has a name that is none beside the report."""
+    report = read(folder)
+    places = [report["pruned"]["files"][0], report["baseline"]["files"][0], report["baseline"]["curve"][1]]
+    odd = (
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/../../x",
+        "/etc/passwd",
+        "x" * 300,
+        "a/" * 700 + "a",
+        "a\0b",
+        "a\nb",
+        "\\\\host\\x",
+    )
+    name = rng.choice(odd)
+    rng.choice(places)["path"] = name
+    write(folder, report)
+    return Case(f"the name {name[:20]!r}", KEPT, REFUSED)
+
+
+def files(folder: Path, rng: random.Random) -> Case:
+    """A file to ship is gone, or something else lies in its place."""
+    named = [name for file in read(folder)["pruned"]["files"] for name in _parts(file)]
+    path = folder / rng.choice(named)
+    other = folder / rng.choice([name for name in named if name != path.name])
+    ways: dict[str, Callable[[], Any]] = {
+        "gone": lambda: None,
+        "a folder": path.mkdir,
+        "a pipe": lambda: os.mkfifo(path),
+        "a link to nowhere": lambda: path.symlink_to("nowhere"),
+        "a link to itself": lambda: path.symlink_to(path.name),
+        "a link to a device": lambda: path.symlink_to("/dev/zero"),
+        "another file": lambda: shutil.copy(other, path),
+        "empty": lambda: path.write_bytes(b""),
+        "cut off": lambda: path.write_bytes(content[: rng.randrange(len(content))]),
+        "a bit": lambda: path.write_bytes(bytes([content[0] ^ 1, *content[1:]])),
+    }
+    name, content = rng.choice(sorted(ways)), path.read_bytes()
+    path.unlink()
+    ways[name]()
+    return Case(f"{path.name}: {name}", KEPT, FAILED)
+
+
+def _parts(file: dict[str, Any]) -> list[str]:
+    return [file["path"], *([f"{file['path']}.data"] if file.get("data_sha256") else [])]
+
+
+def other_model(folder: Path, rng: random.Random) -> Case:
+    """A file is another model, and the report has its hash and its size."""
+    report = read(folder)
+    file = report["pruned"]["files"][1]
+    source = folder / rng.choice(("model.onnx", report["baseline"]["curve"][1]["path"]))
+    shutil.copy(source, folder / file["path"])
+    file |= {"sha256": sha256_of(folder / file["path"]), "bytes": source.stat().st_size}
+    report["sizes"].pop(file["encoding"])
+    write(folder, report)
+    return Case(f"{file['path']} is {source.name}", KEPT, EITHER)
+
+
+def no_model(folder: Path, rng: random.Random) -> Case:
+    """A file is no model, and the report has its hash and its size."""
+    report = read(folder)
+    file = report["pruned"]["files"][1]
+    path = folder / file["path"]
+    content = path.read_bytes()
+    start = rng.randrange(len(content))
+    path.write_bytes(rng.choice((b"", b"\0" * 100, content[:start], content[start:], b"x" * 1000)))
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    report["sizes"].pop(file["encoding"])
+    write(folder, report)
+    return Case(f"{file['path']} is no model", rng.choice(MISSED), EITHER)
+
+
+def sums(folder: Path, rng: random.Random) -> Case:
+    """The list of hashes says something else than the report."""
+    path = folder / SUMS
+    lines = path.read_text(encoding="utf-8").splitlines()
+    chosen = rng.choice((REPORT, "model.packed.onnx"))
+    number = next(i for i, line in enumerate(lines) if line.endswith(f"  {chosen}"))
+    ways: dict[str, Callable[[], Any]] = {
+        "another hash": lambda: path.write_text("\n".join([*lines[:number], f"{'0' * 64}{lines[number][64:]}"])),
+        "a line less": lambda: path.write_text("\n".join(lines[:number] + lines[number + 1 :])),
+        "no list": lambda: path.write_bytes(b"\xff" * 50),
+        "empty": lambda: path.write_text(""),
+        "a folder": lambda: (path.unlink(), path.mkdir()),
+        "a pipe": lambda: (path.unlink(), os.mkfifo(path)),
+        "a link to nowhere": lambda: (path.unlink(), path.symlink_to("nowhere")),
+    }
+    name = rng.choice(sorted(ways))
+    ways[name]()
+    return Case(f"{SUMS}: {name}", KEPT, FAILED)
+
+
+def report_is_no_file(folder: Path, rng: random.Random) -> Case:
+    """The report is no regular file."""
+    path = folder / REPORT
+    path.unlink()
+    ways: dict[str, Callable[[], Any]] = {
+        "a folder": path.mkdir,
+        "a pipe": lambda: os.mkfifo(path),
+        "a link to nowhere": lambda: path.symlink_to("nowhere"),
+        "a device": lambda: path.symlink_to("/dev/zero"),
+        "large": lambda: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 30),
+    }
+    name = rng.choice(sorted(ways))
+    ways[name]()
+    return Case(f"{REPORT}: {name}", KEPT, REFUSED)
+
+
+def options(folder: Path, rng: random.Random) -> Case:
+    """Limits that mean nothing."""
+    number = rng.choice(("nan", "inf", "-inf", "1e400", "9" * 5000, "0x10", "", "1,5", "-1e400", "٣", "1" + "0" * 400))
+    gate = rng.choice(("max-drop", "min-accuracy", "min-sparsity", "min-compression", "max-bytes", "confidence", "by"))
+    odd = [f"--{gate}", number]
+    exact = [["--confidence", "0.9999999999999999"], ["--confidence", "1"], ["--confidence", "0"], ["--max-drop", "5"]]
+    exact += [
+        ["--min-accuracy", "91"],
+        ["--min-sparsity", "1"],
+        ["--max-bytes", "int9=5"],
+        ["--max-latency-ratio", "-1"],
+    ]
+    chosen = rng.choice([odd, odd, *exact])
+    return Case(" ".join(part[:30] for part in chosen), chosen, (2, 3))
+
+
+def settings(folder: Path, rng: random.Random) -> Case:
+    """A file of limits that is no settings, or takes long to read."""
+    path = folder / "gates.toml"
+    bombs = {
+        "5000 digits": "[gates]\nmax_drop = " + "9" * 5000,
+        "400 digits": "[gates]\nmin_compression = " + "9" * 400,
+        "hexadecimal": "[gates]\nmin_compression = 0x" + "f" * 5000,
+        "too large": "[gates]\nmax_drop = 1e400",
+        "arrays": "a = " + "[" * 10_000,
+        "tables": "a = " + "{a=" * 10_000,
+        "dots": ".".join("a" * 20_000) + " = 1",
+        "quoted dots": ".".join(['"="'] * 20_000) + " = 1",
+        "a table of dots": f"[{'.'.join('a' * 50_000)}]",
+        "large": "#" * (5 << 20),
+        "not UTF-8": "\udcff",
+        "unknown": "[gates]\nmax_drpo = 0.01",
+        "percent": "[gates]\nmin_sparsity = 90",
+    }
+    name = rng.choice(sorted(bombs))
+    path.write_bytes(bombs[name].encode(errors="surrogateescape"))
+    return Case(f"settings: {name}", ["--config", str(path)], (2, 3))
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    *(any_value, left_out, any_value, copied_over, more_accurate, sparser, one_kernel_less, own_limits, verdicts, text),
+    *(any_value, spoiled_bytes, names, files, other_model, no_model, sums, report_is_no_file, options, settings),
+)

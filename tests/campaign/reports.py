@@ -1,0 +1,143 @@
+"""Edited reports and swapped files through `gate`: none may pass that fails without the edit.
+
+    python -m tests.campaign.reports --seed 1 --count 2000 --out results.json
+
+The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.update(OMP_NUM_THREADS="1", CI="true")
+
+from ltp_pipeline import cli, report_io
+from ltp_pipeline.hashing import sha256_of, write_sums
+from ltp_pipeline.stages import recount  # noqa: F401 - children find it imported
+from ltp_pipeline.stages.report import html  # noqa: F401 - as well
+from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
+from tests.support import children
+from tests.support.finished import lay_out
+
+SECONDS = 30.0  # by the clock, on a machine that others use too
+MEGABYTES = 512
+LONGEST = 3000  # characters of a line
+
+
+class Tried(NamedTuple):
+    """A case, how it ended, and what is wrong with that."""
+
+    number: int
+    case: Case
+    ended: children.Ended
+    problem: str | None
+
+
+def base(folder: Path) -> None:
+    """A finished run with its list of hashes, whose gates pass and fail by little."""
+    lay_out(folder)
+    hashes = report_io.read(folder / REPORT).hashes
+    write_sums(folder / SUMS, {**hashes, REPORT: sha256_of(folder / REPORT)})
+
+
+def make(seed: int, number: int, folder: Path) -> Case:
+    """Spoil a copy of the run."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
+    return MUTANTS[number % len(MUTANTS)](folder, rng)
+
+
+def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> Iterator[Tried]:
+    """Make and judge each; what it was made of is removed unless it is to be kept."""
+    for number in numbers:
+        with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
+            folder = shutil.copytree(source, (keep or Path(scratch)) / "run")
+            case = make(seed, number, folder)
+            report = str(folder / REPORT)
+            given = {
+                "gate": [report],
+                "compare": [str(source / REPORT), report, "--different-models"],
+                "report": [str(folder)],
+            }
+            arguments = [case.verb, *given[case.verb], *case.options]
+            ended = children.call(lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES)
+            yield Tried(number, case, ended, _problem(case, ended))
+
+
+def _command(arguments: list[str]) -> int:
+    """Call the program as a shell would, in a child."""
+    sys.argv = ["ltp-pipeline", *arguments]
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
+    try:
+        cli.main()
+    except SystemExit as done:
+        return int(done.code or 0)
+    return 0
+
+
+def _problem(case: Case, ended: children.Ended) -> str | None:
+    if ended.code is None:
+        return f"not done after {SECONDS:g} s"
+    if ended.code not in case.exits:
+        return f"exit {ended.code}, not {' or '.join(map(str, case.exits))}"
+    if "Traceback" in ended.said:
+        return "a traceback"
+    if ended.megabytes > MEGABYTES:
+        return f"{ended.megabytes} MB"
+    lines = ended.said.rstrip("\n").split("\n")
+    if any(len(line) > LONGEST for line in lines) or not all(line.isprintable() for line in lines):
+        return "a line that is no line of text"
+    if ended.code == 3 and not (lines[-2:][0].startswith("error: ") and lines[-1].startswith("  ")):
+        return "no two lines of what is wrong and what to do"
+    return None
+
+
+def main() -> None:
+    """Print findings as they are met, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
+    parser.add_argument("--out", type=Path, help="where to write the results")
+    asked = parser.parse_args()
+    exits: Counter[str] = Counter()
+    findings, slowest, largest = [], 0.0, 0
+    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if asked.only is not None else None
+    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
+    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
+        source = Path(scratch, "base")
+        base(source)
+        for number, case, ended, problem in tried(asked.seed, numbers, source, keep):
+            exits[str(ended.code)] += 1
+            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
+            if keep is not None:
+                print(f"{case.name} {case.options}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
+            if problem is not None:
+                findings.append(f"{number}: {case.verb} {case.name} {' '.join(case.options)[:200]}: {problem}")
+                print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
+    results = {
+        "class": "reports",
+        "seed": asked.seed,
+        "cases": len(numbers),
+        "exits": dict(sorted(exits.items())),
+        "seconds_at_most": round(slowest, 1),
+        "megabytes_at_most": largest,
+        "findings": findings,
+    }
+    print(json.dumps(results, indent=2))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""A few of the cases of tests/campaign/reports.py: no edit of a report or swap of a file lets a gate pass."""
+
+from pathlib import Path
+
+from tests.campaign import reports
+from tests.campaign.report_mutants import MUTANTS
+
+CASES = 3 * len(MUTANTS)
+
+
+def test_no_edited_report_passes_a_gate_that_it_fails(tmp_path: Path) -> None:
+    reports.base(tmp_path / "base")
+    found = [case for case in reports.tried(0, range(CASES), tmp_path / "base") if case.problem]
+    assert not found
+
+
+def test_the_same_seed_makes_the_same_case(tmp_path: Path) -> None:
+    made = []
+    for name in ("first", "second"):
+        reports.base(tmp_path / name)
+        case = reports.make(5, 0, tmp_path / name)
+        made.append((case, (tmp_path / name / "report.json").read_bytes()))
+    assert made[0] == made[1]
