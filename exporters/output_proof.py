@@ -18,28 +18,42 @@ PROVIDER = "CPUExecutionProvider"
 _OPTIMISED = "optimised.onnx"
 
 
-def outputs(path: Path, feeds: Mapping[str, Array], optimised: Path | None = None) -> list[Array]:
+def outputs(
+    path: Path, feeds: Mapping[str, Array], optimised: Path | None = None, library: Path | None = None
+) -> list[Array]:
     """Every array of the outputs, computed on one thread with basic optimisation.
 
-    `optimised` is where to write the graph that is left.
+    `optimised` is where to write the graph that is left; custom operators are those of a `library`.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1  # sums in another order would have other last bits
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
         # Weights go to a second file that nobody reads, also those that one file could not hold.
         options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+    session = load(path, library, options)
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         found = [array for value in session.run(None, dict(feeds)) for array in _arrays(value)]
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        reason = first_line(error)
-        raise ExportFailed(f"onnxruntime cannot run {path.name}: {reason}", AGAIN) from None
+        raise ExportFailed(f"onnxruntime cannot run {path.name}: {first_line(error)}", AGAIN) from None
     return found
+
+
+def load(path: Path, library: Path | None = None, options: Any = None) -> Any:
+    """A session on one thread, fully optimised unless the options say otherwise."""
+    import onnxruntime
+
+    options = options or onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # sums in another order would have other last bits
+    try:
+        if library is not None:
+            options.register_custom_ops_library(str(library))
+        return onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
+    except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
+        raise ExportFailed(f"onnxruntime cannot load {path.name}: {first_line(error)}", AGAIN) from None
 
 
 def _arrays(value: Any) -> Iterator[Array]:
@@ -67,7 +81,7 @@ def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Arr
         optimised = folder / _OPTIMISED
         found = outputs(path, feeds, optimised)
         graph = onnx.load(optimised, load_external_data=False).graph
-    if len(found) != len(expected) or not all(map(_same, found, expected)):
+    if len(found) != len(expected) or not all(map(same_bits, found, expected)):
         raise ExportFailed(f"{path.name} gives other outputs in onnxruntime than the dense model", AGAIN)
     # onnxruntime keeps equal constants once, so a node of the model itself may come to read one of the decoder's;
     # what a decoder's node computed is read by nodes of the decoder alone.
@@ -79,6 +93,7 @@ def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Arr
         raise ExportFailed(what, "export it as sparse or dense")
 
 
-def _same(a: Array, b: Array) -> bool:
+def same_bits(a: Array, b: Array) -> bool:
+    """Whether two outputs are the same, bit for bit."""
     alike = a.dtype == b.dtype and a.shape == b.shape
     return alike and (bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes())

@@ -1,8 +1,8 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `quantize`, `trail`,
-`unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and the types they return. Nothing heavy is
-imported before one of them is used.
+The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `quantize`,
+`accelerate`, `kernels_library`, `trail`, `unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and
+the types they return. Nothing heavy is imported before one of them is used.
 """
 
 from ltp_pipeline import waiting
@@ -10,6 +10,7 @@ from ltp_pipeline import waiting
 TYPE_CHECKING = False  # as typing has it, which is not imported: a signal may come at any moment
 __version__ = "0.1.0"
 __all__ = [
+    "Accelerated",
     "BaselineSettings",
     "BudgetSettings",
     "Comparison",
@@ -33,6 +34,7 @@ __all__ = [
     "TrailRow",
     "TrainSettings",
     "Verdict",
+    "accelerate",
     "compare",
     "export",
     "gate",
@@ -40,6 +42,7 @@ __all__ = [
     "import_model",
     "init",
     "inspect",
+    "kernels_library",
     "pick",
     "quantize",
     "report",
@@ -53,12 +56,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ltp_pipeline.api import (
+        accelerate,
         compare,
         export,
         gate,
         handoff,
         init,
         inspect,
+        kernels_library,
         pick,
         quantize,
         report,
@@ -87,13 +92,14 @@ if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_parts import Verdict
     from ltp_pipeline.report_schema import Report
-    from ltp_pipeline.results import Inspection, Measurement, Quantized, TrailRow
+    from ltp_pipeline.results import Accelerated, Inspection, Measurement, Quantized, TrailRow
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
 
 waiting.let_threads_sleep()  # here, because every entry point comes by before torch is loaded
 _HOMES = {  # of what is neither in api.py nor a class of settings
+    "Accelerated": "results",
     "Comparison": "comparison",
     "Network": "stages.import_model.network",
     "Inspection": "results",

@@ -179,8 +179,11 @@ def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
 
 
 def _max_latency_ratio(report: Report, limit: float, _: GateSettings) -> str:
-    del report, limit
-    return "zeros do not change latency: measure on an idle machine, or leave out the format of the slowest file"
+    del limit
+    if not any(file.sparse_kernels for file in report.pruned.files):
+        fast = "a file for the sparse kernels (`ltp-pipeline export RUN --format fast`), with the gate fast=RATIO"
+        return f"zeros do not change latency by themselves: try {fast}; or leave out the format of the slowest file"
+    return "measure on an idle machine, leave out the format of the slowest file, or give the gate by name: fast=RATIO"
 
 
 def _per_layer_floor(report: Report, limit: float, _: GateSettings) -> str:

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline import comparison, report_io
-from ltp_pipeline.config import CONFIG_NAME, DataSettings, Imitate, Settings, check_budget, load_settings
+from ltp_pipeline.config import (
+    CONFIG_NAME,
+    DataSettings,
+    Imitate,
+    Settings,
+    changed_export,
+    check_budget,
+    load_settings,
+)
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.gate_files import check_files
@@ -27,15 +35,17 @@ if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.own_task import OwnTask
     from ltp_pipeline.report_parts import Verdict
-    from ltp_pipeline.results import Inspection, Measurement, Quantized
+    from ltp_pipeline.results import Accelerated, Inspection, Measurement, Quantized
 
 __all__ = [
+    "accelerate",
     "compare",
     "export",
     "gate",
     "handoff",
     "init",
     "inspect",
+    "kernels_library",
     "pick",
     "quantize",
     "report",
@@ -163,6 +173,38 @@ def quantize(
 
     own, say = _own(task), (progress or SilentReporter()).say
     return write(model, out, _settings_of(model, data, config, own), encoding, own, say)
+
+
+def accelerate(
+    model: AnyPath,
+    data: AnyPath | None = None,
+    *,
+    out: AnyPath,
+    config: AnyPath | None = None,
+    encoding: str = "packed",
+    fast_from: float | None = None,
+    task: Any = None,
+) -> Accelerated:
+    """Write a file that uses the sparse kernels, of a file of any origin, and time the two beside each other.
+
+    Proven on the data where these, a task or a `config` are given, else on random inputs. NotFaster where it would not
+    be faster on this machine, unless `fast_from` says from which sparsity on layers are turned over.
+    """
+    from ltp_pipeline.stages.accelerate import accelerate as write
+
+    own = _own(task)
+    settings = _settings_of(model, data, config, own)
+    if fast_from is not None:
+        settings = settings.model_copy(update={"export": changed_export(settings.export, fast_from=fast_from)})
+    with_data = own is not None or ((data is not None or config is not None) and settings.data.path is not None)
+    return write(model, out, settings, encoding, with_data, own)
+
+
+def kernels_library() -> Path:
+    """The library of sparse kernels, for `SessionOptions.register_custom_ops_library`; InputError without one."""
+    from ltp_pipeline.exporters.kernels.library import kernels_library as found
+
+    return found()
 
 
 def _require_own(model: AnyPath, own: OwnTask | None) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program, in the order in which --help lists them."""
-    for command in (init, inspect, validate, quantize, trail, pick, export, handoff, unpack, report, gate, compare):
+    for command in (init, inspect, validate, quantize, accelerate, kernels, trail, pick, export, handoff):
+        app.command()(command)
+    for command in (unpack, report, gate, compare):
         app.command()(command)
 
 
@@ -106,8 +108,7 @@ def quantize(
     from ltp_pipeline import api
     from ltp_pipeline.progress import make_reporter
 
-    if encoding not in formats.ENCODINGS:
-        raise UsageError(f"there is no encoding {encoding!r}", f"choose among {', '.join(formats.ENCODINGS)}")
+    _require_encoding(encoding)
     reporter = make_reporter(quiet)
     found = api.quantize(model, data, out=out, config=config, encoding=encoding, task=task, progress=reporter)
     if as_json:
@@ -118,6 +119,57 @@ def quantize(
     show_validation(found.measurement)
     for note in found.notes:
         typer.echo(note)
+
+
+def accelerate(
+    model: opt.ModelArgument,
+    out: Annotated[Path, typer.Option(metavar="FAST.onnx", help="The fast file to write.")],
+    data: opt.DataOption = None,
+    task: opt.TaskOption = None,
+    config: opt.ConfigOption = None,
+    encoding: Annotated[
+        str, typer.Option(metavar="ENCODING", help=f"How it is written: {', '.join(formats.ENCODINGS)}.")
+    ] = formats.ENCODINGS[0],
+    fast_from: Annotated[
+        float | None,
+        typer.Option(help="Turn over what has at least this sparsity, whether or not it is faster on this machine."),
+    ] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Silent = False,
+) -> None:
+    """Write a file that uses the sparse kernels, of a file of any origin; exit 7 and no file where it is not faster.
+
+    Proven on the data, or else on random inputs. It runs without the library, too, as any other file.
+    """
+    from ltp_pipeline import api
+
+    _require_encoding(encoding)
+    found = api.accelerate(model, data, out=out, config=config, encoding=encoding, fast_from=fast_from, task=task)
+    if as_json:
+        print_json(asdict(found))
+    elif not quiet:
+        from ltp_pipeline.display import show_accelerated
+
+        show_accelerated(found)
+
+
+def kernels(
+    build: Annotated[bool, typer.Option("--build", help="Build it anew, with the C++ compiler in CXX or c++.")] = False,
+    as_json: opt.Json = False,
+    quiet: opt.Silent = False,
+) -> None:
+    """Say where the library of sparse kernels is, and which instructions it takes on this processor."""
+    from ltp_pipeline.exporters.kernels import library
+
+    path = library.build() if build else library.kernels_library()
+    found = library.paths(path)
+    if as_json:
+        print_json({"library": str(path), **asdict(found)})
+    elif not quiet:
+        typer.echo(path)
+        typer.echo(f"takes {found.chosen} on this processor")
+        for name, why in found.refused.items():
+            typer.echo(f"not {name}: {why}")
 
 
 def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
@@ -356,6 +408,11 @@ def _print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool, quiet: bool) -
         print_json([asdict(v) for v in verdicts])
     for verdict in verdicts if not (as_json or quiet) else ():
         typer.echo(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
+
+
+def _require_encoding(encoding: str) -> None:
+    if encoding not in formats.ENCODINGS:
+        raise UsageError(f"there is no encoding {encoding!r}", f"choose among {', '.join(formats.ENCODINGS)}")
 
 
 def _on_github() -> bool:

@@ -122,7 +122,7 @@ def compare(
         for name, quantity in QUANTITIES.items()
         if comparable or not quantity.of_metric
     }
-    for label in dict.fromkeys(f.label for r in (old, new) for f in r.pruned.files if f.quantization is not None):
+    for label in dict.fromkeys(f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed):
         for what, quantity in _of_file(label).items():
             if comparable or not quantity.of_metric:
                 name = f"{label}, {what.replace('METRIC', new.metric.label)}"
@@ -137,7 +137,7 @@ def compare(
 
 
 def _of_file(label: str) -> dict[str, Quantity]:
-    """What is compared of a file that computes in 8 bits."""
+    """What is compared of a file that was written to be faster."""
 
     def found(report: Report) -> File:
         return next((file for file in report.pruned.files if file.label == label), File())

@@ -6,7 +6,7 @@ Later sources win: defaults < preset < ltp.toml < options of the command line.
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -24,7 +24,7 @@ from pydantic import (
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath, read_text
-from ltp_pipeline.formats import EXACT, GRAPHS, INT8, ROUNDED, Rounding, find_format
+from ltp_pipeline.formats import EXACT, FAST, GRAPHS, INT8, ROUNDED, Rounding, find_format
 from ltp_pipeline.strict_toml import MOST_BYTES, parse_toml
 
 LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
@@ -33,7 +33,8 @@ Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there a
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
 OptimizerName = Literal["sgd", "adamw"]
-INT8_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials")  # of ExportSettings
+# Settings of an export that change its graphs.
+GRAPH_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials", "fast_from")
 SUREST = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
 
@@ -251,6 +252,8 @@ class ExportSettings(Section):
     int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
     int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
     int8_trials: Natural = 16  # of graphs in which layers stay float
+    # The sparsity from which layers of the fast graph are turned over; None: where that is faster on this machine.
+    fast_from: Annotated[Share, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
@@ -270,6 +273,11 @@ class ExportSettings(Section):
         """Whether any file computes in 8 bits."""
         return any(find_format(name).graph == INT8 for name in self.formats)
 
+    @property
+    def has_fast(self) -> bool:
+        """Whether any file uses the sparse kernels."""
+        return any(find_format(name).graph == FAST for name in self.formats)
+
     def covers(self, other: "ExportSettings") -> bool:
         """Whether these files are all that the other settings ask for, or more.
 
@@ -279,7 +287,7 @@ class ExportSettings(Section):
             set(other.formats) <= set(self.formats)
             and set(other.values) == set(self.values)
             and other.external_data == self.external_data
-            and all(getattr(other, key) == getattr(self, key) for key in INT8_KEYS)
+            and all(getattr(other, key) == getattr(self, key) for key in GRAPH_KEYS)
         )
 
 
@@ -427,7 +435,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return _relative_to(path.parent, _read_toml(path))
 
 
-def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSettings:
+def changed_export(had: ExportSettings, **changes: Any) -> ExportSettings:
     """Export settings with some changed, checked as those of ltp.toml are."""
     return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import on_validation
-from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, quantised_sentences, short_name
+from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, short_name, speed_sentences
 from ltp_pipeline.stages.report.versus import sentences
 from ltp_pipeline.words import counted, percent, printable
 from ltp_pipeline.workspace import REPORT_HTML
@@ -23,7 +23,7 @@ from ltp_pipeline.workspace import REPORT_HTML
 if TYPE_CHECKING:
     from ltp_pipeline.outcome import Outcome
     from ltp_pipeline.report_schema import Measured, Pruned
-    from ltp_pipeline.results import Inspection, Measurement, TrailRow
+    from ltp_pipeline.results import Accelerated, Inspection, Measurement, TrailRow
 
 UNMEASURED = "not measured"
 
@@ -56,7 +56,7 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     if original.accuracy and original.accuracy.samples is not None:
         samples, split = counted(original.accuracy.samples, "sample"), original.accuracy.split
         console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
-    for sentence in (*quantised_sentences(report), *sentences(report)):
+    for sentence in (*speed_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
     for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
@@ -141,6 +141,22 @@ def show_model(found: Inspection) -> None:
 
 def _shape(shape: Sequence[int | str | None] | None) -> str:
     return "any shape" if shape is None else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
+
+
+def show_accelerated(found: Accelerated) -> None:
+    """What `accelerate` wrote."""
+    kernels = found.sparse_kernels
+    lines = [
+        f"{found.path}: {found.bytes:,} bytes, {counted(len(kernels.turned_over), 'kernel')} on sparse kernels",
+        f"latency      {found.latency_ratio:.2f} × the other's for one sample on one thread ({kernels.path}): "
+        f"{found.latency_ms:.3f} ms against {found.source_latency_ms:.3f}",
+        f"proven on    {found.proven_on}",
+        *(f"left dense   {name}: {why}" for name, why in kernels.left_dense.items()),
+    ]
+    for line in lines:
+        print(printable(line))
+    if found.measurement is not None:
+        show_validation(found.measurement)
 
 
 def show_validation(found: Measurement) -> None:

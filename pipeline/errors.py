@@ -70,6 +70,12 @@ class ExportFailed(LtpError):
     exit_code = 6
 
 
+class NotFaster(LtpError):
+    """A file that was to be faster would not be, and is not written."""
+
+    exit_code = 7
+
+
 class GateFailed(LtpError):
     """The work is done and the report written, but the result is below the bar."""
 

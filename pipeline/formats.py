@@ -15,9 +15,9 @@ ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one that there is
 ROUNDED = ("packed",)  # the encodings that can store rounded values
 ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
-INT8 = "int8"
+DEPLOY, FAST, INT8 = "deploy", "fast", "int8"
 # The plainest first; with the encoding that a graph's bare name means.
-GRAPHS = {ORIGINAL: None, "deploy": "packed", INT8: "packed"}
+GRAPHS = {ORIGINAL: None, DEPLOY: "packed", FAST: "packed", INT8: "packed"}
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,14 @@ def _of_file(report: Report, name: str, file_name: str, limit: float, read: Call
     found = next((file for file in report.pruned.files if (file.name, file.values) == (file_name, EXACT)), None)
     gate = f"{name} {file_name}"
     if found is None:
-        return _judged(gate, limit, None, True, why=f"no {file_name} file was written")
+        return _judged(gate, limit, None, True, why=_not_written(report, file_name))
     return _judged(gate, limit, read(found), True, why=f"nothing measured of {found.path}", detail=found.path)
+
+
+def _not_written(report: Report, file_name: str) -> str:
+    """That there is no such file, and why where the report knows."""
+    reason = report.pruned.reasons.get(f"files.{file_name}")
+    return f"no {file_name} file was written" + (f": {reason}" if reason else "")
 
 
 def _per_layer_floor(report: Report, gates: GateSettings) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,13 +24,14 @@ from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Sparsity
-from ltp_pipeline.report_parts import Layer
+from ltp_pipeline.report_parts import Layer, SparseKernels
 from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report, size_bound
 from ltp_pipeline.runner import run
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.preflight import require_task
+from ltp_pipeline.stages.report.build import left_out_notes
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
 if TYPE_CHECKING:
@@ -163,9 +164,12 @@ class _Writer:
             update={"formats": tuple(n for n in self.settings.formats if n not in wanted)}
         )
         written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
-        counted = [count_in_file(file.path, kernels) for file in written]
-        files = (*(_entry(file, part, counts) for file, counts in zip(written, counted, strict=True)), *kept)
-        part, notes = _summed_up(part, files, self.metric), [note for file in written for note in file.notes]
+        counted = [count_in_file(file.path, kernels) for file in written.files]
+        files = (*(_entry(file, part, counts) for file, counts in zip(written.files, counted, strict=True)), *kept)
+        reasons = {f"files.{name}": why for name, why in written.left_out.items()}
+        part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
+        notes = [note for file in written.files for note in file.notes] + left_out_notes(written.left_out)
+        part = _summed_up(part, files, self.metric)
         most = max(counted, key=lambda counts: counts.kernels.nonzeros, default=None)
         if most is None or most.kernels.nonzeros < (part.nonzeros or 0):
             return part, None, notes
@@ -225,5 +229,6 @@ def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
         nonzeros=counts.kernels.nonzeros,
         accuracy=alike[0].accuracy if alike else None,
         outcomes=alike[0].outcomes if alike else None,
+        sparse_kernels=None if file.sparse_kernels is None else SparseKernels(**asdict(file.sparse_kernels)),
         reasons=reasons if alike else {**reasons, "accuracy": NO_DATA},
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltp_pipeline import ranks, report_io
-from ltp_pipeline.config import BaselineSettings, Mode, Settings
+from ltp_pipeline.config import BaselineSettings, ExportSettings, Mode, Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.kernels.library import kernels_library
 from ltp_pipeline.gates import evaluate_gates, with_verdicts
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.report_parts import Verdict
@@ -97,13 +98,22 @@ def _made(content: Report, settings: Settings) -> Proof:
     baseline = content.baseline
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
-    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize)
+    kernels = _kernels(settings.export)
+    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize, kernels=kernels)
+
+
+def _kernels(export: ExportSettings) -> str | None:
+    """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
+    try:
+        return sha256_of(kernels_library()) if export.has_fast else None
+    except InputError:
+        return None
 
 
 def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = done.export, done.baseline
-    if done.quantize != settings.train.quantize:
+    if done.quantize != settings.train.quantize or done.kernels != _kernels(had):
         return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False

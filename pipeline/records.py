@@ -129,6 +129,17 @@ class Quantization:
 
 
 @dataclass(frozen=True)
+class SparseKernels:
+    """Which layers of a graph the library of sparse kernels computes."""
+
+    path: str  # the instructions that the library took on this processor
+    library_sha256: str
+    turned_over: tuple[str, ...]  # kernels
+    left_dense: Mapping[str, str]  # kernels that are not, and why
+    ratio: float | None  # of the dense deploy graph's time, for one sample on one thread; None: not asked for
+
+
+@dataclass(frozen=True)
 class ExportedFile:
     """A file on disk that was read back and says what the weights say; `name` is relative to the run directory."""
 
@@ -142,6 +153,7 @@ class ExportedFile:
     values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
     quantization: Quantization | None = None
+    sparse_kernels: SparseKernels | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -152,6 +164,14 @@ class ExportedFile:
     def format(self) -> str:
         """Graph and encoding in one name, as settings have it: `packed`, `deploy-packed`."""
         return Format(self.graph, self.encoding).name
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of a network, and by their names why others were left out."""
+
+    files: list[ExportedFile]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,6 +253,7 @@ class Validation:
     load_ms: float
     latency: tuple[Latency, ...]  # on one thread first
     outcomes: Outcomes | None = None  # beside the original's
+    kernels_gap: float | None = None  # how far sparse kernels are from dense ones, as a share of the largest output
 
 
 @dataclass(frozen=True)
@@ -244,6 +265,7 @@ class Measured:
     epochs: Mapping[str, int]
     metric: Metric
     exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`
+    left_out: Mapping[str, str] = field(default_factory=dict)  # names of files that were not written, and why
 
     @property
     def least_accurate(self) -> Validation:

@@ -92,6 +92,27 @@ class Quantization(Part):
     trained_epochs: Annotated[Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")] = 0
 
 
+class SparseKernels(Part):
+    """Which layers of a file the library of sparse kernels computes, where it is registered."""
+
+    path: Annotated[str, Field(description="the instructions that it took on this processor")] = ""
+    library_sha256: str | None = None
+    turned_over: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
+    left_dense: Annotated[dict[str, str], Field(description="kernels that it does not, and why")] = Field(
+        default_factory=dict
+    )
+    ratio: Annotated[
+        float | None,
+        Field(
+            gt=0, description="of the dense deploy graph's time, by which the file was written; null: it was not asked"
+        ),
+    ] = None
+    largest_difference: Annotated[
+        float | None,
+        Field(ge=0, description="between outputs with and without the library on the test split / the largest output"),
+    ] = None
+
+
 class Tensor(Part):
     """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
 

@@ -28,6 +28,7 @@ from ltp_pipeline.report_parts import (
     Part,
     Quantization,
     Scatter,
+    SparseKernels,
     UserTask,
     Verdict,
 )
@@ -105,11 +106,19 @@ class File(Measured, Stored):
     load_ms: Number | None = None
     latency: tuple[FileLatency, ...] = ()
     quantization: Annotated[Quantization | None, Field(description="null for a graph that computes in float")] = None
+    sparse_kernels: Annotated[
+        SparseKernels | None, Field(description="null for a graph that does not use them; runs without them, too")
+    ] = None
 
     @property
     def is_exact(self) -> bool:
         """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
         return self.values == EXACT and self.quantization is None
+
+    @property
+    def is_for_speed(self) -> bool:
+        """Whether it was written to be faster: in 8 bits, or on sparse kernels."""
+        return self.quantization is not None or self.sparse_kernels is not None
 
     @property
     def judged_ratio(self) -> float | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ltp_pipeline.metric import Metric
-from ltp_pipeline.records import Accuracy, Quantization, TensorInfo, TrailEntry
+from ltp_pipeline.records import Accuracy, Quantization, SparseKernels, TensorInfo, TrailEntry
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,24 @@ class Quantized:
     measurement: Measurement
     quantization: Quantization
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """A file that uses sparse kernels, beside the one it was made of: for one sample on one thread.
+
+    `measurement` has accuracy and more, where data were given; without, the proof was by random inputs.
+    """
+
+    path: str
+    bytes: int
+    sparse_kernels: SparseKernels
+    latency_ms: float
+    source_latency_ms: float
+    latency_ratio: float
+    proven_on: str
+    notes: tuple[str, ...]
+    measurement: Measurement | None = None
 
 
 @dataclass(frozen=True)

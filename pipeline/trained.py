@@ -96,9 +96,9 @@ def prove(
         judged = quantize.calibration(file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say)
         if job.settings.train.quantize:
             judged = replace(judged, train=partial(_train, job, (folder or "pruned").replace("/", "-")))
-        files = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
+        exported = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
     with timed(job.workspace, "validate"):
-        return validate.run(files, job.network, tuned.state, reference, job.data.test, tuned.epochs)
+        return validate.run(exported, job.network, tuned.state, reference, job.data.test, tuned.epochs)
 
 
 def _train(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Trained:

@@ -7,19 +7,26 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ltp_pipeline import __version__, exporters
 from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.errors import ExportFailed, NotFaster, first_line
 from ltp_pipeline.exporters import output_proof, rounding
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS, Made
 from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.files import data_beside
-from ltp_pipeline.formats import EXACT, INT8, ORIGINAL, Format, find_format
+from ltp_pipeline.exporters.readback import AGAIN
+from ltp_pipeline.files import copy, data_beside
+from ltp_pipeline.formats import DEPLOY, EXACT, ORIGINAL, Format, find_format
 from ltp_pipeline.graph import Model, write_all
+from ltp_pipeline.graph import write as write_dense
 from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.records import ExportedFile, ModelFile, Sparsity, Weights
+from ltp_pipeline.records import Exported, ExportedFile, ModelFile, Sparsity, Weights
+from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -53,18 +60,23 @@ def run(
     feeds: Weights,
     folder: str = "",
     calibration: Calibration | None = None,
-) -> list[ExportedFile]:
+) -> Exported:
     """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed.
 
-    Quantised graphs need a `calibration`.
+    Quantised graphs need a `calibration`. Fast files are left out where they would not be faster; where no other is
+    asked for, that of the deploy graph is written in their place.
     """
     asked = [find_format(name) for name in settings.formats]
     model = file.model.with_weights(weights)
-    made = {
-        name: graph.make(model, weights, kernels, feeds, calibration)
-        for name, graph in GRAPHS.items()
-        if any(wanted.graph == name for wanted in asked)
-    }
+    made, left_out = dict[str, Made](), dict[str, str]()
+    for name in (name for name in GRAPHS if any(wanted.graph == name for wanted in asked)):
+        try:
+            made[name] = GRAPHS[name].make(model, weights, kernels, feeds, calibration, settings)
+        except NotFaster as error:
+            left_out |= {wanted.name: error.what for wanted in asked if wanted.graph == name}
+    if asked and not made:  # a network without a file could not be measured
+        asked = [Format(DEPLOY, wanted.encoding) for wanted in asked]
+        made[DEPLOY] = GRAPHS[DEPLOY].make(model, weights, kernels, feeds, calibration, settings)
     files = []
     for name, graph in made.items():
         source = _source(graph, kernels, file.sha256)
@@ -82,13 +94,14 @@ def run(
                     graph=name,
                     encoding=target.format.encoding,
                     **hashes_of(target.path),
-                    bytes=sum(part.stat().st_size for part in _parts(target.path)),
+                    bytes=size_of(target.path),
                     values=target.values,
                     notes=graph.notes,
                     quantization=graph.quantization,
+                    sparse_kernels=graph.sparse_kernels,
                 )
             )
-    return files
+    return Exported(files, left_out)
 
 
 def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path) -> None:
@@ -102,10 +115,9 @@ def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding:
         exporters.verify(path, held[target], encoding)
 
 
-def write_quantized(made: Made, encoding: str, path: Path, feeds: Weights, sha256: str) -> Path:
-    """Write a quantised graph that is no part of a run, proven as others are."""
-    target = _Target(Format(INT8, encoding), EXACT, path)
-    _proven(_source(made, made.kernels or (), sha256), [target], feeds, external=False)
+def write_made(made: Made, kernels: Collection[str], target: Format, path: Path, feeds: Weights, sha256: str) -> Path:
+    """Write a graph that is no part of a run, proven as others are."""
+    _proven(_source(made, kernels, sha256), [_Target(target, EXACT, path)], feeds, external=False)
     return path
 
 
@@ -134,13 +146,31 @@ def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: b
             writing[target.path].result()
             exporters.verify(target.path, weights, target.format.encoding)
             if target.values not in expected:
-                model = source.made.model
+                model = source.made.dense or source.made.model
                 if target.values != EXACT:
                     model = model.with_weights(weights)
                 expected[target.values] = output_proof.dense_outputs(model, source.kernels, feeds)
             output_proof.check_running(target.path, feeds, expected[target.values])
+            if source.made.dense is not None and target.values == EXACT:
+                _check_alone(target.path, source.made.dense, feeds)
             unproven.remove(target.path)
         return list(held)
+
+
+def _check_alone(path: Path, dense: Model, feeds: Weights) -> None:
+    """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
+    with TemporaryDirectory(prefix="ltp-proof-") as folder:
+        write_dense(dense, Path(folder, "dense.onnx"))
+        for part in _parts(path):
+            copy(part, Path(folder, part.name))
+        try:
+            found = [ort_subprocess.run(Path(folder, name), dict(feeds)) for name in (path.name, "dense.onnx")]
+        except ort_subprocess.FAILURES as error:
+            what = f"{path.name} does not run in a process of its own: {first_line(error)}"
+            raise ExportFailed(what, AGAIN) from None
+    pairs = [(a, b) for a, b in zip(*found, strict=True) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)]
+    if not all(output_proof.same_bits(a, b) for a, b in pairs):
+        raise ExportFailed(f"{path.name} gives other bits than the dense model without the sparse kernels", AGAIN)
 
 
 def _write(
@@ -197,9 +227,20 @@ def _removed_unless_proven() -> Iterator[list[Path]]:
     try:
         yield unproven
     except BaseException:
-        for part in (part for path in unproven for part in _parts(path)):
-            part.unlink()
+        for path in unproven:
+            remove(path)
         raise
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file and of the data beside it."""
+    return sum(part.stat().st_size for part in _parts(path))
+
+
+def remove(path: Path) -> None:
+    """Remove a file and the data beside it."""
+    for part in _parts(path):
+        part.unlink()
 
 
 def _parts(path: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from ltp_pipeline.data import open_for
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.formats import INT8, Format
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.results import Quantized
 from ltp_pipeline.stages import export, import_model
@@ -75,7 +76,7 @@ def quantize(
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     judged = calibration(file.inputs, data, evaluator, settings.export, say)
     made = int8.make(file.model, {name: file.model.array(name) for name in kernels}, kernels, feeds, judged)
-    export.write_quantized(made, encoding, target, feeds, file.sha256)
+    export.write_made(made, kernels, Format(INT8, encoding), target, feeds, file.sha256)
     measured = validate(
         target,
         settings.data,

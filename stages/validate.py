@@ -18,9 +18,13 @@ from ltp_pipeline.data import ANY_TASK, Data, Split, open_for
 from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
 from ltp_pipeline.exporters.counting import count, count_in_file
+from ltp_pipeline.exporters.graphs import fast
+from ltp_pipeline.exporters.kernels.library import kernels_library
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.own_task import OwnTask
-from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
+from ltp_pipeline.records import Exported, ExportedFile, Latency, Measured, Original, Sparsity, State, Validation
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
@@ -28,6 +32,7 @@ from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.tasks.imitation import EXPLAINED
 from ltp_pipeline.tasks.own import Own
+from ltp_pipeline.timing import Timing, in_turns
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -37,9 +42,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.train import Job
     from ltp_pipeline.task import Batch, Task
 
-LATENCY_ROUNDS = 15
-FEWEST_ROUNDS = 3
-LATENCY_SECONDS = 10.0  # after which no round is begun, once there are the fewest
 LATENCY_BATCHES = (1, 16)
 LATENCY_BATCH = LATENCY_BATCHES[-1]
 PARITY_SAMPLES = 64
@@ -62,6 +64,7 @@ class Session:
         positions: Sequence[int] = (0,),
         optimised: bool = True,
         single: bool = False,  # on one thread, whatever the run uses
+        library: Path | None = None,  # of sparse kernels
     ) -> None:
         import onnxruntime
 
@@ -76,11 +79,14 @@ class Session:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         begun = time.perf_counter()
         try:
+            if library is not None:
+                options.register_custom_ops_library(str(library))
             self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = first_line(error)
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
         self.path = path
+        self.library = library
         self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
@@ -125,28 +131,9 @@ def _filled(part: Array, missing: int) -> Array:
     return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
 
 
-class Timing(NamedTuple):
-    """Milliseconds of one batch: the median, and between which values the middle half of the rounds lay."""
-
-    ms: float
-    quartiles: tuple[float, float]
-
-
-def latency(sessions: Sequence[Session], x: Mapping[str, Array], rounds: int = LATENCY_ROUNDS) -> list[Timing]:
+def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]:
     """Time one batch, in turns so that all sessions see the same machine."""
-    times: list[list[float]] = [[] for _ in sessions]
-    for session in sessions:
-        session.outputs(x)
-    ends = time.perf_counter() + LATENCY_SECONDS
-    for nth in range(rounds):
-        if nth >= FEWEST_ROUNDS and time.perf_counter() > ends:
-            break
-        for session, taken in zip(sessions, times, strict=True):
-            begun = time.perf_counter()
-            session.outputs(x)
-            taken.append(1000 * (time.perf_counter() - begun))
-    low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
-    return [Timing(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
+    return in_turns([partial(session.outputs, x) for session in sessions])
 
 
 def latencies(sessions: Sequence[Session], split: Split) -> list[Latency]:
@@ -171,7 +158,7 @@ class Reference(NamedTuple):
         """Those of a file beside the original: on one thread, then on all."""
         found = []
         if self.single is not None:
-            alone = Session(path, positions=session.positions, single=True)
+            alone = Session(path, positions=session.positions, single=True, library=session.library)
             found += latencies([alone, self.single], split)
         return (*found, *latencies([session, self.session], split))
 
@@ -192,7 +179,7 @@ def measure_original(job: Job) -> tuple[Original, Reference]:
 
 
 def run(
-    files: Sequence[ExportedFile],
+    exported: Exported,
     network: Network,
     state: State,
     reference: Reference,
@@ -202,11 +189,11 @@ def run(
     """Prove the exported files of a network, one by one."""
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
     elements = sum(counted.elements for _, counted in exporters.float_weights(network.file.model))
-    results = [_prove(file, network, expected, elements, reference, split) for file in files]
+    results = [_prove(file, network, expected, elements, reference, split) for file in exported.files]
     metric = reference.evaluator.task.metric
     least_accurate = metric.worst(results, lambda result: result[0].accuracy.value)
     exact = next((correct for v, correct in results if v.file.is_exact), results[0][1])
-    return Measured([v for v, _ in results], least_accurate[1], epochs, metric, exact)
+    return Measured([v for v, _ in results], least_accurate[1], epochs, metric, exact, exported.left_out)
 
 
 def _prove(
@@ -217,8 +204,11 @@ def _prove(
     reference: Reference,
     split: Split,
 ) -> tuple[Validation, Array]:
-    session = Session(file.path, positions=[o.position for o in reference.evaluator.task.outputs])
-    accuracy, correct = reference.evaluator(session.outputs, split)
+    positions = [o.position for o in reference.evaluator.task.outputs]
+    library = None if file.sparse_kernels is None else kernels_library()
+    session = Session(file.path, positions=positions, library=library)
+    beside = None if library is None else _Beside(session)
+    accuracy, correct = reference.evaluator(beside.outputs if beside else session.outputs, split)
     inputs = split.first(PARITY_SAMPLES).inputs
     quantised = file.quantization is not None  # which moves outputs on purpose; by how much, accuracy tells
     kind = "fp16" if network.forward.is_half else file.values
@@ -246,13 +236,40 @@ def _prove(
         load_ms=session.load_ms,
         latency=reference.latencies(file.path, session, split),
         outcomes=outcomes(reference.evaluator.task, reference.correct, correct),
+        kernels_gap=beside.largest() if beside else None,
     )
     return proven, correct
 
 
+class _Beside:
+    """A session with sparse kernels, whose outputs are compared with those of the same file without them."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.dense = Session(session.path, positions=session.positions)
+        self.gaps = [closeness.Gap(0.0, 0.0)] * len(session.positions)
+
+    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Those of the sparse kernels."""
+        ours, theirs = self.session.outputs(inputs), self.dense.outputs(inputs)
+        found = [closeness.gap(a, b) for a, b in zip(ours, theirs, strict=True)]
+        pairs = zip(self.gaps, found, strict=True)
+        self.gaps = [closeness.Gap(max(a.apart, b.apart), max(a.scale, b.scale)) for a, b in pairs]
+        return ours
+
+    def largest(self) -> float:
+        """How far outputs are apart as a share of the largest; more than is promised is an error."""
+        for gap in self.gaps:
+            if closeness.judge(gap, fast.LIMIT, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+                share = f"{gap.relative:.2g} of the largest"
+                what = f"{self.session.path.name}: outputs of the sparse kernels differ by {share}"
+                raise ExportFailed(what, "leave fast out of --export, and please report this as a bug")
+        return max(gap.relative for gap in self.gaps)
+
+
 def _noise(session: Session, inputs: Mapping[str, Array], position: int) -> float:
     """How far an output of a file is from itself without optimisation."""
-    plain = Session(session.path, positions=session.positions, optimised=False)
+    plain = Session(session.path, positions=session.positions, optimised=False, library=session.library)
     return closeness.gap(plain.outputs(inputs)[position], session.outputs(inputs)[position]).apart
 
 
@@ -280,13 +297,15 @@ def validate(
 ) -> Measurement:
     """Measure any file on the test split, and beside another one if given."""
     file = import_model.read(model)
-    kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
+    kernels = [k.name for k in find_kernels(flatten(file.model)[0], KernelSettings())]
     opened = open_for(file, data, seed, asked, own)
-    session = Session(Path(model), provider)
-    other_bytes = 0 if against is None else import_model.read(against).bytes
-    other = None if against is None else Session(Path(against), provider)
+    beside = None if against is None else import_model.read(against)
+    session = Session(Path(model), provider, library=library_for(file.model))
+    other_bytes = 0 if beside is None else beside.bytes
+    other = None if beside is None else Session(Path(against), provider, library=library_for(beside.model))
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
-    accuracy, correct = evaluator(session.outputs, opened.test)
+    kernels_beside = _Beside(session) if session.library is not None else None
+    accuracy, correct = evaluator(kernels_beside.outputs if kernels_beside else session.outputs, opened.test)
     counts = count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
     batch = opened.test.first(LATENCY_BATCH)
@@ -304,7 +323,7 @@ def validate(
         batch=len(batch),
         threads=session.threads,
         provider=provider,
-        notes=tuple(opened.notes),
+        notes=(*opened.notes, *_kernel_notes(kernels_beside, file.model)),
         latency_ms=mine.ms,
         latency_quartiles_ms=mine.quartiles,
     )
@@ -331,6 +350,23 @@ def validate(
             bytes=other_bytes,
         ),
     )
+
+
+def library_for(model: Model) -> Path | None:
+    """The sparse kernels that a model uses, where they were built."""
+    try:
+        return kernels_library() if fast.is_turned_over(model) else None
+    except InputError:
+        return None
+
+
+def _kernel_notes(beside: _Beside | None, model: Model) -> list[str]:
+    """What is told of a file that uses sparse kernels."""
+    if beside is None:
+        missing = "measured without the sparse kernels, which were not built: `ltp-pipeline kernels --build`"
+        return [missing] if fast.is_turned_over(model) else []
+    apart = f"outputs differ from those without them by at most {beside.largest():.1e} of the largest"
+    return [f"measured with the sparse kernels at {beside.session.library}; {apart}"]
 
 
 def find_evaluator(

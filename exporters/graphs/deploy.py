@@ -11,6 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline import closeness
+from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
@@ -48,10 +49,15 @@ _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 def make(
-    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+    model: Model,
+    weights: Weights,
+    kernels: Collection[str],
+    feeds: Weights,
+    calibration: Calibration | None = None,
+    settings: ExportSettings | None = None,
 ) -> Made:
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
-    del calibration
+    del calibration, settings
     new, note = rewrite(model, kernels)
     kept = {name: new.array(name) for name in kernels}
     if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import Model, Weights
-from ltp_pipeline.records import Quantization
+from ltp_pipeline.records import Quantization, SparseKernels
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Made:
     notes: tuple[str, ...] = ()  # what was done to the graph, for the report
     kernels: tuple[str, ...] | None = None  # the tensors that hold the kernels, where they have other names
     quantization: Quantization | None = None
+    sparse_kernels: SparseKernels | None = None
+    dense: Model | None = None  # what files must compute bit for bit without the sparse kernels; None: the model itself
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,10 @@ class ExportGraph:
     """One graph that files are written of. Its name is its part of the file name; that of the original is left out.
 
     `make` takes the original graph with its final dense weights, these weights, the names of the kernels, inputs to
-    run it on, and where there are data what quantising needs. It raises ExportFailed unless the new graph computes
-    what it should.
+    run it on, where there are data what quantising needs, and the settings. It raises ExportFailed unless the new graph
+    computes what it should, and NotFaster where it would be of no use.
     """
 
     name: str
     about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    make: Callable[[Model, Weights, Collection[str], Weights, Calibration | None], Made]
+    make: Callable[[Model, Weights, Collection[str], Weights, Calibration | None, ExportSettings | None], Made]

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from onnx import version_converter
 
 from ltp_pipeline import closeness
+from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
@@ -28,7 +29,12 @@ OPSET = 13  # from here on a weight may have a scale for each channel
 
 
 def make(
-    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+    model: Model,
+    weights: Weights,
+    kernels: Collection[str],
+    feeds: Weights,
+    calibration: Calibration | None = None,
+    settings: ExportSettings | None = None,
 ) -> Made:
     """The int8 graph, proven to hold the weights and their zeros."""
     if calibration is None:

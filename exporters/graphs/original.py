@@ -2,16 +2,22 @@
 
 from collections.abc import Collection
 
+from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
 from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import Model, Weights
 
 
 def make(
-    model: Model, weights: Weights, kernels: Collection[str], feeds: Weights, calibration: Calibration | None = None
+    model: Model,
+    weights: Weights,
+    kernels: Collection[str],
+    feeds: Weights,
+    calibration: Calibration | None = None,
+    settings: ExportSettings | None = None,
 ) -> Made:
     """The model as it is; its files must hold all weights."""
-    del kernels, feeds, calibration
+    del kernels, feeds, calibration, settings
     return Made(model, weights)
 
 

@@ -17,6 +17,7 @@ from ltp_pipeline.graph import (
     constants,
     copy_of,
     is_standard,
+    opsets,
     set_nodes,
     small_value,
     standard_opset,
@@ -44,7 +45,8 @@ def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turne
     nodes = [last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last]
     set_nodes(proto.graph, nodes)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
-    proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
+    if functions.DOMAIN not in opsets(proto):
+        proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     opset = standard_opset(proto)
     proto.functions.extend(functions.function(name, opset) for name in sorted({t.node.op_type for t in found}))
     return replace(model, proto=proto), found
@@ -52,7 +54,7 @@ def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turne
 
 def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]) -> list[Turned]:
     graph, opset = proto.graph, standard_opset(proto)
-    view, known, shapes = View(graph), constants(graph), _shapes(proto)
+    view, known, shapes = View(graph), constants(graph), shapes_of(proto)
     place = set(map(id, nodes))
     taken = set[int]()
     found = []
@@ -146,7 +148,7 @@ def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tupl
     return limits[0], limits[1]
 
 
-def _shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
+def shapes_of(proto: ModelProto) -> dict[str, tuple[object, ...]]:
     """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
     bare = copy_of(proto)
     inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph

@@ -23,7 +23,7 @@ def section(report: Report) -> str:
     how = files[0].quantization
     assert how is not None  # noqa: S101 - chosen so
     processor = escape(report.environment.processor or "an unknown processor")
-    lines = [text.quantised(report, file, code) for file in files]
+    lines = [text.speed(report, file, code) for file in files]
     ranges = "found at every run" if how.method == "dynamic" else f"part of the file, chosen by {escape(how.method)}"
     if how.trained_epochs:
         ranges += f"; the network was trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"

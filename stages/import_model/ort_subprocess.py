@@ -36,6 +36,9 @@ class RunFailed(Exception):
     """onnxruntime refused the inputs."""
 
 
+FAILURES = (WorkerDied, LoadFailed, RunFailed)
+
+
 class Worker:
     """The other side of the pipe."""
 

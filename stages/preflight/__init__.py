@@ -19,6 +19,7 @@ from ltp_pipeline.data.own import OwnSplit
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.fast import why_missing
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, State
@@ -55,6 +56,8 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
             what = "train.quantize works in one process only"
             raise InputError(what, "start without torchrun, or leave train.quantize out")
         int8.require(network.file.model, [k.name for k in network.kernels])
+    if settings.export.has_fast and (missing := why_missing()):
+        workspace.progress.say(f"No fast file will be written: {missing}")
     task = _find_task(network, state, data, settings, device, own)
     check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)

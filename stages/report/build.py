@@ -13,6 +13,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
+from ltp_pipeline.formats import find_format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.stages.report import environment
@@ -201,7 +202,9 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     interval = f.task.interval(f.original.correct, m.correct)
     return schema.Pruned(
         accuracy=_accuracy(accuracy),
-        reasons=_reasons(accuracy) | ({} if interval else {"drop_interval": UNDEFINED}),
+        reasons=_reasons(accuracy)
+        | ({} if interval else {"drop_interval": UNDEFINED})
+        | {f"files.{name}": why for name, why in m.left_out.items()},
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
         drop_interval=interval,
         compression=counted.counted.compression,
@@ -274,7 +277,13 @@ def _file(v: Validation) -> schema.File:
         load_ms=v.load_ms,
         latency=tuple(_latency(found) for found in v.latency),
         quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),
+        sparse_kernels=_sparse_kernels(v),
     )
+
+
+def _sparse_kernels(v: Validation) -> parts.SparseKernels | None:
+    how = v.file.sparse_kernels
+    return None if how is None else parts.SparseKernels(**asdict(how), largest_difference=v.kernels_gap)
 
 
 def _latency(found: Latency) -> schema.FileLatency:
@@ -319,7 +328,13 @@ def _task_notes(f: Findings) -> list[str]:
 def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
     large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
     said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
-    return [*dict.fromkeys(note for v in m.validations for note in v.file.notes), *([said] if large else [])]
+    notes = dict.fromkeys(note for v in m.validations for note in v.file.notes)
+    return [*notes, *left_out_notes(m.left_out), *([said] if large else [])]
+
+
+def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
+    """What is told of files that were asked for and not written."""
+    return [f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()]
 
 
 def _difference(f: Findings) -> schema.Difference | None:

@@ -23,7 +23,7 @@ def render(report: Report) -> str:
         _warning(report),
         _gates(report),
         _comparison(report),
-        "\n".join(text.quantised_sentences(report, escape)),
+        "\n".join(text.speed_sentences(report, escape)),
         _extremes(report),
         _files(report),
         _inputs(report),

@@ -106,8 +106,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def quantised(report: Report, file: File, named: Callable[[str], str] = str) -> str:
-    """Bytes, accuracy and latency of a file that computes in 8 bits, beside the original's."""
+def speed(report: Report, file: File, named: Callable[[str], str] = str) -> str:
+    """Bytes, accuracy and latency of a file that was written to be faster, beside the original's."""
     metric, original = report.metric, report.original
     share = f" ({percent(file.bytes / original.bytes, 1)} of the original)" if file.bytes and original.bytes else ""
     told = [f"{count(file.bytes)} bytes{share}", f"{metric.label} {value(metric, file.value)}"]
@@ -116,12 +116,14 @@ def quantised(report: Report, file: File, named: Callable[[str], str] = str) -> 
         told.append(f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread")
     if file.quantization is not None and file.quantization.trained_epochs:
         told.append("trained in 8 bits")
+    if file.sparse_kernels is not None:
+        told.append(f"on sparse kernels ({file.sparse_kernels.path})")
     return f"{named(file.label)}: {', '.join(told)}."
 
 
-def quantised_sentences(report: Report, named: Callable[[str], str] = str) -> list[str]:
+def speed_sentences(report: Report, named: Callable[[str], str] = str) -> list[str]:
     """The same for all such files of the pruned network."""
-    return [quantised(report, file, named) for file in report.pruned.files if file.quantization is not None]
+    return [speed(report, file, named) for file in report.pruned.files if file.is_for_speed]
 
 
 def beside(part: Measured) -> dict[str, str]:

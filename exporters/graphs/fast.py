@@ -1,0 +1,138 @@
+"""The fast graph: the deploy graph with layers that have many zeros turned over to the library of sparse kernels.
+
+The same file runs without the library as any other: each of its operators is a function of standard ones, too.
+"""
+
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from ltp_pipeline import closeness
+from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.errors import ExportFailed, InputError, NotFaster
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.kernels import library
+from ltp_pipeline.exporters.kernels.choose import choose
+from ltp_pipeline.exporters.kernels.functions import DOMAIN
+from ltp_pipeline.exporters.kernels.turn_over import turn_over
+from ltp_pipeline.exporters.output_proof import load, outputs
+from ltp_pipeline.exporters.quantize.calibration import Calibration
+from ltp_pipeline.formats import FAST
+from ltp_pipeline.graph import Model, Weights, every_node, write
+from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.hashing import sha256_of
+from ltp_pipeline.records import SparseKernels
+from ltp_pipeline.timing import in_turns
+from ltp_pipeline.words import counted
+
+LIMIT = 1e-5  # of an output's largest value: what sums in another order may change
+FASTER = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
+SECONDS = 0.5  # of timing at least
+NAMED = 3  # of many reasons
+LEAVE = "for another machine, set export.fast_from (`accelerate --fast-from`) to a sparsity"
+
+
+def make(
+    model: Model,
+    weights: Weights,
+    kernels: Collection[str],
+    feeds: Weights,
+    calibration: Calibration | None = None,
+    settings: ExportSettings | None = None,
+) -> Made:
+    """The fast graph, proven on the kernels of this machine; NotFaster where they are not there, or gain nothing."""
+    del calibration
+    try:
+        kernels_at = library.kernels_library()
+        path = library.paths(kernels_at).chosen
+    except InputError as error:
+        raise NotFaster(error.what, error.remedy) from None
+    smaller = deploy.make(model, weights, kernels, feeds)
+    flat, _ = flatten(smaller.model)  # functions would hide layers
+    sample, fast_from = one_sample(model, feeds), settings.fast_from if settings else None
+    choice = choose(flat, kernels, sample, path, fast_from)
+    if not choice.kernels:
+        raise NotFaster(f"no layer is worth turning over: {_listed(choice.left)}", LEAVE)
+    new, turned = turn_over(flat, choice.kernels)
+    with tempfile.TemporaryDirectory(prefix="ltp-fast-") as folder:
+        paths = [Path(folder, name) for name in ("fast.onnx", "deploy.onnx", "given.onnx")]
+        for one, at in zip((new, smaller.model, model), paths, strict=True):
+            write(ENCODINGS["dense"].encode(one, kernels), at)
+        _prove(*paths[:2], feeds, kernels_at)
+        ratio = None if fast_from is not None else _time(paths, sample, kernels_at)
+    names = tuple(dict.fromkeys(one.kernel for one in turned))
+    how = SparseKernels(path, sha256_of(kernels_at), names, choice.left, ratio)
+    return Made(new, smaller.weights, (*smaller.notes, _note(how)), sparse_kernels=how, dense=smaller.model)
+
+
+def why_missing() -> str | None:
+    """Why the sparse kernels cannot be used here, and what to do; None where they can."""
+    try:
+        library.paths(library.kernels_library())
+    except InputError as error:
+        return f"{error.what}; {error.remedy}"
+    return None
+
+
+def is_turned_over(model: Model) -> bool:
+    """Whether a model uses the sparse kernels."""
+    return any(node.domain == DOMAIN for node in every_node(model.graph))
+
+
+def one_sample(model: Model, feeds: Weights) -> Weights:
+    """The first of several samples, where the model takes one alone."""
+    if len({array.shape[:1] for array in feeds.values()}) != 1:
+        return feeds
+    fixed = {
+        value.name
+        for value in model.graph.input
+        if value.type.tensor_type.shape.dim and value.type.tensor_type.shape.dim[0].dim_value > 0
+    }
+    return feeds if fixed & feeds.keys() else {name: array[:1] for name, array in feeds.items()}
+
+
+def _prove(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
+    """Hold what the sparse kernels compute against the dense model."""
+    for ours, theirs in zip(outputs(fast, feeds, library=kernels_at), outputs(dense, feeds), strict=True):
+        gap = closeness.gap(ours, theirs)
+        if closeness.judge(gap, LIMIT, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+            what = f"the sparse kernels compute something else: outputs differ by {gap.relative:.2g} of the largest"
+            raise ExportFailed(what, "leave fast out of --export, and please report this as a bug")
+
+
+def _time(paths: Sequence[Path], sample: Weights, kernels_at: Path) -> float:
+    """The share of the time that the first of these files takes, on the sparse kernels, of the fastest other one."""
+    sessions = [load(path, None if nth else kernels_at) for nth, path in enumerate(paths)]
+    calls = [partial(session.run, None, dict(sample)) for session in sessions]
+    ours, *others = (timing.ms for timing in in_turns(calls, seconds=SECONDS))
+    ratio = ours / min(others)
+    if ratio > FASTER:
+        times = f"{ours:.3f} ms against {min(others):.3f} for one sample on one thread"
+        raise NotFaster(f"it would take {ratio:.2f} of the dense file's time ({times})", LEAVE)
+    return ratio
+
+
+def _listed(left: Mapping[str, str]) -> str:
+    """Reasons, each with the first of the kernels that it holds for."""
+    found: dict[str, list[str]] = {}
+    for name, reason in left.items():
+        found.setdefault(reason, []).append(name)
+    said = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in found.items()]
+    return "; ".join([*said[:NAMED], *([f"and {len(said) - NAMED} more reasons"] if len(said) > NAMED else [])])
+
+
+def _note(how: SparseKernels) -> str:
+    said = f"fast graph: {counted(len(how.turned_over), 'kernel')} on sparse kernels ({how.path})"
+    if how.ratio is not None:
+        said += f", {how.ratio:.2f} of the dense graph's time"
+    return f"{said}; left dense: {_listed(how.left_dense)}" if how.left_dense else said
+
+
+GRAPH = ExportGraph(
+    name=FAST,
+    about="norms folded; faster than dense where our library of sparse kernels is registered, and runs without it",
+    make=make,
+)

@@ -1,0 +1,105 @@
+"""Turn a file of any origin over to the sparse kernels, where that makes it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ltp_pipeline.data import open_for
+from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
+from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.graphs import fast
+from ltp_pipeline.exporters.kernels.library import kernels_library
+from ltp_pipeline.formats import FAST, Format
+from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.results import Accelerated
+from ltp_pipeline.stages import export, import_model
+from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
+from ltp_pipeline.stages.validate import validate
+from ltp_pipeline.timing import in_turns
+
+if TYPE_CHECKING:
+    from ltp_pipeline.config import Settings
+    from ltp_pipeline.files import AnyPath
+    from ltp_pipeline.own_task import OwnTask
+    from ltp_pipeline.records import Array, TensorInfo
+
+PROOF_SAMPLES = 4
+
+
+def accelerate(
+    model: AnyPath,
+    out: AnyPath,
+    settings: Settings,
+    encoding: str = "packed",
+    with_data: bool = False,
+    own: OwnTask | None = None,
+) -> Accelerated:
+    """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
+    source, target = Path(model), Path(out)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise InputError(f"{out} is the file to accelerate", "give another file with --out")
+    library = kernels_library()
+    file = import_model.read(source)
+    walked, _ = flatten(file.model)
+    kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]
+    if not kernels:
+        raise UnsupportedModel("the model has no kernels", "`ltp-pipeline inspect` shows what was found")
+    if with_data:
+        shown = open_for(file, settings.data, settings.train.seed, settings.task, own).test.first(PROOF_SAMPLES).inputs
+        feeds, proven_on = {i.name: as_input(i, shown[i.name]) for i in file.inputs}, "the test split"
+    else:
+        feeds, proven_on = _random(source, file.inputs)
+    weights = {name: walked.array(name) for name in kernels}
+    made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
+    assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
+    export.write_made(made, kernels, Format(FAST, encoding), target, feeds, file.sha256)
+    measured = None
+    if with_data:
+        try:
+            measured = validate(
+                target,
+                settings.data,
+                against=source,
+                seed=settings.train.seed,
+                imitate=settings.train.imitate,
+                asked=settings.task,
+                own=own,
+            )
+        except ExportFailed:
+            export.remove(target)
+            raise
+    sample, sessions = fast.one_sample(walked, feeds), [output_proof.load(target, library), output_proof.load(source)]
+    calls = [partial(session.run, None, dict(sample)) for session in sessions]
+    ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
+    return Accelerated(
+        path=str(out),
+        bytes=export.size_of(target),
+        sparse_kernels=made.sparse_kernels,
+        latency_ms=ours,
+        source_latency_ms=theirs,
+        latency_ratio=ours / theirs,
+        proven_on=proven_on,
+        notes=made.notes,
+        measurement=measured,
+    )
+
+
+def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[Mapping[str, Array], str]:
+    """Random inputs that the model runs on, and what to call them."""
+    refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
+    if not all(map(numeric, inputs)):
+        raise refused
+    session = output_proof.load(source)
+    for feeds in likely(inputs, None):
+        if feeds is None:
+            continue
+        try:
+            session.run(None, feeds.arrays)
+        except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do
+            continue
+        return feeds.arrays, feeds.shown
+    raise refused
