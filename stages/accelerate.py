@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +88,7 @@ def accelerate(
     )
 
 
-def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[Mapping[str, Array], str]:
+def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
     """Random inputs that the model runs on, and what to call them."""
     refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
     if not all(map(numeric, inputs)):

@@ -302,7 +302,9 @@ def validate(
     beside = None if against is None else import_model.read(against)
     session = Session(Path(model), provider, library=library_for(file.model))
     other_bytes = 0 if beside is None else beside.bytes
-    other = None if beside is None else Session(Path(against), provider, library=library_for(beside.model))
+    other = None
+    if against is not None and beside is not None:
+        other = Session(Path(against), provider, library=library_for(beside.model))
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     kernels_beside = _Beside(session) if session.library is not None else None
     accuracy, correct = evaluator(kernels_beside.outputs if kernels_beside else session.outputs, opened.test)

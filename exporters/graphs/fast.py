@@ -58,11 +58,11 @@ def make(
         raise NotFaster(f"no layer is worth turning over: {_listed(choice.left)}", LEAVE)
     new, turned = turn_over(flat, choice.kernels)
     with tempfile.TemporaryDirectory(prefix="ltp-fast-") as folder:
-        paths = [Path(folder, name) for name in ("fast.onnx", "deploy.onnx", "given.onnx")]
-        for one, at in zip((new, smaller.model, model), paths, strict=True):
+        fast, dense, given = (Path(folder, name) for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
+        for one, at in ((new, fast), (smaller.model, dense), (model, given)):
             write(ENCODINGS["dense"].encode(one, kernels), at)
-        _prove(*paths[:2], feeds, kernels_at)
-        ratio = None if fast_from is not None else _time(paths, sample, kernels_at)
+        _prove(fast, dense, feeds, kernels_at)
+        ratio = None if fast_from is not None else _time([fast, dense, given], sample, kernels_at)
     names = tuple(dict.fromkeys(one.kernel for one in turned))
     how = SparseKernels(path, sha256_of(kernels_at), names, choice.left, ratio)
     return Made(new, smaller.weights, (*smaller.notes, _note(how)), sparse_kernels=how, dense=smaller.model)

@@ -118,7 +118,7 @@ def _regions(
         else:
             region, times = regions.setdefault(turned.kernel, Region()), 1
         if turned.kernel not in region.kernels:
-            region.kernels[turned.kernel] = np.count_nonzero(weight)
+            region.kernels[turned.kernel] = int(np.count_nonzero(weight))
             region.elements += weight.size
         region.dense += weight.size * times
         region.sparse += weight.size * times * _time(node, turned.kernel, weight, shapes, path)

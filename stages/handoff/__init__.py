@@ -9,7 +9,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import copy, json_text, write_bytes
 from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.handoff import example, of_baseline, scripts, settings, text
+from ltp_pipeline.stages.handoff import example, kernels, of_baseline, scripts, settings, text
 from ltp_pipeline.stages.report import html
 from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace, names
 
@@ -49,7 +49,10 @@ def _fill(
 ) -> Path:
     """Write files that are copied, pages that are given, and what is made for every handoff."""
     _refuse_foreign(out)
-    made = _made(report, [path for path in copied.values() if path.suffix == ".onnx"], samples)
+    handed = kernels.find(report)
+    if handed is not None and handed.path is not None:
+        copied = {**copied, handed.path.name: handed.path}
+    made = _made(report, [path for path in copied.values() if path.suffix == ".onnx"], samples, handed)
     made |= {name: page.encode() for name, page in pages.items()}
     stale = _listed_in(out) - {*copied, *made}
     write_bytes(out / README, made[README])  # first: it marks the folder as ours, should we be stopped
@@ -63,17 +66,22 @@ def _fill(
     return out
 
 
-def _made(report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None) -> dict[str, bytes]:
+def _made(
+    report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None, handed: kernels.Kernels | None
+) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
     inputs = example.inputs_of(report)
-    shown = example.make(inputs, models, samples)
+    library = handed.path.name if handed and handed.path else None
+    libraries = {file.path: library for file in kernels.fast_files(report) if library}
+    shown = example.make(inputs, models, samples, libraries)
     pages = {
         SETTINGS: settings.render(report),
-        README: text.render(report, shown.tolerance, shown.real),
+        README: text.render(report, shown.tolerance, shown.real, handed),
         PREPROCESS: scripts.preprocess(inputs),
         VERIFY: scripts.verify(),
     }
-    return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}}
+    sources = {} if handed is None else {kernels.SOURCES: handed.sources}
+    return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}, **sources}
 
 
 def _models(report: Report, source: Path) -> dict[str, Path]:

@@ -2,7 +2,7 @@
 
 `samples/NAME` are those of an input as they are stored; of sequences all values, and `samples/NAME_offsets`, where each
 begins and the last one ends (`samples/NAME_offsets_` where an input is called NAME_offsets). `input/NAME` is what the
-model takes, `FILE/N` output N of a file.
+model takes, `FILE/N` output N of a file, `library/FILE` the library that a file can be run with.
 """
 
 import io
@@ -75,8 +75,16 @@ def inputs_of(report: Report) -> Inputs:
     return Inputs(tensors, recipe.of_report(report.data.model_dump(), [tensor.name for tensor in tensors]))
 
 
-def make(inputs: Inputs, models: Sequence[Path], real: Mapping[str, Samples] | None) -> Example:
-    """Run the models on real samples if there are any, else on a few generated ones, few enough to be a small file."""
+def make(
+    inputs: Inputs,
+    models: Sequence[Path],
+    real: Mapping[str, Samples] | None,
+    libraries: Mapping[str, str] | None = None,
+) -> Example:
+    """Run the models on real samples if there are any, else on a few generated ones, few enough to be a small file.
+
+    `libraries` are those that models can be run with, by the names of both.
+    """
     batch, given = inputs.fixed_batch, 0 if real is None else len(next(iter(real.values())))
     limit = HALF_TOLERANCE if any(map(_rounds_to_half, models)) else TOLERANCE
     counts = [batch or SAMPLES, batch or 1] if real is None else [batch or given]
@@ -91,6 +99,7 @@ def make(inputs: Inputs, models: Sequence[Path], real: Mapping[str, Samples] | N
                 arrays[f"tolerance/{path.name}"] = np.array(INT8_TOLERANCE)
         if sum(array.nbytes for array in arrays.values()) <= MOST_BYTES:
             break
+    arrays |= {f"library/{name}": np.array(library) for name, library in (libraries or {}).items()}
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]  # no name here is that of an option
     return Example(file.getvalue(), limit, min(given, counts[0]))

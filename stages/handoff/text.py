@@ -8,7 +8,7 @@ from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.formats import EXACT, FORMATS
 from ltp_pipeline.report_parts import Accuracy, InputData, Recipe, Tensor
 from ltp_pipeline.report_schema import LEARNED, File, Report
-from ltp_pipeline.stages.handoff import int8_text
+from ltp_pipeline.stages.handoff import int8_text, kernels
 from ltp_pipeline.stages.handoff.example import TOLERANCE
 from ltp_pipeline.stages.report import inputs, text, versus
 from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
@@ -18,8 +18,11 @@ DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL":
 MOST_CLASSES = 20  # that are named one by one
 
 
-def render(report: Report, tolerance: float = TOLERANCE, real: int = 0) -> str:
-    """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones."""
+def render(report: Report, tolerance: float = TOLERANCE, real: int = 0, handed: kernels.Kernels | None = None) -> str:
+    """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones.
+
+    `handed` are the sparse kernels that are in the folder.
+    """
     report = with_escaped_metric(report)
     parts = [
         MARK,
@@ -31,13 +34,11 @@ def render(report: Report, tolerance: float = TOLERANCE, real: int = 0) -> str:
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         f"## {_heading(report)}\n" + _accuracy(report),
         *filter(None, [int8_text.section(report)]),
+        *([kernels.section(report, handed)] if handed else []),
         "## Who reads which format\n" + _readers(report),
         "## Verify it\n" + _verification(report, tolerance, real),
-        """## What not to expect
-The zeros save storage and transfer. They do not make the model faster: runtimes for dense weights, onnxruntime among
-them, fill the zeros in when they load the file, and latency and memory are then those of the original.
-
-report.html shows how the model was made and measured; report.json holds the same for machines.""",
+        "## What not to expect\n" + kernels.expectations(report),
+        "report.html shows how the model was made and measured; report.json holds the same for machines.",
     ]
     return "\n\n".join(parts) + "\n"
 
