@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ltp_pipeline import ranks, report_io
 from ltp_pipeline.config import BaselineSettings, ExportSettings, Mode, Settings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.kernels.library import kernels_library
+from ltp_pipeline.exporters.kernels import library
 from ltp_pipeline.gates import evaluate_gates, with_verdicts
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.report_parts import Verdict
@@ -36,7 +36,9 @@ def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = Fals
     if ranks.is_leader() and is_there:
         done = workspace.manifest.proof
         if done and _covers(done, settings, workspace.manifest.curve, exactly) and _is_whole(workspace):
-            had = settings.model_copy(update=dict(done))  # `export` may have added files
+            had = settings.model_copy(
+                update={"export": done.export, "baseline": done.baseline}
+            )  # `export` may have added files
             workspace.remember_inputs(model, had, job.task.metric)
             workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
             outcome = write_verdicts(report_io.read(workspace.path(REPORT_JSON)), settings, workspace)
@@ -98,14 +100,14 @@ def _made(content: Report, settings: Settings) -> Proof:
     baseline = content.baseline
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
-    kernels = _kernels(settings.export)
-    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize, kernels=kernels)
+    hashed = _library(settings.export)
+    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize, library=hashed)
 
 
-def _kernels(export: ExportSettings) -> str | None:
+def _library(export: ExportSettings) -> str | None:
     """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
     try:
-        return sha256_of(kernels_library()) if export.has_fast else None
+        return sha256_of(library.kernels_library()) if export.has_fast else None
     except InputError:
         return None
 
@@ -113,7 +115,7 @@ def _kernels(export: ExportSettings) -> str | None:
 def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = done.export, done.baseline
-    if done.quantize != settings.train.quantize or done.kernels != _kernels(had):
+    if done.quantize != settings.train.quantize or done.library != _library(had):
         return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ltp_pipeline.formats import INT8
+from ltp_pipeline.formats import FAST, INT8
 from ltp_pipeline.gates import evaluate_gates, gate_settings, verdict_of
 from ltp_pipeline.metric import BUILT_IN, ROUNDING, Metric
 from ltp_pipeline.records import Sparsity
@@ -224,6 +224,7 @@ def _files(report: Report) -> Iterator[Claim]:
     """A quantised graph says how it was quantised; a ratio is that of its two times; sizes stand in two places."""
     for name, file in _named_files(report):
         yield Claim(f"{name}.quantization", file.quantization is not None, file.graph == INT8, "its graph")
+        yield Claim(f"{name}.sparse_kernels", file.sparse_kernels is not None, file.graph == FAST, "its graph")
         for number, entry in enumerate(file.latency):
             yield Claim(f"{name}.latency.{number}.ratio", entry.ratio, ratio_of(entry), "ms / original_ms")
     sizes = {file.label: file.bytes for file in report.pruned.files}

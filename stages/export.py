@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ltp_pipeline.graph import Model, write_all
 from ltp_pipeline.graph import write as write_dense
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import Exported, ExportedFile, ModelFile, Sparsity, Weights
+from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.workspace import Workspace
 
@@ -159,12 +159,12 @@ def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: b
 
 def _check_alone(path: Path, dense: Model, feeds: Weights) -> None:
     """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
-    with TemporaryDirectory(prefix="ltp-proof-") as folder:
-        write_dense(dense, Path(folder, "dense.onnx"))
+    with scratch_folder("proof") as folder:
+        write_dense(dense, folder / "dense.onnx")
         for part in _parts(path):
-            copy(part, Path(folder, part.name))
+            copy(part, folder / part.name)
         try:
-            found = [ort_subprocess.run(Path(folder, name), dict(feeds)) for name in (path.name, "dense.onnx")]
+            found = [ort_subprocess.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")]
         except ort_subprocess.FAILURES as error:
             what = f"{path.name} does not run in a process of its own: {first_line(error)}"
             raise ExportFailed(what, AGAIN) from None

@@ -3,7 +3,6 @@
 The same file runs without the library as any other: each of its operators is a function of standard ones, too.
 """
 
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from ltp_pipeline.graph import Model, Weights, every_node, write
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.records import SparseKernels
+from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.timing import in_turns
 from ltp_pipeline.words import counted
 
@@ -57,8 +57,8 @@ def make(
     if not choice.kernels:
         raise NotFaster(f"no layer is worth turning over: {_listed(choice.left)}", LEAVE)
     new, turned = turn_over(flat, choice.kernels)
-    with tempfile.TemporaryDirectory(prefix="ltp-fast-") as folder:
-        fast, dense, given = (Path(folder, name) for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
+    with scratch_folder("fast") as folder:
+        fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
         for one, at in ((new, fast), (smaller.model, dense), (model, given)):
             write(ENCODINGS["dense"].encode(one, kernels), at)
         _prove(fast, dense, feeds, kernels_at)

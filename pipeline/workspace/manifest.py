@@ -58,7 +58,7 @@ class Proof(_Part):
     export: ExportSettings
     baseline: BaselineSettings
     quantize: bool = False  # whether int8 files were trained in 8 bits
-    kernels: str | None = None  # hash of the sparse kernels that fast files were measured with
+    library: str | None = None  # hash of the sparse kernels that fast files were measured with
 
 
 class Manifest(_Part):

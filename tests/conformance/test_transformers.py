@@ -60,7 +60,7 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
     feeds = {name: x.numpy() for name, x in inputs.items()}
     weights = lower(result.network, result.state)
     settings = ExportSettings(formats=("sparse", "packed"))
-    files = export.run(result.network.file, weights, kernels, settings, Workspace(folder / "run"), feeds)
+    files = export.run(result.network.file, weights, kernels, settings, Workspace(folder / "run"), feeds).files
     with torch.no_grad():
         (ours,) = result(*inputs.values())
     for file in files:

@@ -1,5 +1,7 @@
 """The wheel holds the package and nothing else, and works far from the checkout."""
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ltp_pipeline.exporters.kernels import library
 from tests.support.paths import ROOT
 
 
@@ -20,6 +23,11 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
         archive.extractall(tmp_path / "site")
     assert {n.split("/")[0].split("-")[0] for n in names} == {"ltp_pipeline"}
     assert {"ltp_pipeline/demo/model.onnx", "ltp_pipeline/py.typed"} <= set(names)
+    assert "ltp_pipeline/exporters/kernels/source/ops.cpp" in names
+    if shutil.which("c++"):
+        assert f"ltp_pipeline/exporters/kernels/{library.FILE}" in names
+        assert "-py3-none-" in wheel.name
+        assert not wheel.name.endswith("-any.whl")
     code = (
         f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
@@ -32,3 +40,22 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert '"kernel_elements": 77072' in result.stdout
+
+
+@pytest.mark.long
+def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says_what_is_missing(tmp_path: Path):
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(build, check=True, capture_output=True, text=True, env={**os.environ, "CXX": "no-compiler"})
+    assert "the sparse kernels are not built, the package works without" in done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [n for n in archive.namelist() if n.endswith(library.FILE)]
+        archive.extractall(tmp_path / "site")
+    code = (
+        f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
+        f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
+        "import ltp_pipeline.cli; sys.argv = ['ltp-pipeline', 'kernels']; ltp_pipeline.cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 3
+    assert "the library of sparse kernels was not built" in result.stderr

@@ -96,9 +96,9 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
 
     sections = {type(field.default).__name__ for field in config.Settings.model_fields.values()}
     returned = {"Comparison", "Inspection", "Measurement", "Network", "Outcome", "Report", "TrailRow", "Verdict"}
-    returned |= {"Quantized"}
+    returned |= {"Accelerated", "Quantized"}
     verbs = {"compare", "export", "gate", "handoff", "import_model", "init", "inspect", "pick", "report", "run"}
-    verbs |= {"quantize", "trail", "unpack", "validate"}
+    verbs |= {"accelerate", "kernels_library", "quantize", "trail", "unpack", "validate"}
     given = {"InputSettings", "Metric"}  # within settings, and in a task of one's own
     assert set(ltp_pipeline.__all__) == {"Settings", *sections, *returned, *verbs, *given}
     assert all(getattr(ltp_pipeline, name).__name__ == name for name in ltp_pipeline.__all__)

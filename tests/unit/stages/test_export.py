@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.counting import count_in_file
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.exporters.kernels import library
 from ltp_pipeline.graph import Model, read, storage
+from ltp_pipeline.records import Exported
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.lower import lower
 from ltp_pipeline.workspace import Workspace
+from tests.support.kernels import missing, needs_kernels
 from tests.support.models import conv_bn_classifier, prune, random_inputs
 
 ENCODINGS = ("sparse", "packed", "dense")
@@ -24,6 +28,10 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 
 def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> list:
+    return export_of(tmp_path, settings, model).files
+
+
+def export_of(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> Exported:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
     kernels = [k.name for k in network.kernels]
     feeds = random_inputs(network.file.model.proto, batch=4)
@@ -164,3 +172,42 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
     labels = exporters.labels(read(file.path))
     assert (labels["format"], labels["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
+
+
+def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_written(
+    tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "kernels_library", missing)
+    found = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
+    assert [f.format for f in found.files] == ["packed"]
+    assert set(found.left_out) == {"fast-packed", "fast-dense"}
+    assert "was not built" in found.left_out["fast-packed"]
+    assert sorted(p.name for p in tmp_path.glob("*.onnx")) == ["model.packed.onnx"]
+
+
+def test_the_deploy_graph_takes_the_place_of_fast_files_where_no_other_is_asked_for(
+    tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "kernels_library", missing)
+    found = export_of(tmp_path, ExportSettings(formats=("fast",)))
+    assert [f.format for f in found.files] == ["deploy-packed"]
+    assert set(found.left_out) == {"fast-packed"}
+
+
+@needs_kernels
+def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
+    tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def changed(model: Path, feeds: dict) -> list:
+        asked.append(model.name)
+        return [np.full((1,), len(asked), np.float32)]
+
+    settings = ExportSettings(formats=("fast",), fast_from=0.0)
+    assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [True]
+    monkeypatch.setattr(export, "ort_subprocess", SimpleNamespace(run=changed, FAILURES=()))
+    with pytest.raises(ExportFailed, match="gives other bits than the dense model without the sparse kernels"):
+        export_of(tmp_path / "bad", settings)
+    assert asked == ["model.fast.packed.onnx", "dense.onnx"]
+    assert not list((tmp_path / "bad").glob("*.onnx"))

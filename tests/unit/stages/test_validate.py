@@ -46,8 +46,8 @@ def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[
     formats = ExportSettings(formats=("dense", "deploy-dense"))
     kernels = [k.name for k in network.kernels]
     feeds = data.test.first(2).inputs
-    files = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)
-    return validate.run(files, network, {**state, **changed}, reference, data.test, {})
+    exported = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)
+    return validate.run(exported, network, {**state, **changed}, reference, data.test, {})
 
 
 @pytest.mark.usefixtures("quickly")

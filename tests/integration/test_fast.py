@@ -1,0 +1,190 @@
+"""Files for the sparse kernels through the command line: a run's, and those of files of any origin."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import ltp_pipeline
+from ltp_pipeline.exporters.kernels import library
+from ltp_pipeline.formats import FAST
+from ltp_pipeline.hashing import sha256_of
+from ltp_pipeline.stages.handoff.kernels import FOLDER, SOURCES
+from tests.support.cli import invoke
+from tests.support.kernels import conv_net, missing, needs_kernels
+from tests.support.runs import quick, told_anew
+
+PACKED = "model.fast.packed.onnx"
+# Turned over whatever it costs here: the example is too small to gain.
+FORCED = {"formats": ["packed", "fast"], "fast_from": 0.3}
+
+
+@pytest.fixture(scope="module")
+def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shared run with a packed and a fast file, of the baseline too."""
+    return told_anew(shared, tmp_path_factory.mktemp("fast") / "example", export=FORCED, gates={"max_drop": 0.9})
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run" / "report.json").read_text())
+    return content
+
+
+def file_of(network: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in network["files"] if f["graph"] == FAST)
+    return found
+
+
+@needs_kernels
+def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(example: Path) -> None:
+    report = report_of(example)
+    made = file_of(report["pruned"])
+    assert made["path"] == PACKED
+    kernels = made["sparse_kernels"]
+    assert len(kernels["turned_over"]) + len(kernels["left_dense"]) == report["model"]["kernels"]
+    assert kernels["library_sha256"] == sha256_of(ltp_pipeline.kernels_library())
+    assert kernels["path"] == library.paths(ltp_pipeline.kernels_library()).chosen
+    assert 0 <= kernels["largest_difference"] <= 1e-5
+    assert made["accuracy"]["value"] == pytest.approx(report["pruned"]["files"][0]["accuracy"]["value"], abs=0.01)
+    assert [entry["batch"] for entry in made["latency"][:2]] == [1, 16]
+    assert report["pruned"]["files"][0]["sparse_kernels"] is None
+    assert file_of(report["baseline"])["sparse_kernels"]["turned_over"]
+
+
+@needs_kernels
+def test_gates_by_its_name(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = example / "run" / "report.json"
+    assert invoke(capsys, "gate", report, "--max-latency-ratio", "fast=1000").code == 0
+    assert invoke(capsys, "gate", report, "--max-latency-ratio", "fast=0.0001").code == 7
+
+
+@needs_kernels
+def test_validate_and_inspect_know_its_kernels(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
+    assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
+    assert any("measured with the sparse kernels" in note for note in measured["notes"])
+    found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
+    assert found["format"] == "fast-packed"
+    assert len(found["kernels"]) == report_of(example)["model"]["kernels"]
+
+
+@needs_kernels
+def test_the_handoff_has_the_library_and_verifies_the_file_with_it(example: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(example / "run" / "handoff", tmp_path / "handoff"))
+    verify = [sys.executable, "verify.py"]
+    done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"ok      {PACKED} with {library.FILE}: outputs differ" in done.stdout
+    page = (folder / "HANDOFF.md").read_text()
+    assert sha256_of(folder / library.FILE) in page
+    assert "do not make the model faster" not in page
+    (folder / library.FILE).write_bytes(b"another library")
+    done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{PACKED} with" not in done.stdout  # a library that is not the one is not loaded
+
+
+@needs_kernels
+def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
+    folder = example / "run" / "handoff"
+    blocks = re.findall(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)
+    code = next(block for block in blocks if "register_custom_ops_library" in block)
+    check = "import numpy; print(session.run(None, {'input': numpy.zeros((1, 1, 8, 8), 'f')})[0].shape)"
+    name = report_of(example)["model"]["inputs"][0]["name"]
+    command = [sys.executable, "-c", f"{code}\n{check.replace('input', name, 1)}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(1, 10)", done.stderr
+
+
+@needs_kernels
+@pytest.mark.slow
+def test_the_command_of_the_page_builds_the_library_from_its_sources(example: Path, tmp_path: Path) -> None:
+    shutil.copy(example / "run" / "handoff" / SOURCES, tmp_path)
+    shutil.copy(example / "run" / PACKED, tmp_path)
+    page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
+    command = next(line for line in page.splitlines() if SOURCES in line and "&&" in line).split("&&")[1]
+    with zipfile.ZipFile(tmp_path / SOURCES) as archive:
+        archive.extractall(tmp_path)
+    assert (tmp_path / FOLDER / "ops.cpp").is_file()
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - as the page says it
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(tmp_path / library.FILE))
+    onnxruntime.InferenceSession(str(tmp_path / PACKED), options, providers=["CPUExecutionProvider"])
+
+
+def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_with_the_reason(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "kernels_library", missing)
+    folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
+    assert [f["path"] for f in report_of(folder)["pruned"]["files"]] == ["model.packed.onnx"]
+    assert any(f"{PACKED} was not written" in note for note in report_of(folder)["notes"])
+    failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
+    assert failed.code == 7
+    assert "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
+    if (library.SOURCE.parent / library.FILE).is_file():
+        monkeypatch.undo()
+        with quick():  # now that it is there, the same run writes the file
+            options = ("--export", "packed", "--export", "fast", "--set", "export.fast_from=0.3", "--no-baseline")
+            told = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
+            assert invoke(capsys, "run", folder / "model.onnx", "--out", folder / "run", *told).code == 0
+        assert (folder / "run" / PACKED).is_file()
+
+
+@needs_kernels
+def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, share in (("sparse", 0.95), ("dense", 0.1)):
+        onnx.save(conv_net(share), tmp_path / f"{name}.onnx")
+    out = tmp_path / "fast.onnx"
+    done = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", out, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["sparse_kernels"]["ratio"] < 0.95
+    assert found["proven_on"].startswith("random input")
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(ltp_pipeline.kernels_library()))
+    x = {"x": np.random.default_rng(1).standard_normal((3, 3, 28, 28)).astype(np.float32)}
+    ours = onnxruntime.InferenceSession(str(out), options, providers=["CPUExecutionProvider"]).run(None, x)[0]
+    theirs = onnxruntime.InferenceSession(str(tmp_path / "sparse.onnx"), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(ours, theirs.run(None, x)[0], rtol=1e-4, atol=1e-6)
+    refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "none.onnx")
+    assert refused.code == 7
+    assert "no layer is worth turning over" in refused.err
+    assert not (tmp_path / "none.onnx").exists()
+
+
+@needs_kernels
+def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
+    example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--config", example / "ltp.toml", "--data", example / "digits.npz", "--fast-from", 0.3, "--json")
+    out = tmp_path / "fast.onnx"
+    done = invoke(capsys, "accelerate", example / "run" / "model.packed.onnx", "--out", out, *given)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["measurement"]["against"]["drop"] == pytest.approx(0, abs=0.01)
+
+
+def test_the_command_kernels_says_where_the_library_is_or_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (library.SOURCE.parent / library.FILE).is_file():
+        found = json.loads(invoke(capsys, "kernels", "--json").out)
+        assert Path(found["library"]) == ltp_pipeline.kernels_library()
+        assert found["chosen"] in ("avx512", "avx2", "neon", "portable")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    refused = invoke(capsys, "kernels", "--build")
+    assert refused.code == 3
+    assert "no C++ compiler named 'no-such-compiler'" in refused.err
+    monkeypatch.setattr(library, "kernels_library", missing)
+    assert invoke(capsys, "kernels").code == 3

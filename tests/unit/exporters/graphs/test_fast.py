@@ -1,0 +1,131 @@
+"""The fast graph holds the weights of the deploy graph, computes the same, and is there only where it is faster."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from ltp_pipeline.config import ExportSettings
+from ltp_pipeline.errors import ExportFailed, NotFaster
+from ltp_pipeline.exporters.graphs import fast
+from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.kernels import library
+from ltp_pipeline.exporters.output_proof import load
+from ltp_pipeline.graph import Model, write
+from ltp_pipeline.timing import Timing
+from tests.support.kernels import missing, needs_kernels
+from tests.support.models import conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.quantized import kernels_of
+
+pytestmark = pytest.mark.usefixtures("without_onnxsim")
+FORCED = ExportSettings(formats=("fast",), fast_from=0.0)
+
+
+def made(model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()) -> Made:
+    plain, names = Model.of(model), names or kernels_of(model)
+    weights = {name: plain.array(name) for name in names}
+    return fast.make(plain, weights, names, random_inputs(model), settings=settings)
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, *ms: float) -> None:
+    """Let the fast, the deploy and the given graph take these times."""
+    monkeypatch.setattr(fast, "in_turns", lambda *_, **__: [Timing(t, (t, t)) for t in ms])
+
+
+@needs_kernels
+def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weights() -> None:
+    model = prune(conv_bn_classifier(channels=16))
+    found = made(model)
+    assert [n.op_type for n in found.model.graph.node if n.domain] == ["SparseConvRelu", "SparseConvRelu", "SparseGemm"]
+    assert found.sparse_kernels is not None
+    assert found.sparse_kernels.turned_over == ("conv1.weight", "conv2.weight", "fc.weight")
+    assert found.sparse_kernels.ratio is None
+    assert found.sparse_kernels.library_sha256
+    assert found.dense is not None
+    for name in found.weights:
+        assert found.model.array(name).tobytes() == found.dense.array(name).tobytes()
+    onnx.checker.check_model(found.model.filled(), full_check=True)
+
+
+@needs_kernels
+def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nearly(tmp_path: Path) -> None:
+    model = prune(conv_bn_classifier(channels=16))
+    found, feeds = made(model), random_inputs(model, batch=5, seed=1)
+    assert found.dense is not None
+    ours, theirs = (run_onnxruntime(m.filled(), feeds)[0] for m in (found.model, found.dense))
+    assert ours.tobytes() == theirs.tobytes()
+    write(found.model, tmp_path / "fast.onnx")
+    quick = load(tmp_path / "fast.onnx", library.kernels_library()).run(None, feeds)[0]
+    np.testing.assert_allclose(quick, theirs, atol=1e-5 * np.abs(theirs).max())
+
+
+@needs_kernels
+@pytest.mark.parametrize("others", [(1.0, 2.0), (2.0, 1.0)])
+def test_it_must_be_faster_than_the_faster_of_the_deploy_graph_and_the_given_one(
+    monkeypatch: pytest.MonkeyPatch, others: tuple[float, float]
+) -> None:
+    model = prune(conv_bn_classifier(channels=16), 0.97)
+    timed(monkeypatch, 0.5, *others)
+    found = made(model, None).sparse_kernels
+    assert found is not None
+    assert found.ratio == 0.5
+    timed(monkeypatch, 0.96, *others)
+    with pytest.raises(NotFaster, match=r"0\.96 of the dense file's time"):
+        made(model, None)
+
+
+@needs_kernels
+def test_a_network_with_few_zeros_is_not_even_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "in_turns", lambda *_, **__: pytest.fail("it was timed"))
+    with pytest.raises(
+        NotFaster, match=r"no layer is worth turning over: conv1\.weight and 1 more: would take"
+    ) as found:
+        made(conv_bn_classifier(channels=16), None)
+    assert found.value.exit_code == 7
+
+
+def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "kernels_library", missing)
+    with pytest.raises(NotFaster, match="was not built"):
+        made(mlp())
+    assert fast.why_missing() == "the library of sparse kernels was not built; install a C++ compiler"
+
+
+@needs_kernels
+def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Model, kernels: Any) -> Any:
+        new, turned = turn_over(model, kernels)
+        return replace(new, weights={**new.weights, "fc2.weight": new.array("fc2.weight") * np.float32(1.0001)}), turned
+
+    turn_over = fast.turn_over
+    monkeypatch.setattr(fast, "turn_over", wrong)
+    with pytest.raises(ExportFailed, match="sparse kernels compute something else"):
+        made(mlp())
+
+
+@needs_kernels
+def test_layers_in_functions_are_turned_over_too() -> None:
+    body = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    function = helper.make_function("local", "Layer", ["a", "b"], ["y"], body, [helper.make_opsetid("", 17)])
+    model = mlp()
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    last = model.graph.node[-1]
+    last.output[0] = "before"
+    model.graph.node.append(helper.make_node("Layer", ["before", "w"], ["logits"], domain="local"))
+    found = made(model, names=["fc1.weight", "fc2.weight", "w"]).sparse_kernels
+    assert found is not None
+    assert "w" in found.turned_over
+
+
+def test_one_sample_is_taken_where_the_batch_is_open() -> None:
+    open_, fixed = mlp(), mlp(batch=3)
+    x = {"x": np.zeros((3, 6), np.float32)}
+    assert fast.one_sample(Model.of(open_), x)["x"].shape == (1, 6)
+    assert fast.one_sample(Model.of(fixed), x)["x"].shape == (3, 6)
