@@ -71,3 +71,19 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
         session.outputs({"ids": ids, "ids_mask": ids})
     with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
         session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
+
+
+@pytest.mark.parametrize(("apart", "found"), [(0.9e-5, True), (1.1e-4, False)])
+def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(apart: float, found: bool, tmp_path: Path):
+    """By the largest value of all, and not of the batch in which they differ."""
+    onnx.save(masked_tokens(), tmp_path / "model.onnx")
+    beside = validate._Beside(Session(tmp_path / "model.onnx"))
+    for scale, more in ((10.0, 0.0), (1.0, 10 * apart)):
+        beside.dense.outputs = lambda _, scale=scale: [np.array([[scale]])]
+        beside.session.outputs = lambda _, scale=scale, more=more: [np.array([[scale + more]])]
+        beside.outputs({})
+    if found:
+        assert beside.largest() == pytest.approx(apart)
+    else:
+        with pytest.raises(ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"):
+            beside.largest()
