@@ -8,6 +8,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -35,7 +36,7 @@ class BuildKernels(Command):
     """A step of every build; one that fails leaves the library out and says so."""
 
     description = "build the library of sparse kernels"
-    user_options: list[tuple[str, str | None, str]] = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
     build_lib: str | None
     editable_mode = False
 
