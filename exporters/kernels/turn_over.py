@@ -18,7 +18,7 @@ from ltp_pipeline.graph import (
     copy_of,
     drop_inputs,
     is_standard,
-    opset_of,
+    opsets,
     outer_reads,
     set_initializers,
     set_nodes,
@@ -49,7 +49,7 @@ def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turne
     set_nodes(proto.graph, nodes)
     _drop_unused(proto.graph, found)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
-    if opset_of(proto, functions.DOMAIN, 0) == 0:
+    if functions.DOMAIN not in opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
     wanted = {turned.node.op_type for turned in found} - there
@@ -68,7 +68,7 @@ def _drop_unused(graph: GraphProto, found: Collection[Turned]) -> None:
 
 def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]) -> list[Turned]:
     graph, opset = proto.graph, standard_opset(proto)
-    view, known, shapes = View(graph), constants(graph), _shapes(proto)
+    view, known, shapes = View(graph), constants(graph), shapes_of(proto)
     place = set(map(id, nodes))
     taken = set[int]()
     found = []
@@ -163,7 +163,7 @@ def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tupl
     return limits[0], limits[1]
 
 
-def _shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
+def shapes_of(proto: ModelProto) -> dict[str, tuple[object, ...]]:
     """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
     bare = copy_of(proto)
     inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
