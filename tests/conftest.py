@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.graph import Model
 from ltp_pipeline.graph.rewrites import simplify
+from tests.support.kernel_library import built
 from tests.support.photos import jpeg, put
-from tests.support.runs import quick
+from tests.support.runs import common_root, quick
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
 waiting._late = False  # torch is loaded first here, which is said in tests that are about it
@@ -54,3 +56,11 @@ def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
         raise simplify.SimplifyFailed("onnxsim is away")
 
     monkeypatch.setattr(simplify, "simplified", failing)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of sparse kernels."""
+    if shutil.which("c++") is None:
+        pytest.skip("there is no C++ compiler")
+    return built(common_root(tmp_path_factory))

@@ -19,14 +19,17 @@ _CONV = {"auto_pad": _TEXT, "dilations": _INTS, "group": _INT, "kernel_shape": _
 _GEMM = {"alpha": _FLOATS, "beta": _FLOATS, "transB": _INT}
 _CLIP = {"min": _FLOATS, "max": _FLOATS}
 
-# Name: standard operator, inputs of it, what is added to its result, attributes.
-_BASES: dict[str, tuple[str, list[str], str, dict[str, int]]] = {
-    "SparseConv": ("Conv", ["X", "W", "B"], "", _CONV),
-    "SparseConvAdd": ("Conv", ["X", "W", "B"], "Z", _CONV),
-    "SparseMatMul": ("MatMul", ["X", "W"], "", {}),
-    "SparseMatMulBias": ("MatMul", ["X", "W"], "B", {}),
-    "SparseLeftMatMul": ("MatMul", ["W", "X"], "", {}),
-    "SparseGemm": ("Gemm", ["X", "W", "B"], "", _GEMM),
+_BASES: dict[str, tuple[str, list[str], list[str], dict[str, int]]] = {
+    # name: standard operator, its inputs, what is added to its result, its attributes
+    "SparseConv": ("Conv", ["X", "W"], [], _CONV),
+    "SparseConvAdd": ("Conv", ["X", "W"], ["Z"], _CONV),
+    "SparseConvBias": ("Conv", ["X", "W", "B"], [], _CONV),
+    "SparseConvBiasAdd": ("Conv", ["X", "W", "B"], ["Z"], _CONV),
+    "SparseMatMul": ("MatMul", ["X", "W"], [], {}),
+    "SparseMatMulBias": ("MatMul", ["X", "W"], ["B"], {}),
+    "SparseLeftMatMul": ("MatMul", ["W", "X"], [], {}),
+    "SparseGemm": ("Gemm", ["X", "W"], [], _GEMM),
+    "SparseGemmBias": ("Gemm", ["X", "W", "B"], [], _GEMM),
 }
 NAMES = tuple(base + activation for base in _BASES for activation in ACTIVATIONS)
 
@@ -41,8 +44,7 @@ def function(name: str, opset: int) -> FunctionProto:
     activation = next((a for a in ACTIVATIONS[1:] if name.endswith(a)), "")
     operator, inputs, added, attributes = _BASES[name.removesuffix(activation)]
     nodes = [_node(operator, inputs, "product", attributes)]
-    if added:
-        nodes.append(_node("Add", ["product", added], "sum"))
+    nodes += [_node("Add", ["product", name], "sum") for name in added]
     if activation == "Clip" and opset >= CLIP_INPUTS:
         nodes += [_constant(limit) for limit in _CLIP]
         nodes.append(_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
@@ -51,7 +53,7 @@ def function(name: str, opset: int) -> FunctionProto:
     nodes[-1].output[:] = ["Y"]
     attributes = attributes | (_CLIP if activation == "Clip" else {})
     return helper.make_function(
-        DOMAIN, name, [*inputs, *filter(None, [added])], ["Y"], nodes, [helper.make_opsetid("", opset)], [*attributes]
+        DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], [*attributes]
     )
 
 

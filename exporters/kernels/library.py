@@ -29,7 +29,8 @@ def kernels_library() -> Path:
     path = Path(__file__).parent / FILE
     if not path.is_file():
         raise InputError(
-            "the library of sparse kernels was not built", "install a C++ compiler and call 'ltp-pipeline kernels --build'"
+            "the library of sparse kernels was not built",
+            "install a C++ compiler and call 'ltp-pipeline kernels --build'",
         )
     return path
 
@@ -64,7 +65,9 @@ def paths(library: Path) -> Paths:
         loaded = ctypes.CDLL(str(library))
         functions = loaded.ltp_kernels_path, loaded.ltp_kernels_paths
     except (OSError, AttributeError) as error:
-        raise InputError(f"the sparse kernels cannot be loaded: {error}", "build them anew: 'ltp-pipeline kernels --build'") from error
+        raise InputError(
+            f"the sparse kernels cannot be loaded: {error}", "build them anew: 'ltp-pipeline kernels --build'"
+        ) from error
     for function in functions:
         function.restype = ctypes.c_char_p
     chosen, lines = (function().decode() for function in functions)

@@ -16,8 +16,11 @@ from ltp_pipeline.graph import (
     attribute,
     constants,
     copy_of,
+    drop_inputs,
     is_standard,
     opsets,
+    outer_reads,
+    set_initializers,
     set_nodes,
     small_value,
     standard_opset,
@@ -36,7 +39,7 @@ class Turned:
 
 
 def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turned]]:
-    """The model with every eligible node that has one of these kernels turned into a sparse one, and which those are."""
+    """The model with every eligible node that has one of these kernels turned over, and which those are."""
     proto = copy_of(model.proto)
     before = list(proto.graph.node)  # kept, because protobuf's objects are the same only as long as one is held
     found = _chains(model, proto, before, kernels)
@@ -44,12 +47,23 @@ def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turne
     gone = {id(node) for turned in found for node in turned.nodes}
     nodes = [last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last]
     set_nodes(proto.graph, nodes)
+    _drop_unused(proto.graph, found)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
     if functions.DOMAIN not in opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
-    opset = standard_opset(proto)
-    proto.functions.extend(functions.function(name, opset) for name in sorted({t.node.op_type for t in found}))
-    return replace(model, proto=proto), found
+    there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
+    wanted = {turned.node.op_type for turned in found} - there
+    proto.functions.extend(functions.function(name, standard_opset(proto)) for name in sorted(wanted))
+    new = Model(proto, model.weights, model.sparse)
+    return replace(new, weights={name: a for name, a in model.weights.items() if name in new.tensors}), found
+
+
+def _drop_unused(graph: GraphProto, found: Collection[Turned]) -> None:
+    """Take out the limits that only the nodes that are gone have read."""
+    limits = {name for turned in found for node in turned.nodes if is_standard(node, "Clip") for name in node.input[1:]}
+    unused = limits - set(outer_reads(graph))
+    drop_inputs(graph, unused)
+    set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
 
 
 def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]) -> list[Turned]:
@@ -74,11 +88,10 @@ def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Co
         following = next_of(node)
         if following is not None and is_standard(following, "Add"):
             other = following.input[1] if following.input[0] == node.output[0] else following.input[0]
-            if name == "SparseMatMul" and _is_bias(other, known, shapes, node):
-                name, inputs = "SparseMatMulBias", [*inputs, other]
-                chain.append(following)
-            elif name == "SparseConv" and _same_shape(node.output[0], other, shapes):
-                name, inputs = "SparseConvAdd", [*inputs, *[""] * (3 - len(inputs)), other]
+            bias = name == "SparseMatMul" and _is_bias(other, known, shapes, node)
+            if bias or (node.op_type == "Conv" and _same_shape(node.output[0], other, shapes)):
+                name += "Bias" if bias else "Add"
+                inputs = [*inputs, other]
                 chain.append(following)
         following = next_of(chain[-1])
         if following is not None and is_standard(following, "Relu"):
@@ -100,20 +113,22 @@ def _start(
     node: NodeProto, kernels: Collection[str], known: Constants, shapes: Shapes
 ) -> tuple[str, str, list[str], dict[str, object]] | None:
     """The kernel, operator, inputs and attributes of a node that can be turned over."""
-    inputs, attributes = list(node.input), {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    inputs = [name for name in node.input if name]  # a bias may be left out by name
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    bias = "Bias" if len(inputs) > 2 else ""
 
     def axes(name: str) -> int:
         tensor = known.get(name)
         return len(tensor.dims) if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT else 0
 
     if is_standard(node, "Conv") and inputs[1] in kernels and axes(inputs[1]) == 4:
-        return inputs[1], "SparseConv", inputs, attributes
+        return inputs[1], f"SparseConv{bias}", inputs, attributes
     if is_standard(node, "Gemm") and inputs[1] in kernels and axes(inputs[1]) == 2 and not attributes.get("transA"):
         attributes.pop("transA", None)
         columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]  # type: ignore[union-attr]
-        bias = shapes.get(inputs[2]) if len(inputs) > 2 and inputs[2] else ()
-        if bias is not None and (set(bias) <= {1} or (bias[-1] == columns and set(bias[:-1]) <= {1})):
-            return inputs[1], "SparseGemm", inputs, attributes
+        dims = shapes.get(inputs[2]) if bias else ()
+        if dims is not None and (set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})):
+            return inputs[1], f"SparseGemm{bias}", inputs, attributes
     if is_standard(node, "MatMul"):
         if inputs[1] in kernels and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
             return inputs[1], "SparseMatMul", inputs, attributes

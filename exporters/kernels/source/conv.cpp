@@ -102,6 +102,10 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
       attributes_.strides == std::array<int64_t, 2>{1, 1}) {
     window = line_window(static_cast<int64_t>(plane));  // positions of input and output are the same
   }
+  if (window.width == 1 && window.out_width == 1 && kernel_x_ == 1 && out.left == 0) {  // a column is a line, turned
+    window = {1, dims[2], out.height, {1, kernel_y_}, {1, attributes_.strides[0]}, {1, attributes_.dilations[0]},
+              {0, out.top}};
+  }
   for_each_job(path, groups_, images, positions, false, parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
     const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;

@@ -2,14 +2,19 @@
 //
 // Domain "ltp.kernels", version 1; 32-bit floats. The weights W are read once, when the session is made.
 //
-//   SparseConv          (X, W, B?)     as ONNX Conv with two spatial axes: strides, dilations, pads, group, auto_pad
-//   SparseConvAdd       (X, W, B?, Z)  Conv(X, W, B) + Z; Z has the shape of the result
-//   SparseMatMul        (X, W)         MatMul(X, W): X of any number of axes, W of two
-//   SparseMatMulBias    (X, W, B)      MatMul(X, W) + B; B has one value for each column of W
-//   SparseLeftMatMul    (W, X)         MatMul(W, X): W of two axes, X of any number
-//   SparseGemm          (X, W, B?)     as ONNX Gemm with transA = 0: alpha, beta, transB; B as above or a scalar
+//   SparseConv        (X, W)           as ONNX Conv with two spatial axes: strides, dilations, pads, group, auto_pad
+//   SparseMatMul      (X, W)           as ONNX MatMul: X of any number of axes, W of two
+//   SparseLeftMatMul  (W, X)           as ONNX MatMul: W of two axes, X of any number
+//   SparseGemm        (X, W)           as ONNX Gemm with transA = 0: alpha, beta, transB
 //
-// To each of these names, Relu or Clip may be added: SparseConvAddRelu. Clip's limits are the attributes min and max.
+// What follows can be part of the operator, and of its name in this order:
+//
+//   Bias              (X, W, B)        not for LeftMatMul; one value for each output, of Gemm also a single one
+//   Add               (X, W, [B,] Z)   only for Conv; Z has the shape of the result
+//   Relu or Clip                       Clip's limits are the attributes min and max
+//
+// So SparseConvBiasAddRelu is a whole end of a residual block. No input is optional: onnxruntime leaves a convolution
+// whose bias is missing out of its own optimisations when it inlines the function of the same name.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -36,8 +41,7 @@ struct Op : OrtCustomOp {
   Activation activation;
 
   size_t weight_input() const { return base == Base::kLeftMatMul ? 0 : 1; }
-  size_t inputs() const { return base == Base::kLeftMatMul ? 2u : 2u + bias + residual; }
-  bool optional(size_t input) const { return input == 2 && base != Base::kMatMul; }
+  size_t inputs() const { return 2u + bias + residual; }
 };
 
 class Kernel {
@@ -71,18 +75,18 @@ std::string shown(const std::vector<int64_t>& dims) {
   return "[" + text + "]";
 }
 
-// One value for each output channel. A scalar is spread over `spread`; null where there is no bias.
-const float* bias_values(const Tensor& bias, size_t channels, bool scalar, float factor, std::vector<float>& spread) {
-  if (!bias) return nullptr;
-  const size_t size = bias.size();
-  const bool one = scalar && size == 1;
-  if (!one && (size != channels || bias.dims.empty() || bias.dims.back() != static_cast<int64_t>(channels))) {
+// One value for each output, times a factor; null for an operator without bias. What is not as it is given is `spread`.
+const float* bias_values(const Op& op, const Tensor& bias, size_t outputs, float factor, std::vector<float>& spread) {
+  if (!op.bias) return nullptr;
+  const size_t size = bias ? bias.size() : 0;
+  const bool one = op.base == Base::kGemm && bias.data && size == 1;
+  if (!one && (size != outputs || bias.dims.empty() || bias.dims.back() != static_cast<int64_t>(outputs))) {
     throw std::invalid_argument("the bias is " + shown(bias.dims) + ", not one value for each of " +
-                                std::to_string(channels) + " outputs");
+                                std::to_string(outputs) + " outputs");
   }
   if (!one && factor == 1.0f) return bias.data;
-  spread.resize(channels);
-  for (size_t i = 0; i < channels; ++i) spread[i] = factor * bias.data[one ? 0 : i];
+  spread.resize(outputs);
+  for (size_t i = 0; i < outputs; ++i) spread[i] = factor * bias.data[one ? 0 : i];
   return spread.data();
 }
 
@@ -118,18 +122,19 @@ class ConvKernel : public Kernel {
         conv_(info.constant(1), [this](const Tensor& weights) { return make(weights); }) {}
 
   void compute(const Context& context) const override {
-    const Tensor input = context.input(0), residual = op_.residual ? context.input(3) : Tensor{};
+    const Tensor input = context.input(0);
+    const Tensor bias = op_.bias ? context.input(2) : Tensor{};
+    const Tensor residual = op_.residual ? context.input(2u + op_.bias) : Tensor{};
     std::optional<Conv> local;
     const Conv& conv = conv_.get(context, 1, [this](const Tensor& weights) { return make(weights); }, local);
     std::vector<float> spread;
-    const float* const bias =
-        bias_values(context.input(2), static_cast<size_t>(conv.outputs()), false, 1.0f, spread);
+    const float* const values = bias_values(op_, bias, static_cast<size_t>(conv.outputs()), 1.0f, spread);
     const std::vector<int64_t> dims = conv.output_dims(input.dims);
     if (op_.residual && residual.dims != dims) {
       throw std::invalid_argument("what is added is " + shown(residual.dims) + ", the result " + shown(dims));
     }
     float* const output = context.output(dims);
-    conv.run(path_, input.data, input.dims, bias, residual.data, limits_, output,
+    conv.run(path_, input.data, input.dims, values, residual.data, limits_, output,
              [&](size_t count, const std::function<void(size_t)>& task) { context.parallel(count, task); });
   }
 
@@ -194,8 +199,7 @@ class MatMulKernel : public Kernel {
     size_t outer = 1;
     for (size_t i = 0; i < inner; ++i) outer *= static_cast<size_t>(dims[i]);
     std::vector<float> spread;
-    const float* const bias =
-        op_.bias ? bias_values(context.input(2), outputs, gemm_, beta_, spread) : nullptr;
+    const float* const bias = bias_values(op_, op_.bias ? context.input(2) : Tensor{}, outputs, beta_, spread);
     float* const output = context.output(dims);
     const Parallel parallel = [&](size_t count, const std::function<void(size_t)>& task) {
       context.parallel(count, task);
@@ -284,7 +288,7 @@ Op make_op(const std::string& name, Base base, bool bias, bool residual, Activat
   op.GetOutputType = [](const OrtCustomOp*, size_t) { return kFloat; };
   op.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
-  op.GetInputCharacteristic = [](const OrtCustomOp* o, size_t i) { return as_op(o).optional(i) ? kOptional : kRequired; };
+  op.GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return kRequired; };
   op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return kRequired; };
   op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };
   op.GetVariadicInputMinArity = [](const OrtCustomOp*) { return 1; };
@@ -301,18 +305,18 @@ Op make_op(const std::string& name, Base base, bool bias, bool residual, Activat
 const std::vector<Op>& ops() {
   static const std::vector<Op> all = [] {
     std::vector<Op> made;
-    for (const auto& [suffix, activation] : {std::pair("", Activation::kNone), std::pair("Relu", Activation::kRelu),
-                                             std::pair("Clip", Activation::kClip)}) {
-      const auto add = [&, end = std::string(suffix), kind = activation](const char* name, Base base, bool bias,
-                                                                         bool residual) {
-        made.push_back(make_op(name + end, base, bias, residual, kind));
-      };
-      add("SparseConv", Base::kConv, true, false);
-      add("SparseConvAdd", Base::kConv, true, true);
-      add("SparseMatMul", Base::kMatMul, false, false);
-      add("SparseMatMulBias", Base::kMatMul, true, false);
-      add("SparseLeftMatMul", Base::kLeftMatMul, false, false);
-      add("SparseGemm", Base::kGemm, true, false);
+    const auto add = [&](const std::string& name, Base base, bool bias, bool residual) {
+      made.push_back(make_op(name, base, bias, residual, Activation::kNone));
+      made.push_back(make_op(name + "Relu", base, bias, residual, Activation::kRelu));
+      made.push_back(make_op(name + "Clip", base, bias, residual, Activation::kClip));
+    };
+    add("SparseLeftMatMul", Base::kLeftMatMul, false, false);
+    for (const bool bias : {false, true}) {
+      const std::string end = bias ? "Bias" : "";
+      add("SparseConv" + end, Base::kConv, bias, false);
+      add("SparseConv" + end + "Add", Base::kConv, bias, true);
+      add("SparseMatMul" + end, Base::kMatMul, bias, false);
+      add("SparseGemm" + end, Base::kGemm, bias, false);
     }
     return made;
   }();

@@ -55,7 +55,7 @@ namespace ltp {
 
 constexpr uint32_t kApiVersion = 17;  // the first with ParallelFor; onnxruntime 1.17
 constexpr int kFloat = 1;             // ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
-constexpr int kRequired = 0, kOptional = 1;
+constexpr int kRequired = 0;            // INPUT_OUTPUT_REQUIRED
 constexpr int kInvalidArgument = 2;  // OrtErrorCode
 
 // The table with its types. Every call that can fail returns null, or a status that the caller has to release.

@@ -56,24 +56,28 @@ void serial(size_t count, const std::function<void(size_t)>& task) {
 std::string differs(const Path& path, const Path& portable) {
   Random random;
   const Limits limits = {-1.0f, 2.0f};
+  const size_t rows = 7;                    // four and three
   for (const float zeros : {0.0f, 0.8f}) {  // blocks of four, single weights
-    const int most = zeros > 0 ? path.max_single : path.max_quad;
-    for (int positions = 1; positions <= most * path.lanes; positions += path.lanes / 2 - 1) {
-      const std::vector<float> weights = random.vector(7 * 5 * 3, zeros);
-      const std::vector<float> bias = random.vector(7), input = random.vector(5 * static_cast<size_t>(positions));
-      const std::vector<int64_t> dims = {1, 5, 1, positions};
+    const int most = (zeros > 0 ? path.max_single : path.max_quad) * path.lanes;
+    for (int64_t positions = 1; positions <= most; positions += path.lanes / 2 - 1) {  // on all remainders of tiles
+      const int64_t channels = positions % 5 ? 5 : 100;  // one block of columns, several
+      const int64_t stride = 1 + positions % 3, width = (positions - 1) * stride + 1;
+      const std::vector<float> weights = random.vector(rows * static_cast<size_t>(channels) * 3, zeros);
+      const std::vector<float> bias = random.vector(rows), input = random.vector(static_cast<size_t>(channels * width));
       ConvAttributes attributes;
       attributes.pads = {0, 1, 0, 1};
-      const Conv conv(attributes, weights.data(), {7, 5, 1, 3});
-      std::vector<float> ours(7 * static_cast<size_t>(positions)), theirs = ours;
+      attributes.strides = {1, stride};
+      const Conv conv(attributes, weights.data(), {static_cast<int64_t>(rows), channels, 1, 3});
+      const std::vector<int64_t> dims = {1, channels, 1, width};
+      std::vector<float> ours(rows * static_cast<size_t>(positions)), theirs = ours;
       const std::vector<float> residual = random.vector(ours.size());
       conv.run(path, input.data(), dims, bias.data(), residual.data(), limits, ours.data(), serial);
       conv.run(portable, input.data(), dims, bias.data(), residual.data(), limits, theirs.data(), serial);
       if (!close(ours, theirs)) return "a convolution over " + std::to_string(positions) + " positions differs";
-      const MatMul product(Dense{weights.data(), 7, 5, 5, 1});
-      product.run_right(path, input.data(), static_cast<size_t>(positions), bias.data(), limits, ours.data(), serial);
-      product.run_right(portable, input.data(), static_cast<size_t>(positions), bias.data(), limits, theirs.data(),
-                        serial);
+      const MatMul product(Dense{weights.data(), rows, static_cast<size_t>(channels), static_cast<size_t>(channels), 1});
+      const size_t count = static_cast<size_t>(positions);
+      product.run_right(path, input.data(), count, bias.data(), limits, ours.data(), serial);
+      product.run_right(portable, input.data(), count, bias.data(), limits, theirs.data(), serial);
       if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " rows differs";
     }
   }

@@ -1,0 +1,60 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.kernels import library
+
+
+def test_one_command_names_every_source():
+    words = library.command(Path("made.so"), "g++ -m64")
+    assert words[:2] == ["g++", "-m64"]
+    assert {Path(word).name for word in words if word.endswith(".cpp")} == {
+        p.name for p in library.SOURCE.glob("*.cpp")
+    }
+
+
+def test_a_library_that_was_not_built_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(library, "FILE", "nothing.so")
+    with pytest.raises(InputError, match="was not built"):
+        library.kernels_library()
+
+
+def test_a_missing_compiler_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match="no C\\+\\+ compiler named 'no-such-compiler'"):
+        library.build(tmp_path / "made.so", "no-such-compiler")
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path):
+    with pytest.raises(InputError, match="failed"):
+        library.build(tmp_path / "made.so", "false")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_library_is_said(tmp_path: Path):
+    (tmp_path / "made.so").write_text("no library")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        library.paths(tmp_path / "made.so")
+
+
+def test_the_library_says_which_path_it_takes(kernels: Path):
+    found = library.paths(kernels)
+    assert found.chosen in ("avx512", "avx2", "neon", "portable")
+    assert "portable" not in found.refused
+
+
+def test_a_path_can_be_asked_for(kernels: Path):
+    code = "import sys; from pathlib import Path; from ltp_pipeline.exporters.kernels import library;"
+    code += "print([library.paths(Path(sys.argv[1])).chosen])"
+    for name, chosen in (("portable", "portable"), ("unknown", "")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(kernels)],
+            env={**os.environ, library.PATH_VARIABLE: name},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == str([chosen])
