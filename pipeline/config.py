@@ -134,6 +134,8 @@ class DataSettings(InputSettings):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     workers: Annotated[int, Field(ge=0)] = 0
     max_broken: Annotated[int, Field(ge=0)] = 100
+    max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
+    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 80_000_000  # of an image; Pillow opens no larger ones
 
     @field_serializer("inputs")
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.config import DataSettings, TaskSettings
-from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards, tables, vocabulary
+from ltp_pipeline.data import guards, idx, image_folder, npy_folder, npz, shards, tables, vocabulary
 from ltp_pipeline.data.classes import names_by_number
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.lengths import check_inputs, check_labels
@@ -19,6 +19,7 @@ from ltp_pipeline.data.samples import Data, NoNumbers, Part, Split, Stored, Want
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, TensorInfo
+from ltp_pipeline.words import printable
 
 __all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "open_for", "takes_in"]
 
@@ -87,7 +88,7 @@ def open_data(
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=(*stored.notes, *_left_aside(first_part, found.unused), *notes),
+        notes=tuple(printable(note) for note in (*stored.notes, *_left_aside(first_part, found.unused), *notes)),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
@@ -119,12 +120,16 @@ def _read(path: Path | None, want: Wanted) -> Stored:
             "give --data PATH, or path under [data] in an ltp.toml beside the model, or --config FILE with it; "
             "`ltp-pipeline demo` needs none",
         )
+    guards.require_text(str(path), "data")
     try:
         if not path.exists():
             raise InputError(f"there is no data at {path}", "check --data, or path under [data]")
         for candidate in FORMATS:
             if candidate.recognises(path):
-                return candidate.read(path, want)
+                stored = candidate.read(path, want)
+                for column in {name for part in stored.parts.values() for name in part}:
+                    guards.require_text(column, f"a column of {path},")
+                return stored
     except OSError as error:
         raise InputError(
             f"cannot read data {path}: {error.strerror or error}", "check the file and its rights"

@@ -66,7 +66,12 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+    for free in (
+        "path",
+        "workers",
+        "max_broken",
+        "max_bytes",
+    ):  # where samples lie and who decodes them is free
         plain["data"].pop(free)
     for free in ("trust_labels", "threads"):  # threads are kept by number: threads.py
         plain["train"].pop(free)

@@ -64,7 +64,7 @@ def test_an_image_that_has_gone_is_an_error_and_not_passed_over(photos: Path) ->
 def test_of_many_images_a_share_is_looked_at(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "LOOK_AT", 5)
     looked = []
-    monkeypatch.setattr(images, "header", lambda source: looked.append(source) or decoding.header(source))
+    monkeypatch.setattr(images, "header", lambda source, most: looked.append(source) or decoding.header(source, most))
     opened(photos)
     assert len(looked) == 5
     put(photos / "b" / "other.jpg", jpeg(0, 31, 40))
