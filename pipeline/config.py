@@ -49,7 +49,12 @@ def _no_percent(value: Any) -> Any:
 
 
 def _path(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    if isinstance(path, str) and "\0" in path:
+        raise ValueError("no path has a zero byte in it")
+    if isinstance(path, str) and any("\ud800" <= sign <= "\udfff" for sign in path):  # as Python reads other bytes
+        raise ValueError("its name is no UTF-8, and no report could hold it; rename it")
+    return path
 
 
 def _several(value: Any) -> Any:

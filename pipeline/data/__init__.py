@@ -1,7 +1,8 @@
 """Reading samples: one module per format, one table of them, the same checks for all."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +47,9 @@ FORMATS = (
 
 def takes_in(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of samples."""
-    found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
-    return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
+    with _readable(path):
+        found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
+        return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
 def open_data(
@@ -120,8 +122,7 @@ def _read(path: Path | None, want: Wanted) -> Stored:
             "give --data PATH, or path under [data] in an ltp.toml beside the model, or --config FILE with it; "
             "`ltp-pipeline demo` needs none",
         )
-    guards.require_text(str(path), "data")
-    try:
+    with _readable(path):
         if not path.exists():
             raise InputError(f"there is no data at {path}", "check --data, or path under [data]")
         for candidate in FORMATS:
@@ -130,6 +131,14 @@ def _read(path: Path | None, want: Wanted) -> Stored:
                 for column in {name for part in stored.parts.values() for name in part}:
                     guards.require_text(column, f"a column of {path},")
                 return stored
+    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Tell what the system says of files that cannot be read."""
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"cannot read data {path}: {error.strerror or error}", "check the file and its rights"
@@ -138,7 +147,6 @@ def _read(path: Path | None, want: Wanted) -> Stored:
         raise InputError(
             f"data {path} does not fit in memory", "give fewer samples, or images in class folders"
         ) from None
-    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
 
 
 def _check_alike(parts: Mapping[str, Part], taken: Sequence[str]) -> None:

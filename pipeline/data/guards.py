@@ -45,8 +45,8 @@ def checked(paths: Iterable[str | Path]) -> Files:
             raise InputError(f"{path} is {kind}, no file", "remove it")
         size += found.st_size
         on_disk += _on_disk(path, found)
-    notes = (f"{counted(links, 'file')} of the data {'is a link' if links == 1 else 'are links'}, which were followed",)
-    return Files(size, on_disk, notes if links else ())
+    said = "is a link and was" if links == 1 else "are links and were"
+    return Files(size, on_disk, (f"{counted(links, 'file')} of the data {said} followed",) if links else ())
 
 
 def require_room(what: str | Path, files: Files, limit: int | None, unpacked: int | None = None) -> int:

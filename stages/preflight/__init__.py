@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -91,9 +92,9 @@ def original_accuracy(job: Job, state: State) -> float:
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
-    data = settings.data.path
+    data, inside = settings.data.path, os.path.realpath(out)  # which, unlike Path.resolve, takes links in a circle
     for path in (model, data):
-        if path is not None and path.resolve().is_relative_to(out.resolve()):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(inside):
             raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
     if data is not None and takes_in(data, out):
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
