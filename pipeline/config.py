@@ -51,7 +51,12 @@ def _no_percent(value: Any) -> Any:
 
 
 def _path(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    if isinstance(path, str) and "\0" in path:
+        raise ValueError("no path has a zero byte in it")
+    if isinstance(path, str) and any("\ud800" <= sign <= "\udfff" for sign in path):  # as Python reads other bytes
+        raise ValueError("its name is no UTF-8, and no report could hold it; rename it")
+    return path
 
 
 def _several(value: Any) -> Any:
@@ -138,6 +143,8 @@ class DataSettings(InputSettings):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     max_broken: Natural = 100
+    max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
+    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 80_000_000  # of an image; Pillow opens no larger ones
 
     @field_serializer("inputs")
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -69,7 +70,12 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+    for free in (
+        "path",
+        "workers",
+        "max_broken",
+        "max_bytes",
+    ):  # where samples lie and who decodes them is free
         plain["data"].pop(free)
     for free in ("trust_labels", "threads", "quantize"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
@@ -89,9 +95,9 @@ def original_accuracy(job: Job, state: State) -> float:
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
-    data = settings.data.path
+    data, inside = settings.data.path, os.path.realpath(out)  # which, unlike Path.resolve, takes links in a circle
     for path in (model, data):
-        if path is not None and path.resolve().is_relative_to(out.resolve()):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(inside):
             raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
     if data is not None and takes_in(data, out):
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")

@@ -71,3 +71,11 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
         session.outputs({"ids": ids, "ids_mask": ids})
     with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
         session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
+
+
+def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path):
+    g = Graph()
+    g.add("MatMul", "x", g.tensor("w", [[1], [-1], [-1]]), outputs=["y"])
+    onnx.save(g.model({"x": ("N", 3)}, ["y"]), tmp_path / "model.onnx")
+    x = np.array([[1.5 * 2.0**64, 2.0**64, 2.0**63]], np.float32)  # all of which cancels
+    assert validate._noise(Session(tmp_path / "model.onnx"), {"x": x}, 0) == 2.0**39
