@@ -1,0 +1,92 @@
+"""Call a function in a forked child with limits: how it ended, what it printed, what it took.
+
+For a program with one thread that has imported all that children need, and started nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL = 0.005  # seconds
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A child that is over: its exit code, or minus the signal; None where its time was up."""
+
+    code: int | None
+    said: str
+    seconds: float
+    megabytes: int  # at most, beside what it began with
+
+
+def call(work: Callable[[], int], seconds: float, megabytes: int, processor_seconds: int) -> Ended:
+    """Let a child do the work, within these limits; what it returns is its exit code.
+
+    Time on the processor tells who is slow; time by the clock, who waits for something that never comes.
+    """
+    sys.stdout.flush()
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if not child:
+            _work(work, output.fileno(), megabytes, processor_seconds)
+        before = _resident(child)
+        code, most = _wait(child, begun + seconds)
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    return Ended(code, said, time.monotonic() - begun, max(0, most - before) // 2**10)
+
+
+def _work(work: Callable[[], int], output: int, megabytes: int, processor_seconds: int) -> None:
+    """In the child, which never returns."""
+    code = 1
+    try:
+        os.setsid()
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        used = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_DATA, (used + megabytes * 2**20,) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds,) * 2)
+        code = work()
+    except BaseException:  # noqa: BLE001 - the parent reads what it was
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(child: int, until: float) -> tuple[int | None, int]:
+    while True:
+        done, status, usage = os.wait4(child, os.WNOHANG)
+        if done:
+            _end_group(child)
+            return os.waitstatus_to_exitcode(status), usage.ru_maxrss
+        if time.monotonic() > until:
+            _end_group(child)
+            return None, os.wait4(child, 0)[2].ru_maxrss
+        time.sleep(POLL)
+
+
+def _end_group(child: int) -> None:
+    """With whatever it started itself."""
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _resident(process: int) -> int:
+    """Kilobytes of memory that a process has now."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**10
