@@ -19,6 +19,7 @@ from ltp_pipeline.results import InspectedKernel, InspectedOperator, Inspection
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
+from ltp_pipeline.stages.import_model.readers import readers
 from ltp_pipeline.stages.import_model.supported import problems
 from ltp_pipeline.words import counted
 
@@ -37,8 +38,9 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
         reasons = problems(walked.proto)
     except UnsupportedModel as error:
         walked, notes, reasons = file.model, [], list(error.reasons) or [error.what]
-    found = find_kernels(walked, kernels or KernelSettings())
-    listed, rest = _kernels(walked, found), others(walked, found)
+    uses = readers(walked.graph)
+    found = find_kernels(walked, kernels or KernelSettings(), uses)
+    listed, rest = _kernels(walked, found), others(walked, found, uses)
     proto = file.model.proto
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
     zeros = elements - sum(k.nonzeros for k in listed)

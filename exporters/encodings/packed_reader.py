@@ -46,10 +46,10 @@ def decode(model: Model, names: Collection[str]) -> Decoded:
 
 def _find(model: Model) -> list[Group]:
     """The groups as the names tell it; whether the rest agrees is for `_check` to see."""
-    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    coded = [match for name in initializers if (match := _CODES.fullmatch(name))]
+    coded = [match for tensor in model.graph.initializer if (match := _CODES.fullmatch(tensor.name))]
     if not coded:
         return []
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     users = {node.input[0]: node for node in model.graph.node if node.input and node.input[0].startswith(PREFIX)}
     return [_group(match, users, initializers) for match in coded]
 

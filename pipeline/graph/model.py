@@ -18,6 +18,7 @@ from ltp_pipeline.graph.tensors import (
     dtype_of,
     elements,
     fill,
+    has_possible_dims,
     named_tensors,
     to_array,
 )
@@ -93,7 +94,7 @@ def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
     """
     held = dict(weights or {})
     for name, tensor in own_floats(proto):
-        if tensor.HasField("raw_data") and min(tensor.dims, default=0) >= 0:
+        if name not in held and tensor.HasField("raw_data") and has_possible_dims(tensor):
             content, dtype = tensor.raw_data, dtype_of(tensor).newbyteorder("<")
             if len(content) == elements(tensor) * dtype.itemsize:
                 held[name] = np.frombuffer(content, dtype).reshape(tuple(tensor.dims))

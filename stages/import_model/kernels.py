@@ -16,7 +16,7 @@ from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, 
 from ltp_pipeline.records import MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
 from ltp_pipeline.stages.import_model.frequencies import frequencies
-from ltp_pipeline.stages.import_model.readers import Reader, readers
+from ltp_pipeline.stages.import_model.readers import Reader, Readers, readers
 
 # What these give does not depend on the scale of what they read.
 _NORMS = (
@@ -36,28 +36,33 @@ _PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", 
 # What a weight that is no kernel is, by operator and input.
 _LOOKUPS = ("Gather", "GatherElements", "GatherND")
 _RECURRENT = ("RNN", "GRU", "LSTM")
+_NAMED = 4  # of many nodes that read a kernel
 _JOINING = ("Concat", "Expand")
 
 
-def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
-    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
+def find_kernels(model: Model, settings: KernelSettings, found: Readers | None = None) -> list[Kernel]:
+    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch.
+
+    `found` are the readers of its tensors, where they are known already.
+    """
     held, rounded = stored(model.graph), integer_weights(model.graph)[0]
-    floats = {name: t for name, t in held.items() if t.data_type in FLOAT_TYPES or name in rounded}
-    tensors = {name: t for name, t in floats.items() if 0 not in t.dims}
     kernels, formulas = [], frequencies(model.graph)
-    for name, uses in readers(model.graph, tensors).items():
-        operators = [use.node.op_type for use in uses if use.is_weight]
-        if operators and name not in formulas and not _is_formula(model.array(name), uses):
+    for name, uses in (readers(model.graph) if found is None else found).items():
+        operator = next((use.node.op_type for use in uses if use.is_weight), None)
+        if operator is None or name in formulas or 0 in held[name].dims:
+            continue
+        is_weight = held[name].data_type in FLOAT_TYPES or name in rounded
+        if is_weight and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
-            kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
+            kernels.append(Kernel(name, operator, tuple(held[name].dims), reason))
     return kernels
 
 
-def others(model: Model, kernels: Collection[Kernel]) -> list[OtherWeights]:
-    """What the float weights outside kernels are, those with the most elements first."""
+def others(model: Model, kernels: Collection[Kernel], found: Readers | None = None) -> list[OtherWeights]:
+    """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
     known = {k.name for k in kernels}
     sizes = {name: c.elements for name, c in float_weights(model) if name not in known}
-    found = readers(model.graph, sizes)
+    found = readers(model.graph) if found is None else found
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in sizes:
         groups[_place(found[name][0]) if name in found else ("", "read by nothing")].append(name)
@@ -94,8 +99,9 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
 def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kernel]) -> set[str]:
     """The kernels that make these outputs: no other kernel lies between."""
     made: dict[str, set[str]] = defaultdict(set)
-    for name, uses in readers(graph, {k.name for k in kernels}).items():
-        for use in uses:
+    names = {k.name for k in kernels}
+    for name, uses in readers(graph).items():
+        for use in uses if name in names else ():
             for value in filter(None, use.node.output):
                 made[value].add(name)
     sources = {value: node for node in graph.node for value in node.output}
@@ -121,10 +127,12 @@ def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
             only_norms[value] = only_norms.get(value, True) and passes
         for nested in subgraphs(node):
             only_norms.update((value, False) for inner in nested.node for value in inner.input)
+    names = {k.name for k in kernels}
     return {
         name
-        for name, uses in readers(graph, {k.name for k in kernels}).items()
-        if all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
+        for name, uses in readers(graph).items()
+        if name in names
+        and all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
     }
 
 
@@ -161,8 +169,9 @@ def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
 
 
 def _other_use(uses: Sequence[Reader]) -> str | None:
-    found = dict.fromkeys(label(use.node) for use in uses if not use.is_weight)
-    return f"also read by {', '.join(found)}" if found else None
+    found = list(dict.fromkeys(label(use.node) for use in uses if not use.is_weight))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"also read by {', '.join(found[:_NAMED])}{more}" if found else None
 
 
 def _left_out(name: str, settings: KernelSettings) -> str | None:
