@@ -79,6 +79,7 @@ class Names:
         for nested in every_graph(graph):
             names.taken.update(value.name for value in (*nested.initializer, *nested.input))
             names.taken.update(output for node in nested.node for output in node.output)
+        names.taken.discard("")
         return names
 
     def fresh(self, name: str) -> str:
