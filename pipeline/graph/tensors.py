@@ -114,7 +114,8 @@ def is_mask(array: Array) -> bool:
     """Whether an array hides scores: it has infinities or NaN, or nothing but zeros and one number far below them."""
     if array.size == 0:
         return False
-    lowest, highest = array.min(), array.max()  # NaN where an element is
+    with np.errstate(invalid="ignore"):
+        lowest, highest = array.min(), array.max()  # NaN where an element is
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         return True
     return bool(array.size > 1 and lowest <= MASKED and ((array == 0) | (array == lowest)).all())

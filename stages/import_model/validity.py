@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
 
 from ltp_pipeline.errors import InputError
@@ -135,8 +136,9 @@ def _outline(model: Model) -> ModelProto:
 
 def _check_values(model: Model) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    for name, tensor in stored(model.graph).items():
-        if tensor.data_type in FLOAT_TYPES:
+    floats = [name for name, tensor in stored(model.graph).items() if tensor.data_type in FLOAT_TYPES]
+    with np.errstate(invalid="ignore"):
+        for name in floats:
             array = model.array(name)
             if array.size > 1 and math.isnan(array.min()):
                 raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")

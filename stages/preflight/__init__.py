@@ -28,7 +28,7 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.preflight import labels
+from ltp_pipeline.stages.preflight import activations, labels
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import to_device
@@ -47,6 +47,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file, own)
     device = pick_device(settings.train.device)
+    import_model.require_consistent(file.model)
     network, state = import_model.run(file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model)
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
@@ -60,6 +61,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
+    _require_memory(network, state, data, settings, device)
     if settings.model.restore_bn:
         network, state = restore_bn.run(network, state, data.train, settings.train.batch_size, device)
     teacher = state if task.is_taught or task.is_relative else None
@@ -186,6 +188,12 @@ def _require_longest(network: Network, state: State, data: Data, device: torch.d
                 f"{counted(lengths[longest], 'value')}: {error}",
                 "cut sequences to the length that the model was made for",
             ) from None
+
+
+def _require_memory(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> None:
+    batch = data.train.read(np.arange(2))
+    size = min(settings.train.batch_size, len(data.train)) // ranks.world()
+    activations.require_room(network, state, to_device(batch.inputs, device), len(batch), size)
 
 
 def _judged_only(network: Network, task: Task) -> Network:

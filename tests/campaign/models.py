@@ -13,11 +13,12 @@ import contextlib
 import json
 import os
 import random
+import resource
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,8 +39,9 @@ from tests.support.sequence_models import SEQUENCE_MODELS
 from tests.support.victims import VICTIMS
 
 LEVELS = ("bytes", "structure", "graph", "structure", "graph")
-SECONDS = {"inspect": 60.0, "import": 240.0, "run": 480.0}  # by the clock, on a machine that others use too
-MEGABYTES = {"inspect": 400, "import": 2500, "run": 3000}
+SECONDS = {"inspect": 10, "import": 60, "run": 120}  # of processor time
+PATIENCE = 20  # times as much by the clock, on a machine that others use too
+MEGABYTES = {"inspect": 200, "import": 8000, "run": 8000}  # importing and training may take what is free
 EXITS = {"inspect": (0, 3, 4), "import": (0, 3, 4), "run": (0, 3, 4, 5)}  # what runs need not be worth training
 LONGEST = 3000  # characters of a line
 FILE = "model.onnx"
@@ -109,15 +111,15 @@ def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = 
             if every and number % every == every - 1:
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
                     path = lay_out(case, keep or Path(scratch))
-                    ended = children.call(
-                        lambda verb=verb, path=path: _work(verb, path), SECONDS[verb], 4 * MEGABYTES[verb]
-                    )
+                    work = partial(_work, verb, path)
+                    ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb])
                     yield Tried(case, verb, ended, _problem(verb, ended, len(case.content)))
 
 
 def _work(verb: str, path: Path) -> int:
     """What a child does: call the program as a shell would, or import alone."""
     os.chdir(path.parent)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[verb], SECONDS[verb] + 1))
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     if verb == "import":
         return _import(path)
@@ -151,7 +153,7 @@ def _training(path: Path) -> list[str]:
 
 def _problem(verb: str, ended: children.Ended, size: int) -> str | None:
     if ended.code is None:
-        return f"not done after {SECONDS[verb]:g} s"
+        return f"not done after {PATIENCE * SECONDS[verb]} s"
     if ended.code not in EXITS[verb]:
         return f"exit {ended.code}"
     if "Traceback" in ended.said:
