@@ -21,7 +21,7 @@ from ltp_pipeline.errors import (
     UsageError,
 )
 from ltp_pipeline.scratch import is_full
-from ltp_pipeline.words import printable
+from ltp_pipeline.words import line
 
 LONGEST_LINE = 2000  # characters of a message
 
@@ -188,9 +188,7 @@ def _refused_by_system(error: OSError) -> InputError:
 
 
 def _line(text: str) -> str:
-    """A line of a message; names in it may hold anything and be of any length."""
-    shown = text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE // 2]} … {text[-LONGEST_LINE // 2 :]}"
-    return printable(shown)
+    return line(text, LONGEST_LINE)
 
 
 def main() -> None:

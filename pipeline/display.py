@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.results import Inspection, Measurement, TrailRow
 
 UNMEASURED = "not measured"
-LONGEST, LONGEST_CELL = 2000, 200  # characters of a line, and of a cell of a table
+LONGEST, LONGEST_CELL = 2000, 500  # characters of a line, and of a cell of a table
 
 
 def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:

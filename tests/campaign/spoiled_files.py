@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.mutations import spoil_bytes
+from tests.campaign.model_mutants import spoil_bytes
 
 Mutant = Callable[[Path, random.Random], None]  # the data set, which it changes in place
 NAMES = (b"\xff\xfe", b"new\nline", b"\x1b[31mred", b"n" * 200, "…\u202e".encode(), b"<b>&amp;", b"..", b"'\"`$(x)")
@@ -28,7 +28,7 @@ def some(path: Path, rng: random.Random) -> Path:
 
 def spoiled_bytes(path: Path, rng: random.Random) -> None:
     file = some(path, rng)
-    file.write_bytes(spoil_bytes(file.read_bytes(), rng.randrange(2**32)))
+    file.write_bytes(spoil_bytes(file.read_bytes(), rng))
 
 
 def cut_short(path: Path, rng: random.Random) -> None:

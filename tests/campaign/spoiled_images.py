@@ -13,9 +13,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from tests.campaign.model_mutants import spoil_bytes
 from tests.campaign.spoiled_files import Mutant, some
 from tests.support import data_sets
-from tests.support.mutations import spoil_bytes
 
 
 def _png_of(width: int, height: int, mode: int = 0, bits: int = 8, rows: int = 1) -> bytes:
@@ -52,7 +52,7 @@ def odd_image(path: Path, rng: random.Random) -> None:
         frames[0].save(file, "GIF")
     content = file.getvalue()
     target = some(path, rng)
-    target.write_bytes(spoil_bytes(content, rng.randrange(2**32)) if rng.random() < 0.5 else content)
+    target.write_bytes(spoil_bytes(content, rng) if rng.random() < 0.5 else content)
 
 
 def odd_folder(path: Path, rng: random.Random) -> None:
