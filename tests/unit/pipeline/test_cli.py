@@ -94,3 +94,14 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "stem.weight" in result.stdout
+
+
+def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(capsys: pytest.CaptureFixture[str]):
+    said = invoke(capsys, "inspect", "new\nline\x1b[31m" + 5000 * "x" + ".onnx")
+    assert said.code == 3
+    first, second = said.err.splitlines()
+    assert first.startswith("error: ")
+    assert second.startswith("  ")
+    assert "new?line?[31mxxx" in first
+    assert len(first) < 2010
+    assert first.isprintable()
