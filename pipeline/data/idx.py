@@ -7,8 +7,9 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def _header(path: Path) -> Header:
     return header
 
 
-def _read_header(path: Path, file: IO[bytes]) -> Header:
+def _read_header(path: Path, file: BufferedIOBase) -> Header:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES or not 1 <= magic[3] <= 4:
         raise InputError(f"{path} does not start as an IDX file does", FETCH_AGAIN)
@@ -121,9 +122,9 @@ def _promises(path: Path, header: Header, held: str) -> InputError:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[BufferedIOBase]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield cast(IO[bytes], file)
+            yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path} is not a readable gzip file: {error}", FETCH_AGAIN) from None
