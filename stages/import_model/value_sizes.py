@@ -37,16 +37,18 @@ def require_room(model: Model, samples: Mapping[str, Array] | None = None) -> No
     proto = model.filled(below=_SMALL)
     for value in proto.graph.input:
         dims = value.type.tensor_type.shape.dim
-        if samples and value.name in samples and len(dims) == samples[value.name].ndim:
-            for dim, size in zip(list(dims)[1:], samples[value.name].shape[1:], strict=True):
+        known = samples[value.name].shape[1:] if samples and value.name in samples else ()
+        sizes = (1, *known) if len(known) == len(dims) - 1 else (1,) * len(dims)
+        for dim, size in zip(dims, sizes, strict=True):
+            if not dim.HasField("dim_value"):
                 dim.dim_value = size
     name, elements = _largest(proto)
     if elements * _WIDTH > free:
         node = View(model.graph).producers.get(name)
         where = f"{label(node)}: " if node is not None else ""
-        sizes = f"{elements:,} elements take {elements * _WIDTH / GIGABYTE:,.1f} GB, and {free / GIGABYTE:,.1f} GB"
+        told = f"{elements:,} elements take {elements * _WIDTH / GIGABYTE:,.1f} GB, and {free / GIGABYTE:,.1f} GB"
         raise UnsupportedModel(
-            f"{where}value '{name}' does not fit into memory: its {sizes} are free",
+            f"{where}value '{name}' does not fit into memory: its {told} are free",
             "check pads, scales and sizes of this node and of what it reads, or use a machine with more memory",
         )
 
@@ -54,7 +56,7 @@ def require_room(model: Model, samples: Mapping[str, Array] | None = None) -> No
 def _largest(proto: ModelProto) -> tuple[str, int]:
     """The value with the most elements, and how many, as far as they can be inferred."""
     try:
-        graph = shape_inference.infer_shapes(proto, data_prop=True).graph
+        graph = shape_inference.infer_shapes(proto).graph  # without data_prop, which makes every number of a Range
     except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
         return "", 0
     found = ("", 0)
