@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ltp_pipeline.files import DATA
 from ltp_pipeline.formats import EXACT, Format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.metric import Metric
@@ -30,6 +29,7 @@ from ltp_pipeline.report_parts import (
     Scatter,
     UserTask,
     Verdict,
+    hashes_of,
 )
 from ltp_pipeline.report_values import Interval, Name, Number, Outcomes, Share, Whole
 
@@ -86,7 +86,7 @@ class Stored(Part):
     @property
     def hashes(self) -> dict[str, str | None]:
         """Its path and hash, and those of the data beside it."""
-        return {self.path: self.sha256, **({self.path + DATA: self.data_sha256} if self.data_sha256 else {})}
+        return hashes_of(self.path, self.sha256, self.data_sha256)
 
 
 class File(Measured, Stored):

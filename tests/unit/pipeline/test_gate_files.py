@@ -298,6 +298,16 @@ def test_a_report_that_names_no_file_fails(run: Path, part: dict[str, Any]) -> N
     ]
 
 
+def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -> None:
+    """It is that of the run which the entry was picked from."""
+    report = lay_out(run)
+    for entry in report["trail"]:
+        entry["file"] = f"../{entry['file']}"
+    write_json(run / "report.json", report)
+    result = judged(capsys, run)
+    assert (result.code, "trail" in result.out) == (0, False), result.err
+
+
 def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
     report = lay_out(run)
     (run / "weights.bin").write_bytes(b"weights")
