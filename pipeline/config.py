@@ -227,6 +227,7 @@ class MethodSettings(Section):
     t0_end: Positive | None = None
     weight_gradient: Literal["4", "20", "10"] = "4"
     regulariser: Literal["l0", "l2", "none"] = "l0"
+    block: Literal["4x1"] | None = None  # weights that are pruned together; None: each by itself
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
     floor_weights: Count = 4
 
@@ -440,7 +441,12 @@ def changed_export(had: ExportSettings, **changes: Sequence[str]) -> ExportSetti
 
 
 def check_budget(settings: Settings) -> None:
-    """Refuse a budget beside λ."""
+    """Refuse what cannot stand beside λ: a budget, and blocks."""
+    if settings.method.lambda_ is not None and settings.method.block is not None:
+        raise InputError(
+            "method.block and method.lambda contradict each other: the paper's equations are about single weights",
+            "give a budget instead of lambda, or leave block out",
+        )
     if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
         raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
 

@@ -114,11 +114,14 @@ def show_model(found: Inspection) -> None:
     norms = f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
     _say(f"  BatchNormalization: {norms}")
     if found.kernels:
-        table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
+        table = Table(
+            "kernel", "op", "shape", "elements", "share", "zeros", "blocks", "pruned?", box=None, pad_edge=False
+        )
         for k in found.kernels:
             zeros = 1 - k.nonzeros / k.elements
             cells = [k.name, k.op, _shape(k.shape), f"{k.elements:,}", f"{k.share:.1%}", f"{zeros:.1%}"]
-            table.add_row(*(_cell(c) for c in cells), _cell(k.reason or "yes"))
+            cells += ["-" if k.block_axis is None else "4x1", k.reason or "yes"]
+            table.add_row(*(_cell(c) for c in cells))
         console.print(table)
         console.print(
             Text(

@@ -139,7 +139,7 @@ class Model(Part):
 
 
 class Layer(Weight):
-    """A kernel; weights with w² below the threshold were pruned."""
+    """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
 
     op: str = ""
     shape: Annotated[tuple[Whole, ...], Field(max_length=MOST_AXES)] = ()
@@ -149,6 +149,9 @@ class Layer(Weight):
     baseline_nonzeros: Whole | None = None
     prunable: bool = True
     reason: str | None = None
+    block: Annotated[
+        str | None, Field(description="4x1: four neighbouring output channels together; null: single weights")
+    ] = None
 
     @property
     def kept(self) -> float | None:

@@ -92,7 +92,8 @@ def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]
     if report.baseline is None:
         return
     there = {file.path: file.nonzeros for file in report.baseline.files if (folder / file.path).is_file()}
-    points = {point.path: point.nonzeros for point in report.curve if (folder / point.path).is_file()}
+    listed = report.baseline_points.values()
+    points = {point.path: point.nonzeros for point in listed if (folder / point.path).is_file()}
     counted = {path: count(read(folder / path), names) for path in {**there, **points}}
     for path, nonzeros in (*there.items(), *points.items()):
         yield Claim(f"nonzeros of {path}", nonzeros, counted[path].kernels.nonzeros, "the file")

@@ -9,11 +9,12 @@ from fnmatch import fnmatchcase
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.config import KernelSettings, MethodSettings
 from ltp_pipeline.exporters import float_weights
+from ltp_pipeline.exporters.rounding import output_axis
 from ltp_pipeline.exporters.weights import integer_weights
 from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
-from ltp_pipeline.records import MOST_WEIGHTS, Kernel
+from ltp_pipeline.records import BLOCK, MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
 from ltp_pipeline.stages.import_model.frequencies import frequencies
 from ltp_pipeline.stages.import_model.readers import Reader, Readers, readers
@@ -54,8 +55,15 @@ def find_kernels(model: Model, settings: KernelSettings, found: Readers | None =
         is_weight = held[name].data_type in FLOAT_TYPES or name in rounded
         if is_weight and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
-            kernels.append(Kernel(name, operator, tuple(held[name].dims), reason))
+            shape = tuple(held[name].dims)
+            kernels.append(Kernel(name, operator, shape, reason, _block_axis(name, shape, uses)))
     return kernels
+
+
+def block_axes(kernels: Collection[Kernel], settings: MethodSettings) -> dict[str, int]:
+    """The kernels that are pruned in blocks, with the axis of their output channels; the others have single weights."""
+    listed = [] if settings.block is None else [k for k in kernels if k.prunable]
+    return {k.name: k.block_axis for k in listed if k.block_axis is not None}
 
 
 def others(model: Model, kernels: Collection[Kernel], found: Readers | None = None) -> list[OtherWeights]:
@@ -166,6 +174,22 @@ def _place(use: Reader) -> tuple[str, str]:
 def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
     """A lone number on the left of a product, or a mask, is nothing that was learned."""
     return (array.size == 1 and all(use.slot == 0 for use in uses)) or (array.dtype.kind != "i" and is_mask(array))
+
+
+def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[Reader]) -> int | None:
+    """The axis of a kernel's output channels; None where these make no whole blocks, or nodes do not agree on it."""
+    axes = {_channels(name, shape, use) for use in uses}
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _channels(name: str, shape: tuple[int, ...], use: Reader) -> int | None:
+    """The same for one node, which must be a plain product that reads the kernel as it is stored."""
+    node, slot = use.node, use.slot
+    if not is_standard(node, "Conv", "Gemm", "MatMul") or node.input[slot] != name or len(shape) < 2:
+        return None
+    axis = output_axis(node, slot) % len(shape)
+    groups = max([1, *(a.i for a in node.attribute if a.name == "group")])
+    return None if shape[axis] % (BLOCK * groups) else axis
 
 
 def _other_use(uses: Sequence[Reader]) -> str | None:
