@@ -12,7 +12,7 @@ from ltp_pipeline.graph import FLOAT_TYPES, Model, read_with_data, stored
 from ltp_pipeline.report_checks import refuse
 from ltp_pipeline.report_derivations import Claim
 from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import File, Report, Stored
+from ltp_pipeline.report_schema import CurvePoint, File, Report, Stored
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.words import shortened
@@ -101,7 +101,8 @@ def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]
     if report.baseline is None:
         return
     counted: dict[str, Counts] = {}
-    for file in (*report.baseline.files, *report.curve):
+    files: list[File | CurvePoint] = [*report.baseline.files, *report.curve]
+    for file in files:
         path = folder / file.path
         if file.path not in counted and path.is_file():
             model, data = read_with_data(path)
