@@ -98,6 +98,19 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
         require_counts(report_of(content), tmp_path)
 
 
+@pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
+def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_path: Path, hidden: str) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][0]
+    path = tmp_path / file["path"]
+    model = onnx.load(path)
+    path.with_name(f"{path.name}.data").unlink()
+    onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size, "data_sha256": None}
+    with pytest.raises(InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"):
+        require_counts(report_of(content), tmp_path)
+
+
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     (tmp_path / "model.packed.onnx").write_bytes(b"no model")
