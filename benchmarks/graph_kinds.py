@@ -106,11 +106,12 @@ def outputs(nodes: int) -> ModelProto:
 
 
 def functions(nodes: int) -> ModelProto:
-    """Functions of one node, each called once: a third of `nodes` are calls."""
+    """Functions of one node, of which onnx allows some thousands; most of `nodes` are calls."""
     opset = [helper.make_opsetid("", 17)]
     body = [helper.make_node("Relu", ["a"], ["b"])]
-    made = [helper.make_function("local", f"f{i}", ["a"], ["b"], body, opset) for i in range(nodes // 3)]
-    model = _model([helper.make_node(f.name, [f"v{i}"], [f"v{i + 1}"], domain="local") for i, f in enumerate(made)])
+    made = [helper.make_function("local", f"f{i}", ["a"], ["b"], body, opset) for i in range(nodes // 50)]
+    calls = (made[i % len(made)].name for i in range(nodes))
+    model = _model([helper.make_node(name, [f"v{i}"], [f"v{i + 1}"], domain="local") for i, name in enumerate(calls)])
     model.functions.extend(made)
     model.opset_import.add(domain="local", version=1)
     return model

@@ -15,7 +15,7 @@ def decode_all(model: Model) -> Decoded:
     every = Decoded()
     for encoding in ENCODINGS.values():
         if names := encoding.encoded_names(model):
-            every.update(encoding.decode(model, names))
+            every.update(encoding.decode(model, set(names)))
     return every
 
 

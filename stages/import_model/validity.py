@@ -15,18 +15,20 @@ from ltp_pipeline.graph import (
     allow_onnxruntime,
     byte_size,
     clear_values,
-    copy_of,
+    copy_fields,
     every_graph,
     holds_its_values,
     named_tensors,
     stored,
     subgraphs,
+    to_array,
 )
 from ltp_pipeline.stages.import_model.function_calls import require_bounded
 
 AGAIN = "export the model again, or get it again from where it came from"
 LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
+_OUTLINE = "ltp.outline"  # a domain that no model has
 
 
 def require_valid(given: Model, path: Path | None = None) -> None:
@@ -105,6 +107,8 @@ def _check_tensor(tensor: TensorProto) -> None:
 
 
 def _check_names(graph: GraphProto) -> None:
+    if not all(tensor.name for tensor in graph.initializer):
+        raise InputError("an initializer has no name", AGAIN)
     for kind, values in (("initializer", graph.initializer), ("input", graph.input), ("output", graph.output)):
         if len(values) < 2:
             continue
@@ -114,11 +118,21 @@ def _check_names(graph: GraphProto) -> None:
             raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
 
 
-def _outline(model: Model) -> ModelProto:
-    """The model for the checker: large tensors have no elements, and what runtimes forgive is filled in."""
-    outline = copy_of(model.proto)
-    outline.ClearField("training_info")
+def _outline(model: Model) -> bytes:
+    """The model for the checker, without the values of weights and large tensors, and with what runtimes forgive.
+
+    The tensors of the graph itself, which are checked here, are outputs of one node: so many take less memory.
+    """
+    outline = ModelProto()
+    copy_fields(model.proto, outline, skip={"graph", "training_info"})
+    copy_fields(model.graph, outline.graph, skip={"node", "initializer"})
     outline.graph.name = outline.graph.name or "graph"
+    given = {value.name for value in model.graph.input}
+    stored_here = [tensor.name for tensor in model.graph.initializer if tensor.name not in given]
+    if stored_here:
+        outline.graph.node.add(op_type="Initializers", domain=_OUTLINE, output=stored_here)
+        outline.opset_import.add(domain=_OUTLINE, version=1)
+    outline.graph.node.extend(model.graph.node)
     allow_onnxruntime(outline)
     for name, tensor in named_tensors(outline):
         if name not in model.weights:
@@ -131,14 +145,15 @@ def _outline(model: Model) -> ModelProto:
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
                 value.type.tensor_type.shape.SetInParent()
-    return outline
+    content: bytes = outline.SerializeToString()
+    return content
 
 
 def _check_values(model: Model) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    floats = [name for name, tensor in stored(model.graph).items() if tensor.data_type in FLOAT_TYPES]
+    floats = ((name, t) for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES)
     with np.errstate(invalid="ignore"):
-        for name in floats:
-            array = model.array(name)
+        for name, tensor in floats:
+            array = model.weights[name] if name in model.weights else to_array(tensor, name)
             if array.size > 1 and math.isnan(array.min()):
                 raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")

@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import sys
 import tempfile
 from collections import Counter
@@ -112,14 +111,13 @@ def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = 
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
                     path = lay_out(case, keep or Path(scratch))
                     work = partial(_work, verb, path)
-                    ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb])
+                    ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb])
                     yield Tried(case, verb, ended, _problem(verb, ended, len(case.content)))
 
 
 def _work(verb: str, path: Path) -> int:
     """What a child does: call the program as a shell would, or import alone."""
     os.chdir(path.parent)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[verb], SECONDS[verb] + 1))
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     if verb == "import":
         return _import(path)
