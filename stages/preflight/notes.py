@@ -10,10 +10,10 @@ from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
 from ltp_pipeline.tasks import Labelled
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.words import counted
+from ltp_pipeline.words import counted, shortened
 
 FEW_STEPS = 100
-MOST_NAMED = 20  # kernels
+MOST_NAMED = 10  # kernels
 
 
 def warn(job: Job, state: State, original: float) -> None:
@@ -89,7 +89,7 @@ def about_blocks(job: Job) -> list[str]:
     if job.settings.method.block is None:
         return []
     blocks = block_axes(job.network.kernels, job.settings.method)
-    single = [repr(k.name) for k in job.network.prunable if k.name not in blocks]
+    single = [shortened(k.name) for k in job.network.prunable if k.name not in blocks]
     said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
     if not single:
         return [said]

@@ -107,3 +107,27 @@ def test_blocks_and_the_papers_lambda_are_refused_together(example: Path, capsys
     assert result.code == 3
     assert "the paper's equations are about single weights" in result.err
     assert not (example / "run").exists()
+
+
+def test_a_gate_checks_the_file_of_single_weights_like_those_of_the_curve(run: Path, capsys):
+    path, report = run / "report.json", report_of(run)
+    asked = ("gate", path, "--max-drop", 0.9, "--quiet")
+    data = run.parent / "digits.npz"
+    assert invoke(capsys, *asked, "--data", data).code == 0
+    single = report["baseline"]["single_weights"]
+    single["nonzeros"] -= 1
+    single["compression"] = report["model"]["kernel_elements"] / single["nonzeros"]
+    path.write_text(json.dumps(report))
+    (run / "SHA256SUMS").unlink()
+    result = invoke(capsys, *asked)
+    assert (result.code, f"nonzeros of {single['path']}" in result.err) == (3, True)
+    shutil.copy(run / "model.packed.onnx", run / single["path"])
+    assert invoke(capsys, *asked).code == 7
+
+
+def test_compression_of_single_weights_follows_from_their_number(run: Path, capsys):
+    report = report_of(run)
+    report["baseline"]["single_weights"]["compression"] += 1
+    (run / "report.json").write_text(json.dumps(report))
+    result = invoke(capsys, "gate", run / "report.json", "--max-drop", 0.9)
+    assert (result.code, "baseline.single_weights.compression is" in result.err) == (3, True)
