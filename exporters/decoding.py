@@ -14,7 +14,8 @@ def decode_all(model: Model) -> Decoded:
     """Every encoded tensor, dense, and the names of what the encodings added to the graph."""
     every = Decoded()
     for encoding in ENCODINGS.values():
-        every.update(encoding.decode(model, encoding.encoded_names(model)))
+        if names := encoding.encoded_names(model):
+            every.update(encoding.decode(model, set(names)))
     return every
 
 

@@ -78,12 +78,13 @@ def kernel_axis(graph: GraphProto, name: str) -> int:
     return next((output_axis(node) for node in graph.node if name in node.input[1:2]), 0)
 
 
-def output_axis(node: NodeProto) -> int:
-    """The axis of a node's weight that counts output channels."""
+def output_axis(node: NodeProto, slot: int = 1) -> int:
+    """The axis of a node's weight that counts output channels; a product has its weight right or left (`slot` 0)."""
     if node.op_type == "MatMul":
-        return -1
+        return -1 if slot else -2
     if node.op_type == "ConvTranspose":
         return 1
     if node.op_type == "Gemm":
-        return 0 if any(a.name == "transB" and a.i for a in node.attribute) else 1
+        turned = "transB" if slot else "transA"
+        return int(any(a.name == turned and a.i for a in node.attribute) != bool(slot))
     return 0

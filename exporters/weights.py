@@ -11,10 +11,22 @@ import numpy as np
 from onnx import GraphProto
 
 from ltp_pipeline.exporters.decoding import decode_all
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, every_graph, is_mask, is_standard, reads, stored, to_array
+from ltp_pipeline.graph import (
+    FLOAT_TYPES,
+    Array,
+    Model,
+    every_graph,
+    every_node,
+    is_mask,
+    is_standard,
+    reads,
+    stored,
+    to_array,
+)
 from ltp_pipeline.records import Sparsity
 
 _PRODUCTS = ("MatMulInteger", "ConvInteger")
+_QUANTISING = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", *_PRODUCTS})
 
 
 def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
@@ -29,6 +41,8 @@ def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
 def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
     """The names of values that stand for weights in a quantised graph, and of their scales and zero points."""
     weights, scales, ranges = set[str](), set[str](), set[str]()
+    if not any(node.op_type in _QUANTISING for node in every_node(graph)):
+        return weights, scales
     for node, slot, name in reads(graph, through=("Identity", "Transpose")):
         if is_standard(node, "DequantizeLinear", "QuantizeLinear"):
             (scales if slot else weights).add(name)

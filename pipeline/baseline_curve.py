@@ -1,4 +1,7 @@
-"""The baseline beside LTP: a point at its compression, and as a curve further points around its accuracy."""
+"""The baseline beside LTP: a point at its compression, and as a curve further points around its accuracy.
+
+Where LTP prunes in blocks, so does the baseline; one more point tells what single weights have at LTP's compression.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from ltp_pipeline.outlook import rough
 from ltp_pipeline.records import BaselinePoint, Compared, Pruned, State, Weights
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, next_compression
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
@@ -44,9 +48,9 @@ class Rival:
 def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
     elements = sum(k.elements for k in job.network.kernels)
-    spared = _spared(job, original, rival)
+    axes, spared = baseline.blocks(job), _spared(job, original, rival)
     start = Point(elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy)
-    most = elements / baseline.fewest_nonzeros(job.network, original, spared)
+    most = elements / baseline.fewest_nonzeros(job.network, original, spared, axes)
     seen: list[Point] = []
     measured: list[BaselinePoint] = []
     nonzeros: int | None = rival.nonzeros
@@ -54,7 +58,8 @@ def run(job: Job, original: State, rival: Rival, reference: Reference | None) ->
     while nonzeros is not None:
         number = len(seen) + 1
         try:
-            plain, weights, value = _trained(job, original, number, nonzeros, rival.epochs, spared)
+            title = baseline.FIRST if number == 1 else baseline.LATER
+            plain, weights, value = _trained(job, original, number, title, nonzeros, rival.epochs, spared, axes)
         except TrainingFailed as error:
             if number == 1 or ranks.is_distributed():  # others may not have failed, and would wait for this one
                 raise
@@ -67,7 +72,24 @@ def run(job: Job, original: State, rival: Rival, reference: Reference | None) ->
         del plain, weights  # the next point needs the memory
         is_curve = is_curve if seen[1:] else _makes_curve(job)
         nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
-    return Compared(tuple(measured), is_curve, bool(spared)) if measured else None
+    single = _single_weights(job, original, rival, spared, reference) if axes else None
+    return Compared(tuple(measured), is_curve, bool(spared), bool(axes), single) if measured else None
+
+
+def _single_weights(
+    job: Job, original: State, rival: Rival, spared: set[str], reference: Reference | None
+) -> BaselinePoint | None:
+    """What single weights have at LTP's compression, which no blocks bind."""
+    name, epochs = baseline.SINGLE, rival.epochs
+    try:
+        plain, weights, value = _trained(job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS)
+    except TrainingFailed as error:
+        if ranks.is_distributed():
+            raise
+        job.workspace.progress.say(f"The baseline of single weights is left out: {error.what}")
+        return None
+    found = prove(job, plain, weights, reference, point_folder(name), _one_file(job.settings.export))
+    return BaselinePoint(found, value) if found else None
 
 
 def _spared(job: Job, original: State, rival: Rival) -> set[str]:
@@ -75,23 +97,22 @@ def _spared(job: Job, original: State, rival: Rival) -> set[str]:
     if not job.settings.baseline.spare_classifier:
         return set()
     spared = baseline.classifier(job)
-    if baseline.fewest_nonzeros(job.network, original, spared) <= MOST_SPARED * rival.nonzeros:
+    if baseline.fewest_nonzeros(job.network, original, spared, baseline.blocks(job)) <= MOST_SPARED * rival.nonzeros:
         return spared
     job.workspace.progress.say("The baseline prunes the classifier too: spared, it would be most of what may be kept")
     return set()
 
 
 def _trained(
-    job: Job, original: State, number: int, nonzeros: int, epochs: int, spared: set[str]
+    job: Job, original: State, point: int | str, title: str, nonzeros: int, epochs: int, spared: set[str], axes: Axes
 ) -> tuple[Pruned, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
-    name = baseline.key(number, job.settings.baseline.spare_classifier)
-    title = baseline.FIRST if number == 1 else baseline.LATER
+    name = baseline.key(point, job.settings.baseline.spare_classifier)
     with timed(job.workspace, title):
         if known := recalled(job, name):
             plain, weights, kept = known
             return plain, weights, kept.validation_accuracy
-        plain = baseline.run(job, original, nonzeros, epochs, title, name, spared)
+        plain = baseline.run(job, original, nonzeros, epochs, title, name, spared, axes)
         value = accuracy(job, plain.state, job.data.val)
         return plain, keep(job, name, plain, validation_accuracy=value), value
 

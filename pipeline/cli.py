@@ -21,6 +21,9 @@ from ltp_pipeline.errors import (
     UsageError,
 )
 from ltp_pipeline.scratch import is_full
+from ltp_pipeline.words import line
+
+LONGEST_LINE = 2000  # characters of a message
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -169,11 +172,11 @@ def _fail(error: LtpError) -> NoReturn:
     rank = "" if ranks.is_leader() else f"rank {ranks.rank()}: "
     if isinstance(error, TaskFailed):
         typer.echo(error.trace.rstrip(), err=True)
-    typer.echo(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}", err=True)
+    typer.echo(_line(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}"), err=True)
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:
-            typer.echo(f"  {reason}", err=True)
-    typer.echo(f"  {error.remedy}", err=True)
+            typer.echo(_line(f"  {reason}"), err=True)
+    typer.echo(_line(f"  {error.remedy}"), err=True)
     sys.exit(error.exit_code)
 
 
@@ -182,6 +185,10 @@ def _refused_by_system(error: OSError) -> InputError:
     where = "" if error.filename is None else f" {error.filename}"
     full = "free some space" if is_full(error) else "check that it is there and may be read and written"
     return InputError(f"cannot read or write{where}: {error.strerror or error}", f"{full}, then run the same again")
+
+
+def _line(text: str) -> str:
+    return line(text, LONGEST_LINE)
 
 
 def main() -> None:

@@ -52,7 +52,12 @@ def _no_percent(value: Any) -> Any:
 
 
 def _path(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    if isinstance(path, str) and "\0" in path:
+        raise ValueError("no path has a zero byte in it")
+    if isinstance(path, str) and any("\ud800" <= sign <= "\udfff" for sign in path):  # as Python reads other bytes
+        raise ValueError("its name is no UTF-8, and no report could hold it; rename it")
+    return path
 
 
 def _several(value: Any) -> Any:
@@ -139,6 +144,8 @@ class DataSettings(InputSettings):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     max_broken: Natural = 100
+    max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
+    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 80_000_000  # of an image; Pillow opens no larger ones
 
     @field_serializer("inputs")
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
@@ -221,6 +228,7 @@ class MethodSettings(Section):
     t0_end: Positive | None = None
     weight_gradient: Literal["4", "20", "10"] = "4"
     regulariser: Literal["l0", "l2", "none"] = "l0"
+    block: Literal["4x1"] | None = None  # weights that are pruned together; None: each by itself
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
     floor_weights: Count = 4
 
@@ -441,7 +449,12 @@ def changed_export(had: ExportSettings, **changes: Any) -> ExportSettings:
 
 
 def check_budget(settings: Settings) -> None:
-    """Refuse a budget beside λ."""
+    """Refuse what cannot stand beside λ: a budget, and blocks."""
+    if settings.method.lambda_ is not None and settings.method.block is not None:
+        raise InputError(
+            "method.block and method.lambda contradict each other: the paper's equations are about single weights",
+            "give a budget instead of lambda, or leave block out",
+        )
     if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
         raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
 

@@ -17,7 +17,7 @@ from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import on_validation
 from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, short_name, speed_sentences
 from ltp_pipeline.stages.report.versus import sentences
-from ltp_pipeline.words import counted, percent, printable
+from ltp_pipeline.words import counted, line, percent, printable
 from ltp_pipeline.workspace import REPORT_HTML
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.results import Accelerated, Inspection, Measurement, TrailRow
 
 UNMEASURED = "not measured"
+LONGEST, LONGEST_CELL = 2000, 500  # characters of a line, and of a cell of a table
 
 
 def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
@@ -104,20 +105,23 @@ def show_model(found: Inspection) -> None:
     console = _console()
     made = f"opset {found.opset}, by {found.producer or 'an unnamed producer'}"
     kept = f", {found.format} format" if found.format else ""
-    print(f"{found.path}: {found.bytes:,} bytes, {made}{kept}")
+    _say(f"{found.path}: {found.bytes:,} bytes, {made}{kept}")
     for kind, tensors in (("input", found.inputs), ("output", found.outputs)):
         for tensor in tensors:
-            print(f"  {kind} {tensor.name}: {tensor.type} {_shape(tensor.shape)}")
+            _say(f"  {kind} {tensor.name}: {tensor.type} {_shape(tensor.shape)}")
     names = (f"{o.name} {o.count}{'' if o.supported else ' (not supported)'}" for o in found.operators)
-    print(f"  operators: {', '.join(names)}")
+    _say(f"  operators: {', '.join(names)}")
     norms = f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
-    print(f"  BatchNormalization: {norms}")
+    _say(f"  BatchNormalization: {norms}")
     if found.kernels:
-        table = Table("kernel", "op", "shape", "elements", "share", "zeros", "pruned?", box=None, pad_edge=False)
+        table = Table(
+            "kernel", "op", "shape", "elements", "share", "zeros", "blocks", "pruned?", box=None, pad_edge=False
+        )
         for k in found.kernels:
             zeros = 1 - k.nonzeros / k.elements
             cells = [k.name, k.op, _shape(k.shape), f"{k.elements:,}", f"{k.share:.1%}", f"{zeros:.1%}"]
-            table.add_row(*(Text(c) for c in cells), Text(k.reason or "yes"))
+            cells += ["-" if k.block_axis is None else "4x1", k.reason or "yes"]
+            table.add_row(*(_cell(c) for c in cells))
         console.print(table)
         console.print(
             Text(
@@ -131,12 +135,21 @@ def show_model(found: Inspection) -> None:
         table = Table("no kernels", "tensors", "elements", "what", "largest", box=None, pad_edge=False)
         for other in found.others:
             cells = [other.operator or "-", f"{other.tensors}", f"{other.elements:,}", other.what, other.largest]
-            table.add_row(*(Text(c) for c in cells))
+            table.add_row(*(_cell(c) for c in cells))
         console.print(table)
-    for line in found.unsupported:
-        print(f"not supported: {line}")
-    for line in found.plan:
-        print(line)
+    for reason in found.unsupported:
+        _say(f"not supported: {reason}")
+    for sentence in found.plan:
+        _say(sentence)
+
+
+def _say(text: str) -> None:
+    """A line of text, whatever names are in it."""
+    print(line(text, LONGEST))
+
+
+def _cell(text: str) -> Text:
+    return Text(line(text, LONGEST_CELL))
 
 
 def _shape(shape: Sequence[int | str | None] | None) -> str:
@@ -188,5 +201,5 @@ def show_validation(found: Measurement) -> None:
             *([] if other.agreement is None else [f"{agreed:<12} {percent(other.agreement)}"]),
             f"latency      {other.latency_ratio:.2f} × the other's",
         ]
-    for line in [*lines, *found.notes]:
-        print(line)
+    for text in [*lines, *found.notes]:
+        print(text)

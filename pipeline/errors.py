@@ -7,21 +7,24 @@ import copyreg
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ltp_pipeline.words import line
+
 
 def first_line(error: Exception) -> str:
     """What an error of another library says, in a line; its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return line((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
 
 
 class LtpError(Exception):
     """The root: what is wrong, and what to do about it."""
 
     exit_code: ClassVar[int] = 1
+    has_lines: ClassVar[bool] = False  # says what is wrong in several lines
 
     def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.what = what
+        self.what = "\n".join(map(line, what.split("\n"))) if self.has_lines else line(what)
         self.remedy = remedy
+        super().__init__(self.what)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it is, whatever its class takes: errors come back from worker processes."""
@@ -55,7 +58,7 @@ class UnsupportedModel(LtpError):
 
     def __init__(self, what: str, remedy: str, reasons: Sequence[str] = ()) -> None:
         super().__init__(what, remedy)
-        self.reasons = tuple(reasons)
+        self.reasons = tuple(map(line, reasons))
 
 
 class TrainingFailed(LtpError):
@@ -80,3 +83,4 @@ class GateFailed(LtpError):
     """The work is done and the report written, but the result is below the bar."""
 
     exit_code = 7
+    has_lines = True

@@ -94,7 +94,12 @@ def copy(source: Path, target: Path) -> None:
 
 def write_text(path: Path, content: str) -> None:
     """Write UTF-8 text in one move."""
-    write_bytes(path, content.encode("utf-8"))
+    try:
+        encoded = content.encode()
+    except UnicodeEncodeError:
+        what = f"cannot write {path}: a name that it should hold is no UTF-8"
+        raise InputError(what, "rename the files and folders that have such names") from None
+    write_bytes(path, encoded)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -32,9 +32,9 @@ def check_files(report: Report, path: Path) -> list[Verdict]:
         found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
     if report.model.path not in dict(shipped):  # which would be another file of that name
         found.append(_original(report.model, folder))
-    trail = [Stored(path=e.file, sha256=e.sha256, data_sha256=e.data_sha256) for e in report.trail if e.sha256]
-    others = [*(report.baseline.files if report.baseline else ()), *report.curve, *trail]
-    named = dict.fromkeys(_hashes(others))  # a file of the baseline is also the first point of its curve
+    others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
+    trail = [item for entry in report.trail if entry.sha256 for item in entry.hashes.items()]
+    named = dict.fromkeys((*_hashes(others), *trail))  # a file of the baseline is also the first point of its curve
     found += [_checked(name, expected, folder, needed=False) for name, expected in named]
     found.append(_list(report, path))
     return [verdict for verdict in found if verdict is not None]

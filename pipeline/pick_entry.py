@@ -12,6 +12,7 @@ from ltp_pipeline.config import (
     BaselineSettings,
     ExportSettings,
     GateSettings,
+    MethodSettings,
     Mode,
     Settings,
     changed_export,
@@ -24,7 +25,7 @@ from ltp_pipeline.gates import asked, effective_limits, gate_settings
 from ltp_pipeline.outcome import Outcome, finished_already
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
-from ltp_pipeline.records import Learned
+from ltp_pipeline.records import BLOCK, Learned
 from ltp_pipeline.runner import complete, plan
 from ltp_pipeline.stages import baseline, import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.stages.curve import MOST_POINTS
@@ -108,7 +109,7 @@ def finish_entry(
         elements = sum(k.elements for k in job.network.kernels)
         point = Point(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
         points = [baseline.key(n, settings.baseline.spare_classifier) for n in range(1, MOST_POINTS + 1)]
-        fits = _baseline_of(parent, points[0]) == point
+        fits = _fits(_baseline_of(parent, points[0]), point, settings.method)
         told = None
         if mode is None:
             mode = _mode_of(parent if fits else workspace, points, settings.baseline.spare_classifier)
@@ -132,12 +133,12 @@ def finish_entry(
             workspace.remember_inputs(model, settings, job.task.metric)
             workspace.keep(threads=threads.current())
             if mode != "none" and fits:
-                for name in points:
+                for name in (*points, baseline.key(baseline.SINGLE, settings.baseline.spare_classifier)):
                     workspace.adopt_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
             if told:
                 progress.say(told)
-            trained = {"baseline": point.epochs} if mode != "none" and not fits else {}
+            trained = baseline.epochs(job, point.epochs) if mode != "none" and not fits else {}
             plan(job, {"finetune": job.finetune_epochs, **trained})
             return complete(job, original, learned, entry)
 
@@ -171,6 +172,13 @@ def _baseline_of(run: Workspace, name: str) -> Point | None:
     """The baseline that a run has trained."""
     found = kept_meta(run, name)
     return None if found is None else Point(found.nonzeros, sum(found.epochs.values()))
+
+
+def _fits(known: Point | None, point: Point, method: MethodSettings) -> bool:
+    """Whether a baseline is one of this point; in blocks it may have a few weights less."""
+    if known is None or known.epochs != point.epochs:
+        return False
+    return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK)
 
 
 def _cost(run: Workspace, point: Point, learning: int) -> str:

@@ -21,6 +21,7 @@ TITLES = {
     "int8": "Fine-tune in 8 bits",
     "baseline": "Baseline",
     "curve": "Baseline, curve",
+    "single": "Baseline, single weights",
     "validate": "Validate",
 }
 

@@ -26,6 +26,7 @@ State: TypeAlias = "dict[str, Tensor]"
 # The same as a file has it: its own names, types and layout, no restored norms
 Weights: TypeAlias = "Mapping[str, Array]"
 
+BLOCK = 4  # neighbouring output channels whose weights at one position are pruned together, where that is asked for
 MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
 
 
@@ -37,6 +38,7 @@ class Kernel:
     op: str
     shape: tuple[int, ...]
     reason: str | None = None
+    block_axis: int | None = None  # of its output channels, where these can be pruned in blocks
 
     @property
     def elements(self) -> int:
@@ -298,3 +300,5 @@ class Compared:
     points: tuple[BaselinePoint, ...]
     is_curve: bool
     spares_classifier: bool = False
+    in_blocks: bool = False
+    single: BaselinePoint | None = None  # beside blocks: single weights, as many

@@ -211,7 +211,7 @@ def _names(report: Report) -> Iterator[Claim]:
         "baseline.files": [file.path for file in report.baseline.files] if report.baseline else [],
         "files": [file.path for file in report.files],
         "labels of pruned.files": [file.label for file in report.pruned.files],
-        "baseline.curve": [point.path for point in report.curve],
+        "points of the baseline": [point.path for point in report.baseline_points.values()],
         "trail": [entry.entry for entry in report.trail],
         "chosen entries of the trail": [entry.chosen for entry in report.trail if entry.chosen],
     }
@@ -248,10 +248,10 @@ def _curve(report: Report) -> Iterator[Claim]:
     baseline = report.baseline
     if baseline is None:
         return
-    for number, point in enumerate(report.curve):
+    for key, point in report.baseline_points.items():
         elements = report.model.kernel_elements
         rate = Sparsity(elements, point.nonzeros).compression if elements and point.nonzeros else None
-        yield Claim(f"baseline.curve.{number}.compression", point.compression, rate, "its nonzeros")
+        yield Claim(f"{key}.compression", point.compression, rate, "its nonzeros")
     files = {file.path: file for file in baseline.files}
     for number, point in enumerate(report.curve[:1]):
         if (file := files.get(point.path)) is not None:

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ltp_pipeline.files import DATA
 from ltp_pipeline.metric import Figure
 from ltp_pipeline.report_values import Inside, NameOfTrail, Number, Pair, Share, Whole
 from ltp_pipeline.words import printable, shown
@@ -13,6 +14,11 @@ MOST_AXES = 64  # of a tensor
 STRICT = ConfigDict(
     extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
 )
+
+
+def hashes_of(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
+    """A file and its hash, and those of the data beside it, where there are any."""
+    return {name: sha256, **({name + DATA: data_sha256} if data_sha256 else {})}
 
 
 class Part(BaseModel):
@@ -154,7 +160,7 @@ class Model(Part):
 
 
 class Layer(Weight):
-    """A kernel; weights with w² below the threshold were pruned."""
+    """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
 
     op: str = ""
     shape: Annotated[tuple[Whole, ...], Field(max_length=MOST_AXES)] = ()
@@ -164,6 +170,9 @@ class Layer(Weight):
     baseline_nonzeros: Whole | None = None
     prunable: bool = True
     reason: str | None = None
+    block: Annotated[
+        str | None, Field(description="4x1: four neighbouring output channels together; null: single weights")
+    ] = None
 
     @property
     def kept(self) -> float | None:
@@ -188,6 +197,11 @@ class Entry(Part):
     sha256: str | None = None
     data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None
     chosen: bool = False
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Its file and hash, and those of the data beside it."""
+        return hashes_of(self.file, self.sha256, self.data_sha256)
 
 
 class Environment(Part):

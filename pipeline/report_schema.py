@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ltp_pipeline.files import DATA
 from ltp_pipeline.formats import EXACT, Format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.metric import Metric
@@ -31,12 +30,13 @@ from ltp_pipeline.report_parts import (
     SparseKernels,
     UserTask,
     Verdict,
+    hashes_of,
 )
 from ltp_pipeline.report_values import Interval, Name, Number, Outcomes, Share, Whole
 
 SCHEMA: Final = "ltp-report/1"
 LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
-SPARED = f"{MAGNITUDE}, classifier spared"
+IN_BLOCKS, SPARED = "in blocks", "classifier spared"  # what is added to the name of a baseline that does so
 FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
@@ -87,7 +87,7 @@ class Stored(Part):
     @property
     def hashes(self) -> dict[str, str | None]:
         """Its path and hash, and those of the data beside it."""
-        return {self.path: self.sha256, **({self.path + DATA: self.data_sha256} if self.data_sha256 else {})}
+        return hashes_of(self.path, self.sha256, self.data_sha256)
 
 
 class File(Measured, Stored):
@@ -215,6 +215,10 @@ class Baseline(Pruned):
     gain_bound: Annotated[
         Literal["at least", "at most"] | None, Field(description="where the gain is only known to one side")
     ] = None
+    single_weights: Annotated[
+        CurvePoint | None,
+        Field(description="beside blocks, the same count of single weights, trained as long; null without blocks"),
+    ] = None
 
 
 class Difference(Part):
@@ -272,8 +276,15 @@ class Report(Part):
         return (self.baseline.curve or ()) if self.baseline else ()
 
     @property
+    def baseline_points(self) -> dict[str, CurvePoint]:
+        """All points of the baseline by their keys: those of the curve, and that of single weights beside blocks."""
+        single = self.baseline.single_weights if self.baseline else None
+        curve = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
+        return {**curve, **({} if single is None else {"baseline.single_weights": single})}
+
+    @property
     def points(self) -> list[Point]:
-        """The same as far as they were measured: compression and accuracy."""
+        """Those of the curve as far as they were measured: compression and accuracy."""
         return [Point(p.compression, p.accuracy) for p in self.curve if p.compression and p.accuracy is not None]
 
     @property
@@ -287,8 +298,8 @@ class Report(Part):
 
     @property
     def hashes(self) -> dict[str, str | None]:
-        """Path and hash of every file that the run has exported, those of the curve too."""
-        stored: list[Stored] = [*self.files, *self.curve]
+        """Path and hash of every file that the run has exported, those of the baseline's points too."""
+        stored: list[Stored] = [*self.files, *self.baseline_points.values()]
         return {name: digest for file in stored for name, digest in file.hashes.items()}
 
     @model_validator(mode="after")
@@ -301,8 +312,8 @@ class Report(Part):
             _require("accuracy.value", part.value, lowest)
         for entry in self.trail:
             _require("trail.accuracy", entry.accuracy, lowest)
-        for point in self.curve:
-            _require("curve.accuracy", point.accuracy, lowest)
+        for key, point in self.baseline_points.items():
+            _require(f"{key}.accuracy", point.accuracy, lowest)
         known = [part.value for part in (self.original, *self.networks) if part.value is not None]
         widest = 1 - min([0.0, *known])
         for network in self.networks:

@@ -18,6 +18,7 @@ class InspectedKernel:
     nonzeros: int
     prunable: bool
     reason: str | None  # why it would not be pruned
+    block_axis: int | None = None  # of its output channels, where method.block can prune it in blocks
 
 
 @dataclass(frozen=True)

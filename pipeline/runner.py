@@ -17,7 +17,15 @@ from ltp_pipeline.outcome import Outcome, conclude, finished_already, outcome_of
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Learned, Original, Pruned, State, TrailEntry, Weights
-from ltp_pipeline.stages import finetune_int8, import_model, learn_thresholds, preflight, select_entry, validate
+from ltp_pipeline.stages import (
+    baseline,
+    finetune_int8,
+    import_model,
+    learn_thresholds,
+    preflight,
+    select_entry,
+    validate,
+)
 from ltp_pipeline.stages.preflight import notes, rules
 from ltp_pipeline.stages.report.build import Findings, build, picture_weights
 from ltp_pipeline.stages.select_entry import Selected
@@ -67,7 +75,7 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
     workspace.keep(threads=threads.current())
     job = rules.apply(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
-    compared = {"baseline": sum(epochs.values())} if settings.baseline.mode != "none" else {}
+    compared = baseline.epochs(job, sum(epochs.values())) if settings.baseline.mode != "none" else {}
     plan(job, {**epochs, **compared}, SEARCHED if job.settings.budget.accuracy_budget is not None else ())
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
@@ -124,6 +132,7 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
             *notes.about_metric(job),
             *notes.about_budget(job),
             *notes.about_optimizer(job),
+            *notes.about_blocks(job),
             *notes.doubts(job, measured.validation_accuracy),
             *selected.notes,
             *met_broken(job.data),

@@ -1,6 +1,7 @@
 """Numbers and names in sentences."""
 
 DIGITS = 4  # of a number that is no share
+LONGEST_LINE = 500  # characters of a message
 
 
 def counted(number: int, thing: str) -> str:
@@ -41,6 +42,12 @@ def shortened(name: str, most: int = 60) -> str:
     half = most // 2
     text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
     return f"'{printable(text)}'"
+
+
+def line(text: str, most: int = LONGEST_LINE) -> str:
+    """A text as one line of a length to read, whatever names are in it: the middle is left out where it is longer."""
+    half = most // 2 - 2
+    return printable(text if len(text) <= most else f"{text[:half]} … {text[-half:]}")
 
 
 def _fixed(value: float, digits: int) -> str:

@@ -1,7 +1,7 @@
 """Global magnitude pruning, the comparison: the smallest weights of the whole network go at once, the rest is trained.
 
-Same kernels, same count of nonzeros, same total epochs, batches and loss as the learned result. Further points of its
-curve differ in the count alone.
+Same kernels, same blocks, same count of nonzeros, same total epochs, batches and loss as the learned result. Further
+points of its curve differ in the count alone; beside blocks, one point has single weights.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import Pruned, State
+from ltp_pipeline.records import BLOCK, Pruned, State
 from ltp_pipeline.stages import finetune
-from ltp_pipeline.stages.import_model.kernels import makers
+from ltp_pipeline.stages.import_model.kernels import block_axes, makers
 from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
-from ltp_pipeline.stages.prune import count_nonzeros, masked, masks_of
+from ltp_pipeline.stages.prune import count_nonzeros, masked
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.statistics import refreshed
 
-FIRST, LATER = "baseline", "curve"  # what people and the log call the training of its first point and of others
+# What people and the log call the training of its first point, of others, and of single weights beside blocks
+FIRST, LATER, SINGLE = "baseline", "curve", "single"
 
 
-def key(number: int, spares_classifier: bool) -> str:
-    """Name of the checkpoint, the log lines and the kept weights of a point, counted from 1."""
-    return "-".join((FIRST, *(["spared"] if spares_classifier else []), *([str(number)] if number > 1 else [])))
+def key(point: int | str, spares_classifier: bool) -> str:
+    """Name of the checkpoint, the log lines and the kept weights of a point: its number, counted from 1, or SINGLE."""
+    return "-".join((FIRST, *(["spared"] if spares_classifier else []), *([] if point == 1 else [str(point)])))
 
 
 def run(
@@ -37,29 +39,41 @@ def run(
     name: str = FIRST,
     key: str = FIRST,
     spared: Collection[str] = (),
+    axes: Axes | None = None,
 ) -> Pruned:
-    """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`."""
-    state = refreshed(job, masked(original, global_magnitude_masks(job.network, original, nonzeros, spared)))
+    """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`; in the job's blocks."""
+    axes = blocks(job) if axes is None else axes
+    masks = global_magnitude_masks(job.network, original, nonzeros, spared, axes)
+    state = refreshed(job, masked(original, masks))
     count = sum(count_nonzeros(job.network, state).values())
-    pruned = Pruned(state, masks_of(job.network, state), count, {"prune": 0, "finetune": 0})
-    return finetune.run(job, pruned, epochs, name, key)
+    return finetune.run(job, Pruned(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key)
+
+
+def epochs(job: Job, count: int) -> dict[str, int]:
+    """Epochs of the trainings that are sure to come, where each takes so many: that of single weights beside blocks."""
+    return dict.fromkeys((FIRST, SINGLE) if blocks(job) else (FIRST,), count)
+
+
+def blocks(job: Job) -> Axes:
+    """The kernels that the job prunes in blocks."""
+    return block_axes(job.network.kernels, job.settings.method)
 
 
 def accuracy_when_cut(job: Job, original: State, nonzeros: int) -> float:
     """Accuracy on the validation split of the original, pruned at once and not trained."""
-    state = masked(original, global_magnitude_masks(job.network, original, nonzeros))
+    state = masked(original, global_magnitude_masks(job.network, original, nonzeros, axes=blocks(job)))
     return accuracy(job, refreshed(job, state), job.data.val)
 
 
 def global_magnitude_masks(
-    network: Network, state: State, nonzeros: int, spared: Collection[str] = ()
+    network: Network, state: State, nonzeros: int, spared: Collection[str] = (), axes: Axes = NO_BLOCKS
 ) -> dict[str, Tensor]:
     """Keep the weights largest in size over all prunable kernels, with no regard for layers; all of those `spared`."""
-    weights = {k.name: state[k.name] for k in network.prunable}
+    rs = sizes({k.name: state[k.name] for k in network.prunable}, axes)
     present = count_nonzeros(network, state)
     others = sum(present[k.name] for k in network.kernels if not k.prunable)
-    lowest = {name: present[name] if name in spared else 0 for name in weights}
-    return keep_exactly(weights, dict.fromkeys(weights, torch.ones(())), lowest, nonzeros - others)
+    lowest = {name: int(r.count_nonzero()) if name in spared else 0 for name, r in rs.items()}
+    return keep_exactly(rs, dict.fromkeys(rs, torch.ones(())), lowest, nonzeros - others, axes)
 
 
 def classifier(job: Job) -> set[str]:
@@ -68,7 +82,8 @@ def classifier(job: Job) -> set[str]:
     return makers(graph, [output.name for output in job.task.outputs], job.network.prunable)
 
 
-def fewest_nonzeros(network: Network, state: State, spared: Collection[str] = ()) -> int:
-    """Nonzeros of all kernels where pruning leaves each kernel that is not `spared` one weight."""
+def fewest_nonzeros(network: Network, state: State, spared: Collection[str] = (), axes: Axes = NO_BLOCKS) -> int:
+    """Nonzeros of all kernels where pruning leaves each kernel that is not `spared` one weight, or one block."""
     present = count_nonzeros(network, state)
-    return sum(1 if k.prunable and k.name not in spared else present[k.name] for k in network.kernels)
+    least = {k.name: BLOCK if k.name in axes else 1 for k in network.prunable if k.name not in spared}
+    return sum(least.get(k.name, present[k.name]) for k in network.kernels)

@@ -19,6 +19,7 @@ from ltp_pipeline.results import InspectedKernel, InspectedOperator, Inspection
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
+from ltp_pipeline.stages.import_model.readers import readers
 from ltp_pipeline.stages.import_model.supported import problems
 from ltp_pipeline.words import counted
 
@@ -37,8 +38,9 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
         reasons = problems(walked.proto)
     except UnsupportedModel as error:
         walked, notes, reasons = file.model, [], list(error.reasons) or [error.what]
-    found = find_kernels(walked, kernels or KernelSettings())
-    listed, rest = _kernels(walked, found), others(walked, found)
+    uses = readers(walked.graph)
+    found = find_kernels(walked, kernels or KernelSettings(), uses)
+    listed, rest = _kernels(walked, found), others(walked, found, uses)
     proto = file.model.proto
     elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
     zeros = elements - sum(k.nonzeros for k in listed)
@@ -80,6 +82,7 @@ def _kernels(model: Model, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
             nonzeros=int(np.count_nonzero(model.array(k.name))),
             prunable=k.prunable,
             reason=k.reason,
+            block_axis=k.block_axis,
         )
         for k in found
     )
@@ -118,6 +121,8 @@ def _plan(found: Inspection) -> list[str]:
     prunable = [k for k in found.kernels if k.prunable]
     share = found.prunable_elements / found.kernel_elements
     plan = [f"`run` would prune {counted(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
+    blocks = sum(k.block_axis is not None for k in prunable)
+    plan.append(f'With method.block = "4x1" it would prune {blocks} of them in blocks, the others by single weights.')
     if found.unpruned:
         plan.append(f"{found.unpruned[0].upper()}{found.unpruned[1:]}.")
     left = len(found.kernels) - len(prunable)

@@ -8,11 +8,11 @@ from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.counting import Counts, count
 from ltp_pipeline.files import data_beside
 from ltp_pipeline.formats import ORIGINAL
-from ltp_pipeline.graph import FLOAT_TYPES, Model, read, stored
+from ltp_pipeline.graph import FLOAT_TYPES, Model, read_with_data, stored
 from ltp_pipeline.report_checks import refuse
 from ltp_pipeline.report_derivations import Claim
 from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import File, Report
+from ltp_pipeline.report_schema import CurvePoint, File, Report, Stored
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.words import shortened
@@ -32,7 +32,8 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
     counted = []
     for number, file in enumerate(report.pruned.files):
         path = folder / file.path
-        model = read(path)
+        model, data = read_with_data(path)
+        yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
         if names:
             counted.append(count(model, names))
@@ -45,6 +46,14 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         yield from _nonzeros("nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most)
         yield from _kernels(report, folder)
         yield from _baseline(report, folder, names)
+
+
+def _data(file: Stored, path: Path, found: Sequence[Path]) -> Claim:
+    """The weights outside the file are those that the report has the hash of."""
+    wanted = [data_beside(path).resolve()] if file.data_sha256 else []
+    stated, read = ([part.name for part in parts] for parts in (wanted, found))
+    same_place = [part.resolve() for part in found] == wanted
+    return Claim(f"the list of data files of {file.path}", stated, stated if same_place else read, "the file")
 
 
 def _said_of(file: File, key: str, path: Path, model: Model, source: str | None) -> Iterator[Claim]:
@@ -91,13 +100,20 @@ def _kernels(report: Report, folder: Path) -> Iterator[Claim]:
 def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]:
     if report.baseline is None:
         return
-    there = {file.path: file.nonzeros for file in report.baseline.files if (folder / file.path).is_file()}
-    points = {point.path: point.nonzeros for point in report.curve if (folder / point.path).is_file()}
-    counted = {path: count(read(folder / path), names) for path in {**there, **points}}
-    for path, nonzeros in (*there.items(), *points.items()):
-        yield Claim(f"nonzeros of {path}", nonzeros, counted[path].kernels.nonzeros, "the file")
-    if there and len(there) == len(report.baseline.files):
-        most = max((counted[path] for path in there), key=lambda counts: counts.kernels.nonzeros)
+    counted: dict[str, Counts] = {}
+    files: list[File | CurvePoint] = [*report.baseline.files, *report.baseline_points.values()]
+    for file in files:
+        path = folder / file.path
+        if file.path not in counted and path.is_file():
+            model, data = read_with_data(path)
+            yield _data(file, path, data)
+            counted[file.path] = count(model, names)
+        if file.path in counted:
+            nonzeros = counted[file.path].kernels.nonzeros
+            yield Claim(f"nonzeros of {file.path}", file.nonzeros, nonzeros, "the file")
+    of_files = [counted[file.path] for file in report.baseline.files if file.path in counted]
+    if of_files and len(of_files) == len(report.baseline.files):
+        most = max(of_files, key=lambda counts: counts.kernels.nonzeros)
         stated = [layer.baseline_nonzeros for layer in report.layers]
         yield Claim("baseline.model_nonzeros", report.baseline.model_nonzeros, most.whole.nonzeros, "the files")
         yield from _nonzeros("baseline_nonzeros", report.layers, stated, most)

@@ -110,12 +110,13 @@ class _Again:
         pruned, ours = self._network(report.pruned)
         baseline, theirs = report.baseline, None
         if baseline is not None:
-            absent = [f.path for f in (*baseline.files, *report.curve) if not (self.folder / f.path).is_file()]
+            listed = (*baseline.files, *report.baseline_points.values())
+            absent = [f.path for f in listed if not (self.folder / f.path).is_file()]
             if absent:
                 notes.append(f"the baseline was not measured again: {absent[0]} is not beside the report")
             else:
                 baseline, theirs = self._network(baseline)
-                baseline = baseline.model_copy(update={"curve": self._curve(baseline)})
+                baseline = baseline.model_copy(update=self._points(baseline))
         for part, said in ((pruned, report.pruned), *([(baseline, report.baseline)] if theirs is not None else [])):
             if part and said and part.value is not None and said.value is not None:
                 now, then = metric.shown(part.value), metric.shown(said.value)
@@ -161,14 +162,19 @@ class _Again:
         positions = [output.position for output in self.evaluator.task.outputs]
         return self.evaluator(Session(self.folder / name, positions=positions).outputs, self.split)
 
-    def _curve(self, baseline: Baseline) -> tuple[CurvePoint, ...] | None:
+    def _points(self, baseline: Baseline) -> dict[str, Any]:
+        """The points of the baseline with their accuracies, by the keys of the report."""
         known = {file.path: file.value for file in baseline.files}
-        return baseline.curve and tuple(
-            point.model_copy(
-                update={"accuracy": known[point.path] if point.path in known else self._measured(point.path)[0].value}
-            )
-            for point in baseline.curve
-        )
+
+        def again(point: CurvePoint) -> CurvePoint:
+            value = known[point.path] if point.path in known else self._measured(point.path)[0].value
+            return point.model_copy(update={"accuracy": value})
+
+        curve, single = baseline.curve, baseline.single_weights
+        return {
+            "curve": curve and tuple(again(point) for point in curve),
+            "single_weights": None if single is None else again(single),
+        }
 
     def _difference(
         self, pruned: Pruned, baseline: Pruned | None, ours: Array, theirs: Array | None

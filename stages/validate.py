@@ -268,9 +268,12 @@ class _Beside:
 
 
 def _noise(session: Session, inputs: Mapping[str, Array], position: int) -> float:
-    """How far an output of a file is from itself without optimisation."""
+    """How far an output of a file is from itself without optimisation, or on the next smaller numbers."""
     plain = Session(session.path, positions=session.positions, optimised=False, library=session.library)
-    return closeness.gap(plain.outputs(inputs)[position], session.outputs(inputs)[position]).apart
+    smaller = {name: np.nextafter(x, x.dtype.type(0)) if x.dtype.kind == "f" else x for name, x in inputs.items()}
+    others = (plain.outputs(inputs), session.outputs(smaller))
+    outputs = session.outputs(inputs)[position]
+    return max(closeness.gap(other[position], outputs).apart for other in others)
 
 
 def _torch_outputs(network: Network, state: State, batch: Batch, task: Task) -> list[Array]:

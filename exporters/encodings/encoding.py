@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from onnx import TensorProto
 
+from ltp_pipeline import memory
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph import Array, Model
 
 
@@ -21,6 +23,15 @@ class Decoded:
         self.tensors.update(other.tensors)
         self.weights.update(other.weights)
         self.added.update(other.added)
+
+
+def require_room(size: int) -> None:
+    """Refuse to decode what has more bytes than there is free memory; zeros take none in a file."""
+    free = memory.available()
+    if free is not None and size > free:
+        dense, there = size / memory.GIGABYTE, free / memory.GIGABYTE
+        what = f"the encoded tensors take {dense:,.1f} GB once they are dense, and {there:,.1f} GB of memory are free"
+        raise InputError(what, "use a machine with more memory, or get the file again from where it came from")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -10,12 +11,22 @@ from onnx import NodeProto, TensorProto, helper
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import rounding
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
-from ltp_pipeline.exporters.encodings.encoding import Decoded
+from ltp_pipeline.exporters.encodings.encoding import Decoded, require_room
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import LARGEST, WEIGHT_TYPES, Array, Model, declared, elements, standard_domain, to_array
+from ltp_pipeline.graph import (
+    LARGEST,
+    MOST_DIMS,
+    WEIGHT_TYPES,
+    Array,
+    Model,
+    declared,
+    elements,
+    standard_domain,
+    to_array,
+)
 
-_CODES = re.compile(rf"{re.escape(PREFIX)}(\d{{1,9}})/({'|'.join(packed_codec.KINDS)})")
+_CODES = re.compile(rf"{re.escape(PREFIX)}(0|[1-9]\d{{0,8}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
 _NEUTRAL = {"allowzero": 0, "axis": 0, "exclusive": 0, "fmod": 0, "reduction": b"none", "reverse": 0, "saturate": 1}
 
@@ -34,22 +45,24 @@ def decode(model: Model, names: Collection[str]) -> Decoded:
     nodes = {output: node for node in model.graph.node for output in node.output}
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     opset = packed_graph.opset_of(model.proto)
-    for group in groups:
-        if any(member.weight in names for member in group.members):
-            found.added.update(_check(group, opset, nodes, initializers))
-            for tensor, array in _dense(group, model, initializers):
-                if tensor.name in found.tensors:
-                    raise _edited(tensor.name)
-                found.tensors[tensor.name], found.weights[tensor.name] = tensor, array
+    wanted = [group for group in groups if any(member.weight in names for member in group.members)]
+    for group in wanted:
+        found.added.update(_check(group, opset, nodes, initializers))
+    require_room(sum(_dtype(g).itemsize * m.size for g in wanted for m in g.members))
+    for group in wanted:
+        for tensor, array in _dense(group, model, initializers):
+            if tensor.name in found.tensors:
+                raise _edited(tensor.name)
+            found.tensors[tensor.name], found.weights[tensor.name] = tensor, array
     return found
 
 
 def _find(model: Model) -> list[Group]:
     """The groups as the names tell it; whether the rest agrees is for `_check` to see."""
-    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    coded = [match for name in initializers if (match := _CODES.fullmatch(name))]
+    coded = [match for tensor in model.graph.initializer if (match := _CODES.fullmatch(tensor.name))]
     if not coded:
         return []
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
     users = {node.input[0]: node for node in model.graph.node if node.input and node.input[0].startswith(PREFIX)}
     return [_group(match, users, initializers) for match in coded]
 
@@ -70,6 +83,8 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
             last = users.get(shell.name("w", nth, i), NodeProto()) if values == "int8" else reshape
             shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
             if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
+                raise _edited(match[0])
+            if elements(shape) > MOST_DIMS:
                 raise _edited(match[0])
             dims = tuple(int(n) for n in to_array(shape).reshape(-1))
             members.append(Member(str(last.output[0]), dims))
@@ -125,7 +140,7 @@ def _check(
 
 
 def _dense(group: Group, model: Model, initializers: Mapping[str, TensorProto]) -> Iterator[tuple[TensorProto, Array]]:
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
+    dtype = _dtype(group)
     stored_type = rounding.DATA_TYPES.get(group.values, group.data_type)
     start, name = 0, group.members[0].weight
     try:
@@ -149,6 +164,10 @@ def _dense(group: Group, model: Model, initializers: Mapping[str, TensorProto]) 
                 yield declared(member.weight, group.data_type, member.dims, like=stored), dense
     except ValueError as error:
         raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
+
+
+def _dtype(group: Group) -> np.dtype[Any]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
 
 
 def _scale(group: Group, member: Member, name: str, model: Model) -> Array | None:

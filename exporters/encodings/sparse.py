@@ -5,6 +5,7 @@ on `values` alone, and nowhere else in the graph as an input or a dense initiali
 and computes wrong results from some of it, so nothing else is written and nothing else is read.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -13,9 +14,9 @@ from onnx import SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import tensors
-from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
+from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding, require_room
 from ltp_pipeline.exporters.scan import Nonzeros, Scan
-from ltp_pipeline.graph import LARGEST, WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, stored, to_array
+from ltp_pipeline.graph import WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, stored, to_array
 
 IR_VERSION = 6
 HEADER = 32  # bytes that the indices take beside themselves
@@ -69,13 +70,19 @@ def decode(model: Model, names: Collection[str]) -> Decoded:
         if not name or name in taken:
             raise _corrupt(name, "has a name that something else in the graph has too")
         taken.add(name)
-    for sparse in graph.sparse_initializer:
+    wanted = [sparse for sparse in graph.sparse_initializer if sparse.values.name in names]
+    require_room(sum(_size(sparse) for sparse in wanted))
+    for sparse in wanted:
         name = sparse.values.name
-        if name in names:
-            values, where = model.sparse.get(name) or _parts(sparse)
-            found.weights[name] = _dense(sparse, values, where)
-            found.tensors[name] = declared(name, sparse.values.data_type, sparse.dims, like=sparse.values)
+        values, where = model.sparse.get(name) or _parts(sparse)
+        found.weights[name] = _dense(sparse, values, where)
+        found.tensors[name] = declared(name, sparse.values.data_type, sparse.dims, like=sparse.values)
     return found
+
+
+def _size(sparse: SparseTensorProto) -> int:
+    """The bytes of a tensor once it is dense; dims that no tensor can have are refused."""
+    return byte_size(declared(sparse.values.name, sparse.values.data_type, sparse.dims))
 
 
 def _parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
@@ -84,10 +91,7 @@ def _parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
 
 def _dense(sparse: SparseTensorProto, values: Array, where: Array) -> Array:
     name, dims = sparse.values.name, tuple(sparse.dims)
-    elements = 1
-    for n in dims:
-        elements *= n
-    if not dims or min(dims) < 1 or elements * values.dtype.itemsize > LARGEST:
+    if not dims or min(dims) < 1:
         raise _corrupt(name, f"has impossible dims {list(dims)}")
     if sparse.indices.data_type != TensorProto.INT64:
         raise _corrupt(name, "has indices that are not int64")
@@ -97,7 +101,7 @@ def _dense(sparse: SparseTensorProto, values: Array, where: Array) -> Array:
         if ((where < 0) | (where >= dims)).any():
             raise _corrupt(name, "has indices out of range")
         where = np.ravel_multi_index(tuple(where.T), dims)
-    dense = np.zeros(elements, values.dtype)
+    dense = np.zeros(math.prod(dims), values.dtype)
     _scatter(name, dense, where, values)
     return dense.reshape(dims)
 

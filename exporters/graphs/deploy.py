@@ -20,6 +20,7 @@ from ltp_pipeline.exporters.quantize.calibration import Calibration
 from ltp_pipeline.graph import (
     Array,
     Model,
+    Names,
     Weights,
     constant_tensor,
     constants,
@@ -151,15 +152,17 @@ def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
     given = {v.name for v in graph.input}
     known = {name: t for name, t in stored(graph).items() if name not in given}
-    reads = Counter(outer_reads(graph))
+    reads, taken = Counter(outer_reads(graph)), Names.of(graph)
     layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
-    gone = []
+    gone = set[str]()
     for norm in graph.node:
         layer = layers.get(norm.input[0]) if is_standard(norm, "BatchNormalization") else None
-        if layer is None or reads[layer.output[0]] > 1 or not _fold(layer, norm, graph, known, weights, reads):
+        if layer is None or reads[layer.output[0]] > 1:
+            continue
+        if not _fold(layer, norm, graph, known, weights, reads, taken):
             continue
         layer.output[0] = norm.output[0]
-        gone.append(norm.output[0])
+        gone.add(norm.output[0])
     _keep(graph, [n for n in graph.node if not (is_standard(n, "BatchNormalization") and n.output[0] in gone)])
     return len(gone)
 
@@ -171,6 +174,7 @@ def _fold(
     known: dict[str, TensorProto],
     weights: dict[str, Array],
     reads: Mapping[str, int],
+    taken: Names,
 ) -> bool:
     """Scale a layer's weight and move its bias as the norm would; False where that cannot be done exactly enough."""
 
@@ -199,7 +203,7 @@ def _fold(
     if not np.isfinite(scaled).all() or not np.isfinite(moved).all() or ((scaled != 0) != (weight != 0)).any():
         return False
     weights[layer.input[1]] = tensors.without_negative_zero(scaled)
-    weights[_bias_of(layer, graph, known, reads, moved.shape)] = moved.astype(weight.dtype)
+    weights[_bias_of(layer, graph, known, reads, taken, moved.shape)] = moved.astype(weight.dtype)
     return True
 
 
@@ -219,15 +223,13 @@ def _bias_of(
     graph: GraphProto,
     known: dict[str, TensorProto],
     reads: Mapping[str, int],
+    taken: Names,
     shape: tuple[int, ...],
 ) -> str:
     """The name of a layer's bias of this shape: its own, or a new one where that is shared or shaped differently."""
     name = layer.input[2] if len(layer.input) > 2 else ""
     if not name or reads[name] > 1 or tuple(known[name].dims) != shape:
-        taken = {*outer_reads(graph), *(o for n in every_node(graph) for o in n.output), *known}
-        name = f"{layer.input[1]}.folded_bias"
-        while name in taken:
-            name += "_"
+        name = taken.fresh(f"{layer.input[1]}.folded_bias")
         known[name] = declared(name, known[layer.input[1]].data_type, shape)
         graph.initializer.append(known[name])
         layer.input[2:] = [name]

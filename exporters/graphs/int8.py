@@ -43,10 +43,15 @@ def make(
     smaller = deploy.make(model, weights, kernels, feeds)
     plain, behind = ready(raised(smaller.model, kernels, feeds), kernels)
     choice = choose.Choice(plain, find_layers(plain, kernels), calibration)
-    found, trained, settings = choice.run(), None, calibration.settings
+    found, trained, settings, notes = choice.run(), None, calibration.settings, list(smaller.notes)
     if calibration.train is not None:
         trained = calibration.train(for_training(found.model, plain, found.layers, choice.extremes), found.layers)
-        found = choice.again(found, with_trained(found.model, trained.values))
+        after = choice.again(found, with_trained(found.model, trained.values))
+        if after.drop > found.drop:
+            trained = None
+            notes.append("int8 graph: training in 8 bits made it worse on the validation split, and was not taken")
+        else:
+            found = after
     quantised = {layer.kernel: layer for layer in found.layers}
     exact = {name: plain.array(name) for name in kernels} | ({} if trained is None else dict(trained.floats))
     held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
@@ -61,7 +66,7 @@ def make(
         trained_epochs=0 if trained is None else trained.epochs,
     )
     new = turned_back(compact(found.model, plain), behind)
-    return Made(new, {name: new.array(name) for name in held}, (*smaller.notes, _note(how)), tuple(held), how)
+    return Made(new, {name: new.array(name) for name in held}, (*notes, _note(how)), tuple(held), how)
 
 
 def require(model: Model, kernels: Collection[str]) -> None:

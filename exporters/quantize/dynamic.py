@@ -19,7 +19,7 @@ LARGEST = {7: 64, 8: 127}  # weight in so many bits; 255 · 64 · 2 is within th
 def dynamic(model: Model, layers: Sequence[Layer], bits: int) -> Model:
     """The model with these layers in 8 bits; weights have so many `bits`."""
     proto = copy_of(model.proto)
-    graph, names = proto.graph, Names(proto.graph)
+    graph, names = proto.graph, Names.of(proto.graph)
     layer_of = {name: layer for layer in layers for name in layer.names}
     weights, added = dict(model.weights), dict[str, TensorProto]()
     rounded: dict[str, tuple[str, str, str]] = {}  # an activation in 8 bits, its scale and its zero point

@@ -83,7 +83,7 @@ def for_training(made: Model, plain: Model, layers: Sequence[Layer], extremes: M
 
 def _dynamic(plain: Model, layers: Sequence[Layer]) -> Training:
     proto = copy_of(plain.proto)
-    names, inside = Names(proto.graph), {name for layer in layers for name in layer.names}
+    names, inside = Names.of(proto.graph), {name for layer in layers for name in layer.names}
     nodes, marked, places = list[NodeProto](), dict[str, str](), list[Place]()
     for node in proto.graph.node:
         if node.name in inside:

@@ -29,16 +29,12 @@ def ready(model: Model, kernels: Collection[str]) -> tuple[Model, frozenset[str]
 
 def with_names(model: Model) -> Model:
     """The same model with a name of its own for every node of the main graph; those that have one keep it."""
-    taken, nodes = set[str](), [node.name for node in model.graph.node]
+    names, nodes = Names(), [node.name for node in model.graph.node]
     if len(set(nodes)) == len(nodes) and "" not in nodes:
         return model
     proto = copy_of(model.proto)
     for node in proto.graph.node:
-        name = node.name or next((output for output in node.output if output), node.op_type)
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        node.name = name
+        node.name = names.fresh(node.name or next((output for output in node.output if output), node.op_type))
     return Model(proto, model.weights, model.sparse)
 
 
@@ -77,8 +73,7 @@ def _outputs(model: Model, gemm: NodeProto) -> int:
 def _with_free_names(model: Model, kernels: Collection[str]) -> Model:
     """Other names for nodes, values and tensors that are called as the tool would call what it adds."""
     graph = model.graph
-    names = Names(graph)
-    names.taken.update(value.name for value in graph.input)
+    names = Names.of(graph)
     kept = {*kernels, *(value.name for value in (*graph.input, *graph.output))}
     values = [*(t.name for t in graph.initializer), *(name for node in graph.node for name in node.output)]
     renamed = {name: f"{name}/" for name in values if name not in kept and added_to(name, names.taken)}

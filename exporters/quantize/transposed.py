@@ -48,7 +48,7 @@ def turned_back(model: Model, kernels: Collection[str]) -> Model:
         return model
     held = [name + SUFFIX if name + SUFFIX in model.tensors else name for name in sorted(kernels)]
     back = _with_turned(model, held)
-    proto, names = back.proto, Names(back.graph)
+    proto, names = back.proto, Names.of(back.graph)
     new = {name: names.fresh(f"{name}/turned") for name in held}
     for node in proto.graph.node:
         node.input[:] = [new.get(name, name) for name in node.input]

@@ -1,12 +1,13 @@
 """Reading samples: one module per format, one table of them, the same checks for all."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.config import DataSettings, TaskSettings
-from ltp_pipeline.data import idx, image_folder, npy_folder, npz, shards, tables, vocabulary
+from ltp_pipeline.data import guards, idx, image_folder, npy_folder, npz, shards, tables, vocabulary
 from ltp_pipeline.data.classes import names_by_number
 from ltp_pipeline.data.division import divide
 from ltp_pipeline.data.lengths import check_inputs, check_labels
@@ -19,6 +20,7 @@ from ltp_pipeline.data.samples import Data, NoNumbers, Part, Split, Stored, Want
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.records import ModelFile, TensorInfo
+from ltp_pipeline.words import printable
 
 __all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "open_for", "takes_in"]
 
@@ -45,8 +47,9 @@ FORMATS = (
 
 def takes_in(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of samples."""
-    found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
-    return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
+    with _readable(path):
+        found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
+        return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
 
 
 def open_data(
@@ -87,7 +90,7 @@ def open_data(
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=(*stored.notes, *_left_aside(first_part, found.unused), *notes),
+        notes=tuple(printable(note) for note in (*stored.notes, *_left_aside(first_part, found.unused), *notes)),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
@@ -119,12 +122,23 @@ def _read(path: Path | None, want: Wanted) -> Stored:
             "give --data PATH, or path under [data] in an ltp.toml beside the model, or --config FILE with it; "
             "`ltp-pipeline demo` needs none",
         )
-    try:
+    with _readable(path):
         if not path.exists():
             raise InputError(f"there is no data at {path}", "check --data, or path under [data]")
         for candidate in FORMATS:
             if candidate.recognises(path):
-                return candidate.read(path, want)
+                stored = candidate.read(path, want)
+                for column in {name for part in stored.parts.values() for name in part}:
+                    guards.require_text(column, f"a column of {path},")
+                return stored
+    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Tell what the system says of files that cannot be read."""
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"cannot read data {path}: {error.strerror or error}", "check the file and its rights"
@@ -133,7 +147,6 @@ def _read(path: Path | None, want: Wanted) -> Stored:
         raise InputError(
             f"data {path} does not fit in memory", "give fewer samples, or images in class folders"
         ) from None
-    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
 
 
 def _check_alike(parts: Mapping[str, Part], taken: Sequence[str]) -> None:

@@ -14,6 +14,9 @@ from ltp_pipeline.errors import InputError, first_line
 CHUNK_BYTES = 16 * 2**20
 NUMBERS = "biuf"  # the kinds of numpy types that samples have
 LARGEST_CLASS = np.iinfo(np.int32).max
+LARGEST_WHOLE = 2**53  # below which a double holds every whole number; beyond it, numbers are names and hashes
+LARGEST_INTEGER = np.iinfo(np.int64).max  # torch computes with no larger ones
+LONG = 8  # bytes of an integer that may be larger than both
 
 
 def checked_target(column: Column) -> Samples:
@@ -53,6 +56,9 @@ def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.isfinite(values.astype(target)) if target.kind == "f" else values.astype(target) == values
+    if values.dtype.kind in "iu":
+        most = LARGEST_WHOLE if target.kind == "f" else LARGEST_INTEGER
+        good &= (values <= most) & (values >= -most - 1)
     return None if good.all() else tuple(int(i) for i in np.argwhere(~good)[0])
 
 
@@ -61,13 +67,15 @@ def refuse_value(origin: str, value: Any, row: int, target: np.dtype[Any]) -> No
     if not np.isfinite(value):
         raise InputError(f"{origin} holds {value} in sample {row}", "remove or repair samples with NaN or inf")
     raise InputError(
-        f"{origin} holds {value} in sample {row}, which the model's input ({target}) cannot hold",
+        f"{origin} holds {value} in sample {row}, which the model's input ({target}) cannot hold, or not exactly",
         "store values of the type the model takes",
     )
 
 
 def _holds_all(stored: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    return stored.kind != "f" if target.kind == "f" else np.can_cast(stored, target, "safe")
+    if target.kind == "f":
+        return stored.kind != "f" and stored.itemsize < LONG
+    return np.can_cast(stored, target, "safe") and stored != np.uint64
 
 
 def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:

@@ -24,7 +24,9 @@ from PIL import Image, UnidentifiedImageError
 
 # Only these decoders are let near a file, whatever it says it is: some of Pillow's others start programs.
 DECODERS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-MAX_PIXELS = 80_000_000  # below the limit at which Pillow itself begins to warn
+MAX_PIXELS = 80_000_000  # unless a user says otherwise; below the limit at which Pillow itself begins to warn
+MAX_SIDE = 65_535  # as JPEG has it: resizing takes memory by the length of a side
+MAX_BYTES = 4 * MAX_PIXELS + 2**20  # of a file: some decoders read all of it at once
 AREA = (0.08, 1.0)  # share of the image that a random crop covers
 RATIO = (3 / 4, 4 / 3)  # its width / height
 TRIES = 10
@@ -54,6 +56,7 @@ class Form(NamedTuple):
     mode: str
     size: tuple[int, int]  # height, width
     crop: float | None = None  # share of the shorter side that the centre keeps; None squeezes the whole image
+    max_pixels: int = MAX_PIXELS  # of the image as it is stored
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -82,15 +85,19 @@ class BrokenImageError(Exception):
         self.problem = Problem(what, remedy, passable)
 
 
-def header(source: Source) -> tuple[tuple[int, int], str]:
-    """Return ((height, width), mode) without decoding."""
-    with _opened(source) as image:
-        return (image.height, image.width), image.mode
+def header(source: Source, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], str, bool]:
+    """Return ((height, width), mode, whether it has several frames) without decoding."""
+    with _opened(source, max_pixels) as image:
+        try:
+            several = bool(getattr(image, "is_animated", False))
+        except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
+            raise _broken(error) from None
+        return (image.height, image.width), image.mode, several
 
 
 def pixels(source: Source, form: Form, seed: str | None = None) -> bytes | memoryview:
     """Return the image as height × width × channels bytes; a seed asks for a random crop and flip instead."""
-    with _opened(source) as image:
+    with _opened(source, form.max_pixels) as image:
         try:
             return _whole(image, form).tobytes() if seed is None else _random(image, form, seed)
         except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
@@ -183,20 +190,28 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _opened(source: Source) -> Image.Image:
+def _opened(source: Source, max_pixels: int) -> Image.Image:
     """Open and judge by the header alone."""
     try:
+        size = os.stat(source.file).st_size if source.length < 0 else source.length  # noqa: PTH116 - once an image
+        if size > MAX_BYTES:
+            raise BrokenImageError(f"has {size:,} bytes, more than {MAX_BYTES:,}", "remove it or scale it down")
         image = Image.open(_content(source), formats=DECODERS)
     except Image.DecompressionBombError:
-        raise BrokenImageError(f"has more than {MAX_PIXELS} pixels", "remove it or scale it down") from None
+        raise BrokenImageError(f"has more than {max_pixels} pixels", "remove it or scale it down") from None
+    except BrokenImageError:
+        raise
     except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
         raise _broken(error) from None
     count = image.width * image.height
-    if count <= MAX_PIXELS and image.mode[0] not in "IF":
+    longest = max(image.size)
+    if count <= max_pixels and longest <= MAX_SIDE and image.mode[0] not in "IF":
         return image
     image.close()
-    if count > MAX_PIXELS:
-        raise BrokenImageError(f"has {count} pixels, more than {MAX_PIXELS}", "remove it or scale it down")
+    if count > max_pixels:
+        raise BrokenImageError(f"has {count} pixels, more than {max_pixels}", "remove it or scale it down")
+    if longest > MAX_SIDE:
+        raise BrokenImageError(f"has a side of {longest} pixels, more than {MAX_SIDE}", "remove it or scale it down")
     raise BrokenImageError(f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits")
 
 
@@ -249,7 +264,7 @@ def serve(memory: str, form: Form) -> None:
 
 
 if __name__ == "__main__":
-    mode, size, crop = json.loads(sys.argv[2])
+    mode, size, *more = json.loads(sys.argv[2])
     with contextlib.suppress(BrokenPipeError):
-        serve(sys.argv[1], Form(mode, tuple(size), crop))
+        serve(sys.argv[1], Form(mode, tuple(size), *more))
     os._exit(0)  # at once: torch takes half a second to clean up

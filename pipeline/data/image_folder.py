@@ -1,10 +1,11 @@
 """A folder of class folders with images, or of images alone; train, val and test above them where there are."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ltp_pipeline.data import guards
 from ltp_pipeline.data.decoding import Source
 from ltp_pipeline.data.images import EXTENSIONS, Listed, fingerprint, open_images
 from ltp_pipeline.data.samples import Stored, Wanted
@@ -29,12 +30,16 @@ def recognises(path: Path) -> bool:
 def read(path: Path, wanted: Wanted) -> Stored:
     """List the images, and open them."""
     found, notes = _find(path)
+    files = guards.checked(file for part in found.values() for file in part.files)
+    guards.require_room(path, files, wanted.max_bytes)
     names = sorted(set(found["train" if "train" in found else "all"].classes or ()))
     if len(names) == 1:
         raise InputError(
             f"all training images in {path} are of one class, {names[0]}",
             "give a folder for each class; for data without labels, put the images into one folder",
         )
+    for name in names:
+        guards.require_text(name, f"a class folder of {path},")
     number = {name: i for i, name in enumerate(names)}
     for part in found.values():
         unknown = sorted(set(part.classes or ()) - number.keys())
@@ -55,7 +60,7 @@ def read(path: Path, wanted: Wanted) -> Stored:
     skip = len(os.fspath(path)) + 1
     made_of = fingerprint([(file[skip:], file) for part in found.values() for file in part.files])
     parts, more = open_images(listed, wanted)
-    return Stored(parts, made_of, "NHWC", (*notes, *more), tuple(names) or None)
+    return Stored(parts, made_of, "NHWC", (*notes, *files.notes, *more), tuple(names) or None)
 
 
 def find_splits(path: Path, is_split: Callable[[Path], bool]) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -123,12 +128,7 @@ def _classes(folder: Path) -> Found:
             raise InputError(
                 f"class folder {class_folder} is a link to a place outside {folder}", "put the images themselves there"
             )
-        images = sorted(
-            os.path.join(where, name)  # noqa: PTH118 - a million Path objects take a minute
-            for where, _, names in os.walk(class_folder)
-            for name in names
-            if _is_image(name)
-        )
+        images = sorted(_images_below(class_folder))
         if not images:
             raise InputError(
                 f"class folder {class_folder} has no images ({', '.join(EXTENSIONS)})",
@@ -141,6 +141,16 @@ def _classes(folder: Path) -> Found:
     return Found(folder, files, classes)
 
 
+def _images_below(class_folder: Path) -> Iterator[str]:
+    for where, folders, names in os.walk(class_folder):
+        for name in folders:
+            if os.path.islink(place := os.path.join(where, name)):  # noqa: PTH114, PTH118 - as below
+                raise InputError(f"{place} is a link to a folder", "put the images themselves there")
+        for name in names:
+            if _is_image(name):
+                yield os.path.join(where, name)  # noqa: PTH118 - a million Path objects take a minute
+
+
 def _folders(path: Path) -> list[Path]:
     with os.scandir(path) as entries:
         return sorted(Path(e.path) for e in entries if not e.name.startswith(".") and e.is_dir())
@@ -148,7 +158,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _images(path: Path) -> list[str]:
     with os.scandir(path) as entries:
-        return sorted(e.path for e in entries if _is_image(e.name) and e.is_file())
+        return sorted(e.path for e in entries if _is_image(e.name) and not e.is_dir())
 
 
 def _is_image(name: str) -> bool:

@@ -14,6 +14,7 @@ from ltp_pipeline.data.decoding import BrokenImageError, Form, Problem, Source, 
 from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Samples, Wanted, X, Y
 from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.words import counted, printable
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -31,6 +32,7 @@ class Header(NamedTuple):
     source: Source
     size: tuple[int, int]  # height, width
     mode: str
+    several: bool = False  # frames
 
 
 class Listed(NamedTuple):
@@ -76,7 +78,7 @@ class Broken:
                 f"the first: image {first.name} {what}",
                 "repair or remove them" + ", or raise max_broken in [data]" * (len(self.found) <= most),
             )
-        return [f"image {source.name} {what}; {then}" for source, (what, *_) in new.items()]
+        return [f"image {printable(source.name)} {what}; {then}" for source, (what, *_) in new.items()]
 
 
 class ImageSamples:
@@ -178,6 +180,10 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
         notes.append(f"images are resized and cropped to {said}")
     elif any(h.size != form.size for h in headers):
         notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
+    animated = [h.source for h in headers if h.several]
+    if animated:
+        said = f"{counted(len(animated), 'image')} with several frames"
+        notes.append(f"of {said} the first frame is read: {printable(animated[0].name)}" + ", …" * (len(animated) > 1))
     workers = Workers(wanted.workers, form) if wanted.workers else None
     keep = len(everything) * form.bytes <= KEEP_BYTES
     parts: dict[str, Part] = {}
@@ -217,7 +223,7 @@ def fingerprint(files: Sequence[tuple[str, str]]) -> str:
     digest = hashlib.sha256()
     for (name, file), status in zip(files, statuses, strict=True):
         held = _hash(file) if few else f"{status.st_size}\0{status.st_mtime_ns}"
-        digest.update(f"{name}\0{held}\n".encode(errors="replace"))
+        digest.update(f"{name}\0{held}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
@@ -238,7 +244,7 @@ def scan(sources: Sequence[Source], wanted: Wanted) -> tuple[list[Header], list[
 
     def look(source: Source) -> Header | None:
         try:
-            return Header(source, *header(source))
+            return Header(source, *header(source, wanted.max_pixels))
         except BrokenImageError as error:
             problems[source] = error.problem
             return None
@@ -268,4 +274,4 @@ def choose_form(headers: Sequence[Header], wanted: Wanted) -> Form:
                     f"{h.source.name} is {h.size[0]}×{h.size[1]} (height×width), and the model takes any",
                     "set resize = [height, width] in [data]",
                 )
-    return Form(mode, wanted.size or first.size, wanted.crop)
+    return Form(mode, wanted.size or first.size, wanted.crop, wanted.max_pixels)

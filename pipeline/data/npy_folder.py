@@ -1,13 +1,15 @@
 """A folder of NumPy arrays, NAME_train.npy and so on as in an archive: mapped into memory, not loaded."""
 
+import tokenize
 from pathlib import Path
 
-import numpy as np
+from numpy.lib import format as npy
 
+from ltp_pipeline.data import guards
 from ltp_pipeline.data.columns import gathered
 from ltp_pipeline.data.images import fingerprint
 from ltp_pipeline.data.samples import Array, Stored, Wanted
-from ltp_pipeline.errors import InputError
+from ltp_pipeline.errors import InputError, first_line
 
 SUFFIX = ".npy"
 
@@ -19,21 +21,26 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, want: Wanted) -> Stored:
     """Map every array; what is read of it is read when a batch asks for it."""
+    found = guards.checked(_files(path))
+    guards.require_room(path, found, want.max_bytes)
     files = {file.name.removesuffix(SUFFIX): file for file in _files(path)}
+    for name in files:
+        guards.require_text(name, f"an array of {path},")
     parts = gathered(path, files, lambda key: _map(files[key]), want.inputs)
-    return Stored(parts, fingerprint([(file.name, str(file)) for file in files.values()]))
+    made_of = fingerprint([(file.name, str(file)) for file in files.values()])
+    return Stored(parts, made_of, notes=found.notes)
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and file.is_file())
+    return sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and not file.is_dir())
 
 
 def _map(file: Path) -> Array:
     try:
-        array: Array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise InputError(f"{file} is not a readable npy file: {line}", "write the file again with numpy.save") from None
+        array: Array = npy.open_memmap(file, mode="r")
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
+        said = f"{file} is not a readable npy file: {first_line(error)}"
+        raise InputError(said, "write the file again with numpy.save") from None
     if not array.ndim:
         raise InputError(f"{file} is a single number", "its first axis must count the samples")
     return array

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from numpy.lib import format as npy
 
+from ltp_pipeline.data import guards
 from ltp_pipeline.data.columns import gathered
 from ltp_pipeline.data.samples import Array, Stored, Wanted
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.hashing import sha256_of
 
-DEFLATE_LIMIT = 1032  # no deflated byte stands for more bytes than this
+SUFFIX = ".npy"
 BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),  # the archive
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OverflowError),  # the archive
     *(ValueError, TypeError, SyntaxError, tokenize.TokenError),  # the headers, which NumPy parses as Python literals
 )
 SAVE_AGAIN = "write the file again with numpy.savez_compressed"
@@ -32,18 +33,22 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, want: Wanted) -> Stored:
     """Load the arrays in the dtype they have."""
+    files = guards.checked([path])
     try:
         with zipfile.ZipFile(path) as archive:
-            present = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            members = {info.filename: info.file_size for info in archive.infolist() if info.filename.endswith(SUFFIX)}
+            guards.require_inside(archive.namelist(), path)
+            guards.require_room(path, files, want.max_bytes, unpacked=sum(members.values()))
+            present = [name.removesuffix(SUFFIX) for name in members]
             parts = gathered(path, present, lambda key: _load(path, archive, key), want.inputs)
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
-    return Stored(parts, sha256_of(path))
+    return Stored(parts, sha256_of(path), notes=files.notes)
 
 
 def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:
     """Read one array, after its header is found to promise what the archive holds and no more."""
-    info = archive.getinfo(f"{key}.npy")
+    info = archive.getinfo(key + SUFFIX)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"{key} of {path} is compressed in a way NumPy does not write", SAVE_AGAIN)
     with archive.open(info) as file:
@@ -53,8 +58,7 @@ def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:
         if dtype.hasobject:
             raise InputError(f"{key} of {path} holds Python objects, which are never loaded", "save it as numbers")
         promised, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
-    on_disk = min(info.compress_size, path.stat().st_size)
-    if promised != held or held > on_disk * DEFLATE_LIMIT:
+    if promised != held:
         raise InputError(f"{key} of {path} promises {promised} bytes in its header but does not hold them", SAVE_AGAIN)
     if not shape:
         raise InputError(f"{key} of {path} is a single number", "its first axis must count the samples")

@@ -11,7 +11,7 @@ from ltp_pipeline.data.checks import check_samples, checked_target
 from ltp_pipeline.data.classes import renumbered
 from ltp_pipeline.data.images import ImageSamples
 from ltp_pipeline.data.matching import PADDING, Match
-from ltp_pipeline.data.preparation import Preparation, plan
+from ltp_pipeline.data.preparation import Preparation, plan, show
 from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
 from ltp_pipeline.data.samples import Array, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
 from ltp_pipeline.data.stand_ins import resilient
@@ -172,6 +172,12 @@ def _check_lengths(columns: Sequence[Column]) -> None:
     first = columns[0]
     if not len(first.samples):
         raise InputError(f"{first.origin} is empty", "give samples, or leave the empty part out")
+    for column in columns:
+        if 0 in column.samples.shape:
+            raise InputError(
+                f"samples of {column.origin} are empty: their shape is {show(column.samples.shape)}",
+                "give samples that hold something",
+            )
     for other in columns[1:]:
         if len(other.samples) != len(first.samples):
             raise InputError(

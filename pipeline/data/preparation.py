@@ -94,7 +94,8 @@ class Preparation:
 
 def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
     """Say how many channels and which size decoded images should have; they go to the first input that takes images."""
-    more = (settings.crop, settings.workers, settings.max_broken, tuple(info.name for info in inputs))
+    names = tuple(info.name for info in inputs)
+    more = (settings.crop, settings.workers, settings.max_broken, names, settings.max_bytes, settings.max_pixels)
     found = next((info for info in inputs if len(info.shape or ()) == 4), None)
     dims = None if found is None else _sample_dims(found)
     if found is None or dims is None:

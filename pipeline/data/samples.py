@@ -80,6 +80,8 @@ class Wanted:
     workers: int = 0  # processes; 0 decodes by threads
     max_broken: int = 0  # images that may be left out
     inputs: tuple[str, ...] = ()  # names of the model's
+    max_bytes: int | None = None  # that the data may hold; None: by rule
+    max_pixels: int = 80_000_000  # of one image
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ltp_pipeline.data import guards
 from ltp_pipeline.data.decoding import Source
 from ltp_pipeline.data.image_folder import SPLITS, find_splits
 from ltp_pipeline.data.images import EXTENSIONS, THREADS, Listed, fingerprint, open_images
@@ -34,6 +35,9 @@ def recognises(path: Path) -> bool:
 def read(path: Path, wanted: Wanted) -> Stored:
     """Index every shard, and open the images in them."""
     splits, notes = _splits(path)
+    files = guards.checked(shard for shards in splits.values() for shard in shards)
+    guards.require_room(path, files, wanted.max_bytes)
+    notes = (*notes, *files.notes)
     listed = {}
     for name, shards in splits.items():
         folder = path if path.is_file() else shards[0].parent
@@ -102,10 +106,13 @@ def _groups(shard: Path) -> Iterator[tuple[str, dict[str, Source]]]:
                 raise tarfile.ReadError(f"the header of {member.name} leads back")
             last = member.offset
             tar.members = []  # type: ignore[attr-defined]  # a list of all that were seen; shards have many
+            if member.isdir():
+                continue
+            _require_plain(member, shard)
             folder, slash, name = member.name.rpartition("/")
             stem, dot, ending = name.partition(".")
-            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse() or not stem or not dot:
-                continue  # links could lead elsewhere
+            if not stem or not dot:
+                continue
             if member.offset_data + member.size > size:
                 raise tarfile.ReadError(f"it ends within {member.name}")
             if folder + slash + stem != key:
@@ -118,6 +125,14 @@ def _groups(shard: Path) -> Iterator[tuple[str, dict[str, Source]]]:
         _check_end(shard, tar.offset)  # where tarfile stopped
     if members:
         yield key, members
+
+
+def _require_plain(member: tarfile.TarInfo, shard: Path) -> None:
+    """Refuse what is no file of its own: a link could lead elsewhere, and holes could make any size of nothing."""
+    guards.require_inside([member.name], shard)
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
+        kind = "sparse" if member.issparse() else "a link" if member.islnk() or member.issym() else "no file"
+        raise InputError(f"member {member.name} of {shard} is {kind}", "write the shard with plain files only")
 
 
 def _check_end(shard: Path, offset: int) -> None:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline.data import arrow_files, guards
+from ltp_pipeline.data.arrow_files import SUFFIXES, Room
 from ltp_pipeline.data.image_folder import SPLITS
 from ltp_pipeline.data.images import fingerprint
 from ltp_pipeline.data.ragged import RaggedSamples
 from ltp_pipeline.data.samples import Array, ArraySamples, Column, NoNumbers, Part, Samples, Stored, Wanted
-from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SUFFIXES = (".parquet", ".arrow")
 CACHED = "cache-*.arrow"  # what `datasets` keeps beside the data: results of a map or a filter
-INSTALL = "pip install 'ltp-pipeline[datasets]'"
 
 
 def recognises(path: Path) -> bool:
@@ -29,24 +29,26 @@ def recognises(path: Path) -> bool:
     return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_files(path))
 
 
-def read(path: Path, _: Wanted) -> Stored:
+def read(path: Path, want: Wanted) -> Stored:
     """Map the columns that hold numbers, or lists of them; what others hold is not read."""
     splits, files = _splits(path), _files(path)
-    found = {split: _columns(inside) for split, inside in splits.items()}
+    on_disk = guards.checked(files)
+    room = Room(path, on_disk, want.max_bytes)
+    found = {split: _columns(inside, room) for split, inside in splits.items()}
     lengths = _lengths(found.values())
     parts: dict[str, Part] = {
         split: {name: Column(_even(c.samples, lengths.get(name)), c.origin) for name, c in columns.items()}
         for split, columns in found.items()
     }
     made_of = fingerprint([(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files])
-    return Stored(parts, made_of, is_table=True)
+    return Stored(parts, made_of, notes=on_disk.notes, is_table=True)
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     inside = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
-    files = (file for folder in inside for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    files = (file for folder in inside for file in folder.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
     return sorted(file for file in files if not file.match(CACHED))
 
 
@@ -66,32 +68,21 @@ def _splits(path: Path) -> dict[str, list[Path]]:
     return named
 
 
-def _table(files: list[Path]) -> pa.Table:
-    try:
-        import pyarrow as pa
-        from pyarrow import ipc, parquet
-    except ImportError:
-        raise InputError(f"pyarrow, which reads {files[0].name}, is not installed", INSTALL) from None
-    tables = []
-    for file in files:
-        try:
-            if file.suffix == ".parquet":
-                tables.append(parquet.read_table(file, memory_map=True))
-            else:
-                tables.append(ipc.open_stream(pa.memory_map(str(file))).read_all())
-        except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-            line = first_line(error)
-            raise InputError(f"{file} cannot be read: {line}", "write the file again") from None
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid:
-        raise InputError(f"{_shown(files)} have different columns", "give the files of a split the same ones") from None
+def _columns(files: list[Path], room: Room) -> Part:
+    import pyarrow as pa
 
-
-def _columns(files: list[Path]) -> Part:
-    table = _table(files)
-    origins = {name: f"column {name!r} of {_shown(files)}" for name in table.column_names}
-    return {name: Column(_samples(table.column(name), origin), origin) for name, origin in origins.items()}
+    found = [arrow_files.read(file, room) for file in files]
+    schema, rows = found[0].schema, sum(one.rows for one in found)
+    if not all(one.schema.equals(schema) for one in found):
+        raise InputError(f"{_shown(files)} have different columns", "give the files of a split the same ones")
+    numbers = pa.concat_tables([one.numbers for one in found])
+    columns = {}
+    for field in schema:
+        origin = f"column {field.name!r} of {_shown(files)}"
+        is_read = field.name in numbers.column_names
+        samples = _samples(numbers.column(field.name), origin) if is_read else NoNumbers(rows, str(field.type))
+        columns[field.name] = Column(samples, origin)
+    return columns
 
 
 def _lengths(splits: Iterable[Part]) -> dict[str, int]:
@@ -120,8 +111,6 @@ def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     if isinstance(array, pa.ExtensionArray):  # as `datasets` keeps arrays of several dimensions
         array = array.storage
-    if not _holds_numbers(array.type):
-        return NoNumbers(len(array), str(array.type))
     _check_full(array, origin)
     if pa.types.is_fixed_size_list(array.type):
         return RaggedSamples(_dense(array.flatten(), origin), np.arange(len(array) + 1) * array.type.list_size)
@@ -134,15 +123,6 @@ def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
 def _check_full(array: Any, origin: str) -> None:
     if array.null_count:
         raise InputError(f"{origin} has {counted(array.null_count, 'empty field')}", "fill or remove those rows")
-
-
-def _holds_numbers(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        kind = kind.value_type
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _dense(array: Any, origin: str) -> Array:

@@ -10,7 +10,8 @@ from ltp_pipeline.graph.tensors import FLOAT_TYPES, Array, constant_tensor, is_c
 
 Constants = Mapping[str, TensorProto | AttributeProto]
 _NUMBERS = ("value_int", "value_ints", "value_float", "value_floats")
-_NO_INTEGERS = (*FLOAT_TYPES, TensorProto.STRING)  # floats are weights, whose values are not in the graph
+# Floats are weights, whose values are not in the graph.
+_NO_INTEGERS = (*FLOAT_TYPES, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 _SMALL = 1 << 12  # elements
 
 

@@ -1,5 +1,6 @@
 """Changes of a graph: its nodes replaced or put in order, names that are free, copies of parts of a message."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -65,17 +66,27 @@ def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None
 
 
 class Names:
-    """The names that are taken in a graph, nested graphs included."""
+    """Names that are taken; many of one name cost a try each."""
 
-    def __init__(self, graph: GraphProto) -> None:
-        self.taken: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = set(taken)
+        self._tries: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, graph: GraphProto) -> "Names":
+        """The names of all values of a graph, nested graphs included."""
+        names = cls(outer_reads(graph))
         for nested in every_graph(graph):
-            self.taken.update(t.name for t in nested.initializer)
-            self.taken.update(o for node in nested.node for o in node.output)
+            names.taken.update(value.name for value in (*nested.initializer, *nested.input))
+            names.taken.update(output for node in nested.node for output in node.output)
+        names.taken.discard("")
+        return names
 
     def fresh(self, name: str) -> str:
-        """A name that nothing has yet: this one, or it with underscores after it. It is taken from now on."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
+        """A name that nothing has yet: this one, or it with a number after it. It is taken from now on."""
+        free = name
+        while free in self.taken:
+            self._tries[name] += 1
+            free = f"{name}_{self._tries[name]}"
+        self.taken.add(free)
+        return free

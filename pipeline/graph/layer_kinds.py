@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Mapping, MutableMapping
 
 from onnx import GraphProto, NodeProto
 
@@ -22,7 +23,7 @@ _BETWEEN = (
 def has_layer_norm_or_attention(model: Model) -> bool:
     """Whether any part of a model is a layer norm or attention, as one operator or written out in several."""
     graphs = (model.graph, *(_as_graph(function.node) for function in model.proto.functions))
-    return any(_found(graph, frozenset()) for graph in graphs)
+    return any(_found(graph, {}) for graph in graphs)
 
 
 def _as_graph(nodes: Collection[NodeProto]) -> GraphProto:
@@ -31,16 +32,16 @@ def _as_graph(nodes: Collection[NodeProto]) -> GraphProto:
     return graph
 
 
-def _found(graph: GraphProto, outer: Collection[str]) -> bool:
+def _found(graph: GraphProto, outer: MutableMapping[str, None]) -> bool:
     """One way through the nodes, which are in order; `outer` are fixed values of the graph around this one."""
     known = constants(graph)
-    fixed = {*outer, *known}  # values that depend on no input
+    fixed = ChainMap(dict.fromkeys(known), outer)  # values that depend on no input
     trace = _Attention(), _Norm(known)
     for node in graph.node:
         if _is_one(node) or any(part.sees(node, fixed) for part in trace):
             return True
         if all(name in fixed for name in node.input if name):
-            fixed.update(node.output)
+            fixed.update(dict.fromkeys(node.output))
         if any(_found(nested, fixed) for nested in subgraphs(node)):
             return True
     return False
@@ -62,7 +63,7 @@ class _Attention:
         """Take note of a node; whether it is the last product."""
         given = set(node.input)
         if node.op_type in _PRODUCTS:
-            if not given.isdisjoint(fixed):
+            if any(name in fixed for name in given):
                 return False
             self.products.update(node.output)
             return not given.isdisjoint(self.shares)

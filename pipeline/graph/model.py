@@ -18,9 +18,13 @@ from ltp_pipeline.graph.tensors import (
     dtype_of,
     elements,
     fill,
+    has_possible_dims,
     named_tensors,
     to_array,
 )
+
+_WORTH_A_COPY = 1 << 24  # bytes
+_MANY, _SMALL = 10_000, 1 << 8  # tensors of a model; bytes of a tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,24 +92,27 @@ class Model:
 def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
     """Turn a proto, which is used up, into a model; `weights` are values that it lacks already.
 
-    Lifted out are the floats that are stored as bytes under a name of their own. What else there is stays: integers
-    are shapes and axes, so they are part of the graph.
+    Lifted out are the floats that are stored as bytes under a name of their own, of very many only those that are not
+    small. What else there is stays: integers are shapes and axes, so they are part of the graph.
     """
-    held = dict(weights or {})
-    for name, tensor in own_floats(proto):
-        if tensor.HasField("raw_data") and min(tensor.dims, default=0) >= 0:
+    held, cleared = dict(weights or {}), 0
+    floats = own_floats(proto)
+    least = _SMALL if len(floats) > _MANY else 0  # an array takes more memory than a few numbers in the graph
+    for name, tensor in floats:
+        if name not in held and tensor.HasField("raw_data") and has_possible_dims(tensor):
             content, dtype = tensor.raw_data, dtype_of(tensor).newbyteorder("<")
-            if len(content) == elements(tensor) * dtype.itemsize:
-                held[name] = np.frombuffer(content, dtype).reshape(tuple(tensor.dims))
+            if least <= len(content) == elements(tensor) * dtype.itemsize:
+                held[name] = np.ndarray(tuple(tensor.dims), dtype, content)
                 tensor.ClearField("raw_data")
-    return Model(copy_of(proto), held)  # a copy, because protobuf frees what was cleared only with the whole
+                cleared += len(content)
+    # protobuf frees what was cleared only with the whole
+    return Model(copy_of(proto) if cleared > _WORTH_A_COPY else proto, held)
 
 
 def own_floats(proto: ModelProto) -> list[tuple[str, TensorProto]]:
     """The floating-point tensors under a name that no other tensor of the graph, or nested in it, has."""
-    found = list(named_tensors(proto))
-    count = Counter(name for name, _ in found)
-    return [(n, t) for n, t in found if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
+    count = Counter(name for name, _ in named_tensors(proto))
+    return [(n, t) for n, t in named_tensors(proto) if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
 
 
 def copy_of(proto: ModelProto) -> ModelProto:

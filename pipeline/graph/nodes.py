@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, NodeProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
+_GRAPH, _GRAPHS = int(AttributeProto.GRAPH), int(AttributeProto.GRAPHS)
 STANDARD_DOMAINS = ("", "ai.onnx")  # two spellings of one domain
 
 
@@ -36,8 +37,13 @@ def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     attributes = node.attribute
     if not attributes:
         return ()
-    single = [a.g for a in attributes if a.type == AttributeProto.GRAPH or a.HasField("g")]
-    return [*single, *(graph for a in attributes for graph in a.graphs)]
+    found: list[GraphProto] = []
+    for a in attributes:  # one loop, because every pass over a graph asks this of every node
+        if a.type == _GRAPH or a.HasField("g"):
+            found.append(a.g)
+        elif a.type == _GRAPHS or a.graphs:
+            found += a.graphs
+    return found
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
@@ -48,8 +54,8 @@ def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
             yield from every_graph(nested)
 
 
-def every_node(graph: GraphProto) -> Iterator[NodeProto]:
-    """The nodes of a graph and of everything nested in it."""
+def every_node(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """The nodes of a graph or function, and of everything nested in it."""
     for node in graph.node:
         yield node
         for nested in subgraphs(node):

@@ -89,10 +89,12 @@ def allow_onnxruntime(model: ModelProto) -> bool:
     """
     opset = standard_opset(model)
     added = [name for name in _added() if schema_of(name, opset) is None]
-    found = [node for node in every_node(model.graph) if is_standard(node, *added)]
-    for node in found:
-        node.domain = ONNXRUNTIME_DOMAIN
-    used = any(node.domain == ONNXRUNTIME_DOMAIN for node in every_node(model.graph))
+    moved = used = False
+    for node in every_node(model.graph):
+        if is_standard(node, *added):
+            node.domain = ONNXRUNTIME_DOMAIN
+            moved = True
+        used = used or node.domain == ONNXRUNTIME_DOMAIN
     if missing := used and ONNXRUNTIME_DOMAIN not in opsets(model):
         model.opset_import.add(domain=ONNXRUNTIME_DOMAIN, version=1)
-    return bool(found) or missing
+    return moved or missing

@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.errors import ExportFailed, InputError, first_line
 from ltp_pipeline.files import data_beside, write_pieces
 from ltp_pipeline.graph.model import Model, copy_of, own_floats, take_apart
 from ltp_pipeline.graph.tensors import (
@@ -83,16 +83,20 @@ def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
     except ValueError:
         raise InputError(f"tensor '{tensor.name}' has an external offset or length that is no number", AGAIN) from None
-    size = source.stat().st_size
-    if offset < 0 or length != expected or offset + length > size:
-        raise InputError(
-            f"tensor '{tensor.name}' needs {expected} bytes, but the model points at bytes {offset} to "
-            f"{offset + length} of {source.name}, which has {size}",
-            AGAIN,
-        )
-    with source.open("rb") as file:
-        file.seek(offset)
-        return source, file.read(length)
+    try:
+        size = source.stat().st_size
+        if offset < 0 or length != expected or offset + length > size:
+            raise InputError(
+                f"tensor '{tensor.name}' needs {expected} bytes, but the model points at bytes {offset} to "
+                f"{offset + length} of {source.name}, which has {size}",
+                AGAIN,
+            )
+        with source.open("rb") as file:
+            file.seek(offset)
+            return source, file.read(length)
+    except OSError as error:
+        what = f"tensor '{tensor.name}' has its data in {source.name}, which cannot be read: {error.strerror}"
+        raise InputError(what, "make the file readable") from None
 
 
 def _external_file(name: str, location: str, folder: Path) -> Path:
@@ -101,16 +105,18 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
     root = folder.resolve()
     try:
         source = (folder / location).resolve()
-    except (OSError, ValueError, RuntimeError):
-        source = root
+        is_file, is_link = source.is_file(), (folder / location).is_symlink()
+    except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
+        what = f"tensor '{name}' has its data in '{location}', which cannot be read: {first_line(error)}"
+        raise InputError(what, "put the data beside the model, under a name that files can have") from None
     if not location or outside or not source.is_relative_to(root):
         raise InputError(
             f"tensor '{name}' has its data at '{location}', outside the model's folder",
             "put the data file itself (not a link) beside the model and let the model name it relative to itself",
         )
-    if not source.is_file():
+    if not is_file:
         raise InputError(f"tensor '{name}' has its data in '{location}', which is missing", "put it beside the model")
-    if (folder / location).is_symlink():
+    if is_link:
         raise InputError(f"tensor '{name}' has its data in '{location}', which is a link", "put the file itself there")
     return source
 

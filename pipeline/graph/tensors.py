@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,14 @@ NUMBER_TYPES = frozenset(
 TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision"})
 AGAIN = "get the file again from where it came from"
 LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
+MOST_DIMS = 64  # what numpy and torch can hold
 LARGEST_CONSTANT = 1 << 28  # elements; a larger tensor made out of a few numbers is an attack or a mistake
 MASKED = -100.0  # a score to which at most this is added counts for nothing after a softmax
+_PACKED_BITS = {  # of types of which several elements share a byte
+    value: 2 if name.endswith("2") else 4
+    for name, value in TensorProto.DataType.items()
+    if name in ("UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2")
+}
 # Fields of a tensor that hold values, or say where they are.
 DATA = frozenset(
     ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
@@ -44,7 +51,12 @@ def type_name(data_type: int) -> str:
 
 def dtype_of(tensor: TensorProto) -> np.dtype[Any]:
     """The numpy type of a tensor's values."""
-    return np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return _dtype(tensor.data_type)
+
+
+@cache
+def _dtype(data_type: int) -> np.dtype[Any]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(data_type))
 
 
 def elements(tensor: TensorProto) -> int:
@@ -58,11 +70,30 @@ def byte_size(tensor: TensorProto) -> int:
         width = dtype_of(tensor).itemsize
     except KeyError:
         raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
-    count = elements(tensor)
-    size = (count + 1) // 2 if tensor.data_type in (TensorProto.UINT4, TensorProto.INT4) else count * width
-    if min(tensor.dims, default=1) < 0 or size > LARGEST:
-        raise InputError(f"tensor '{tensor.name}' has impossible dims {list(tensor.dims)}", AGAIN)
-    return int(size)
+    if has_possible_dims(tensor):
+        count = elements(tensor)
+        bits = _PACKED_BITS.get(tensor.data_type)
+        size = count * width if bits is None else -(-count * bits // 8)
+        if size <= LARGEST:
+            return size
+    raise InputError(f"tensor '{tensor.name}' has impossible dims {list(tensor.dims)}", AGAIN)
+
+
+def has_possible_dims(tensor: TensorProto) -> bool:
+    """Whether dims are none below zero and no more than there can be; the number of elements may still be too large."""
+    dims = tensor.dims
+    return not dims or (len(dims) <= MOST_DIMS and min(dims) >= 0)
+
+
+def holds_its_values(tensor: TensorProto) -> bool:
+    """Whether a tensor that is not in another file has as many values as its dims say, in the field of its type."""
+    size, count = byte_size(tensor), elements(tensor)
+    if tensor.HasField("raw_data"):
+        return tensor.data_type != TensorProto.STRING and len(tensor.raw_data) == size
+    found = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+    if tensor.data_type in _PACKED_BITS:
+        return found >= size
+    return found == count * (2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1)
 
 
 def to_array(tensor: TensorProto, name: str = "") -> Array:
@@ -74,7 +105,7 @@ def to_array(tensor: TensorProto, name: str = "") -> Array:
         if tensor.HasField("raw_data") and tensor.data_type in FLOAT_TYPES:
             return np.frombuffer(tensor.raw_data, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
         array: Array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError, MemoryError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
     return array
 
@@ -83,11 +114,10 @@ def is_mask(array: Array) -> bool:
     """Whether an array hides scores: it has infinities or NaN, or nothing but zeros and one number far below them."""
     if array.size == 0:
         return False
-    # A sum is not finite when an element is not; only then is the long way worth taking.
-    with np.errstate(all="ignore"):
-        if not np.isfinite(array.sum()) and not np.isfinite(array.astype(np.float64)).all():
-            return True
-    lowest = array.min()
+    with np.errstate(invalid="ignore"):
+        lowest, highest = array.min(), array.max()  # NaN where an element is
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
+        return True
     return bool(array.size > 1 and lowest <= MASKED and ((array == 0) | (array == lowest)).all())
 
 
@@ -165,9 +195,14 @@ def make(name: str, data_type: int, array: Array) -> TensorProto:
 
 def fill(tensor: TensorProto, array: Array) -> None:
     """Give a tensor these values in place of its own; type and dims are the same."""
+    clear_values(tensor)
+    tensor.raw_data = little_endian(array).tobytes()
+
+
+def clear_values(tensor: TensorProto) -> None:
+    """Leave a tensor its name, type and dims."""
     for name in DATA:
         tensor.ClearField(name)
-    tensor.raw_data = little_endian(array).tobytes()
 
 
 def little_endian(array: Array) -> Array:

@@ -27,8 +27,10 @@ HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY = "preprocess.py", "example.
 _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _NUMBER = "[0-9][0-9][0-9]"
 _PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
-_POINTS = tuple(f"baseline{kind}{number}" for kind in ("", "-spared") for number in ("", "-[0-9]"))
-_IN_8_BITS = tuple(f"{name}-int8-*" for name in ("pruned", BASELINE, f"{BASELINE}-[0-9]"))
+_FURTHER = ("[0-9]", "single")  # points of the baseline after the first
+_POINTS = tuple(f"baseline{kind}{point}" for kind in ("", "-spared") for point in ("", *(f"-{p}" for p in _FURTHER)))
+_IN_8_BITS = tuple(f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER)))
+_BASELINES = (BASELINE, *(f"{BASELINE}/{point}" for point in _FURTHER))
 _MADE = (HANDOFF_README, HANDOFF_SETTINGS, HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY)
 _HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
 # Shell-style, by folder
@@ -37,8 +39,7 @@ _FILES = {
     STATE: tuple(f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)),
     WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_POINTS, *_IN_8_BITS)),
     TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA}"),
-    BASELINE: _MODELS,
-    f"{BASELINE}/[0-9]": _MODELS,
+    **dict.fromkeys(_BASELINES, _MODELS),
     HANDOFF: _HANDED,
     HANDOFF_OF_BASELINE: _HANDED,
     f"{EVENTS}/*": ("events.out.tfevents.*",),
@@ -60,14 +61,14 @@ def picked_name(entry: int) -> str:
     return f"pick-{entry:03d}"
 
 
-def point_folder(number: int) -> str:
-    """Where files of a point of the baseline lie in a run directory, counted from 1."""
-    return BASELINE if number == 1 else f"{BASELINE}/{number}"
+def point_folder(point: int | str) -> str:
+    """Where files of a point of the baseline lie in a run directory: by its number, counted from 1, or its name."""
+    return BASELINE if point == 1 else f"{BASELINE}/{point}"
 
 
 def models(root: Path) -> list[Path]:
     """The exported models in a run directory, the baseline's too, and data beside them."""
-    folders = [place for pattern in ("", BASELINE, f"{BASELINE}/[0-9]") for place in _folders(root, pattern)]
+    folders = [place for pattern in ("", *_BASELINES) for place in _folders(root, pattern)]
     return [file for folder in folders for file in _matching(folder, _MODELS)]
 
 

@@ -23,12 +23,13 @@ from ltp_pipeline.stages.import_model import untrainable
 from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
 from ltp_pipeline.stages.import_model.reading import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
+from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
 from ltp_pipeline.words import counted
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
-__all__ = ["build", "import_model", "read", "require_prunable", "run"]
+__all__ = ["build", "import_model", "read", "require_consistent", "require_prunable", "run"]
 
 
 def import_model(
@@ -47,6 +48,7 @@ def run(
     """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
     given, _ = normalise(file.model)  # as it was given, but for what training left in it
+    require_room(given, samples)
     if when != "always":
         try:
             return _checked(*build(file, kernels), given, samples)

@@ -9,14 +9,15 @@ from fnmatch import fnmatchcase
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.config import KernelSettings, MethodSettings
 from ltp_pipeline.exporters import float_weights
+from ltp_pipeline.exporters.rounding import output_axis
 from ltp_pipeline.exporters.weights import integer_weights
 from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
-from ltp_pipeline.records import MOST_WEIGHTS, Kernel
+from ltp_pipeline.records import BLOCK, MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
 from ltp_pipeline.stages.import_model.frequencies import frequencies
-from ltp_pipeline.stages.import_model.readers import Reader, readers
+from ltp_pipeline.stages.import_model.readers import Reader, Readers, readers
 
 # What these give does not depend on the scale of what they read.
 _NORMS = (
@@ -36,28 +37,40 @@ _PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", 
 # What a weight that is no kernel is, by operator and input.
 _LOOKUPS = ("Gather", "GatherElements", "GatherND")
 _RECURRENT = ("RNN", "GRU", "LSTM")
+_NAMED = 4  # of many nodes that read a kernel
 _JOINING = ("Concat", "Expand")
 
 
-def find_kernels(model: Model, settings: KernelSettings) -> list[Kernel]:
-    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch."""
+def find_kernels(model: Model, settings: KernelSettings, found: Readers | None = None) -> list[Kernel]:
+    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch.
+
+    `found` are the readers of its tensors, where they are known already.
+    """
     held, rounded = stored(model.graph), integer_weights(model.graph)[0]
-    floats = {name: t for name, t in held.items() if t.data_type in FLOAT_TYPES or name in rounded}
-    tensors = {name: t for name, t in floats.items() if 0 not in t.dims}
     kernels, formulas = [], frequencies(model.graph)
-    for name, uses in readers(model.graph, tensors).items():
-        operators = [use.node.op_type for use in uses if use.is_weight]
-        if operators and name not in formulas and not _is_formula(model.array(name), uses):
+    for name, uses in (readers(model.graph) if found is None else found).items():
+        operator = next((use.node.op_type for use in uses if use.is_weight), None)
+        if operator is None or name in formulas or 0 in held[name].dims:
+            continue
+        is_weight = held[name].data_type in FLOAT_TYPES or name in rounded
+        if is_weight and not _is_formula(model.array(name), uses):
             reason = _other_use(uses) or _left_out(name, settings)
-            kernels.append(Kernel(name, operators[0], tuple(tensors[name].dims), reason))
+            shape = tuple(held[name].dims)
+            kernels.append(Kernel(name, operator, shape, reason, _block_axis(name, shape, uses)))
     return kernels
 
 
-def others(model: Model, kernels: Collection[Kernel]) -> list[OtherWeights]:
-    """What the float weights outside kernels are, those with the most elements first."""
+def block_axes(kernels: Collection[Kernel], settings: MethodSettings) -> dict[str, int]:
+    """The kernels that are pruned in blocks, with the axis of their output channels; the others have single weights."""
+    listed = [] if settings.block is None else [k for k in kernels if k.prunable]
+    return {k.name: k.block_axis for k in listed if k.block_axis is not None}
+
+
+def others(model: Model, kernels: Collection[Kernel], found: Readers | None = None) -> list[OtherWeights]:
+    """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
     known = {k.name for k in kernels}
     sizes = {name: c.elements for name, c in float_weights(model) if name not in known}
-    found = readers(model.graph, sizes)
+    found = readers(model.graph) if found is None else found
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in sizes:
         groups[_place(found[name][0]) if name in found else ("", "read by nothing")].append(name)
@@ -94,8 +107,9 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
 def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kernel]) -> set[str]:
     """The kernels that make these outputs: no other kernel lies between."""
     made: dict[str, set[str]] = defaultdict(set)
-    for name, uses in readers(graph, {k.name for k in kernels}).items():
-        for use in uses:
+    names = {k.name for k in kernels}
+    for name, uses in readers(graph).items():
+        for use in uses if name in names else ():
             for value in filter(None, use.node.output):
                 made[value].add(name)
     sources = {value: node for node in graph.node for value in node.output}
@@ -121,10 +135,12 @@ def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
             only_norms[value] = only_norms.get(value, True) and passes
         for nested in subgraphs(node):
             only_norms.update((value, False) for inner in nested.node for value in inner.input)
+    names = {k.name for k in kernels}
     return {
         name
-        for name, uses in readers(graph, {k.name for k in kernels}).items()
-        if all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
+        for name, uses in readers(graph).items()
+        if name in names
+        and all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
     }
 
 
@@ -160,9 +176,26 @@ def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
     return (array.size == 1 and all(use.slot == 0 for use in uses)) or (array.dtype.kind != "i" and is_mask(array))
 
 
+def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[Reader]) -> int | None:
+    """The axis of a kernel's output channels; None where these make no whole blocks, or nodes do not agree on it."""
+    axes = {_channels(name, shape, use) for use in uses}
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _channels(name: str, shape: tuple[int, ...], use: Reader) -> int | None:
+    """The same for one node, which must be a plain product that reads the kernel as it is stored."""
+    node, slot = use.node, use.slot
+    if not is_standard(node, "Conv", "Gemm", "MatMul") or node.input[slot] != name or len(shape) < 2:
+        return None
+    axis = output_axis(node, slot) % len(shape)
+    groups = max([1, *(a.i for a in node.attribute if a.name == "group")])
+    return None if shape[axis] % (BLOCK * groups) else axis
+
+
 def _other_use(uses: Sequence[Reader]) -> str | None:
-    found = dict.fromkeys(label(use.node) for use in uses if not use.is_weight)
-    return f"also read by {', '.join(found)}" if found else None
+    found = list(dict.fromkeys(label(use.node) for use in uses if not use.is_weight))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"also read by {', '.join(found[:_NAMED])}{more}" if found else None
 
 
 def _left_out(name: str, settings: KernelSettings) -> str | None:

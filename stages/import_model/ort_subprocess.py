@@ -4,18 +4,18 @@ The process is started when first needed, answers one request after the other, a
 it is that process: requests and answers are lines of JSON, arrays travel in .npz files.
 """
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ltp_pipeline import threads
+from ltp_pipeline import memory, threads
 from ltp_pipeline.errors import first_line
 
 MODULE = "ltp_pipeline.stages.import_model.ort_subprocess"
@@ -72,7 +72,12 @@ class Worker:
             self.process.kill()
             self.process.wait()
             raise WorkerDied(f"did not finish in {seconds:g} s" if late.is_set() else "crashed")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:  # ended in the middle of a line
+            self.process.kill()
+            self.process.wait()
+            raise WorkerDied("crashed") from None
         return answer
 
     @property
@@ -101,8 +106,11 @@ def run(
         raise LoadFailed(answer["load"])
     if "run" in answer:
         raise RunFailed(answer["run"])
-    with np.load(folder / "outputs.npz") as stored:
-        return [_unpacked(stored, i, count) for i, count in enumerate(answer["outputs"])]
+    try:
+        with np.load(folder / "outputs.npz") as stored:
+            return [_unpacked(stored, i, count) for i, count in enumerate(answer["outputs"])]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WorkerDied(f"gave outputs that cannot be read ({type(error).__name__})") from None
 
 
 def _save(path: Path, arrays: dict[str, Array]) -> None:
@@ -159,34 +167,12 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
     return {"outputs": counts}
 
 
-@contextlib.contextmanager
-def within_memory() -> Any:
-    """Make what asks for more memory than there is fail, instead of stopping the machine."""
-    try:
-        import resource
-
-        sizes = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        old = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = mapped + sizes["MemAvailable"] * 1024
-        if old[0] != resource.RLIM_INFINITY:
-            wanted = min(wanted, old[0])
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, old[1]))
-    except (ImportError, OSError, ValueError, KeyError):  # not every system has this
-        yield
-        return
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, old)
-
-
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # native code prints where it likes; that is no answer
     sessions: dict[tuple[str, bool], Any] = {}
     for line in sys.stdin:
-        with within_memory():
+        with memory.limited():
             answer = _answer(json.loads(line), sessions)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

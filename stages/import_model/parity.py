@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from onnx import GraphProto, TensorProto
 
-from ltp_pipeline import closeness
+from ltp_pipeline import closeness, memory
 from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph import Array, Model, View, copy_of, is_standard, write
@@ -34,7 +34,7 @@ TOLERANCE = 1e-4
 TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
 _HALF = ("FLOAT16", "BFLOAT16")
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_TOO_LARGE = ("beyond reason", "allocate memory", "not enough memory")
+_TOO_LARGE = "beyond reason"  # which operators say of sizes
 _STEPS_BACK = 3  # from an output that says nothing to what it is computed from
 
 
@@ -60,7 +60,7 @@ def check_parity(
         except ort_subprocess.WorkerDied as error:
             raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
         except ort_subprocess.LoadFailed as error:
-            if "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
+            if samples is None and "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
             raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
@@ -110,16 +110,18 @@ def _first_run(
         wrong = None
         ours: Sequence[object] = ()
         try:
-            with ort_subprocess.within_memory():
+            with memory.limited():
                 ours = _run_torch(forward, state, feeds)
         except NodeError as error:
-            if any(words in str(error) for words in _TOO_LARGE) or isinstance(error.__cause__, MemoryError):
+            if _TOO_LARGE in str(error) or memory.is_shortage(error):
                 raise _unsupported(error) from None
             wrong = error
         try:
             theirs = ort_subprocess.run(path, feeds.arrays)
         except ort_subprocess.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
+            if feeds.shown == parity_inputs.SAMPLES:  # on which it is to be measured
+                raise UnsupportedModel(problem, "check the model and the shape of the data") from None
             continue
         if wrong is not None:
             raise _unsupported(wrong) from None

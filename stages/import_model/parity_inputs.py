@@ -11,6 +11,7 @@ from ltp_pipeline.graph import Array
 from ltp_pipeline.records import TensorInfo
 
 BATCH = 2
+SAMPLES = "samples"  # what inputs are called that are of the data
 LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
 SCALES = (1.0, 10.0, 100.0, 0.1)  # of random input, until every output has said something
 _GUESSES = (64, 224, 32, 299, 512, 16, 8, 1)  # for a dimension the file leaves open, when no data tell
@@ -28,7 +29,7 @@ def likely(inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None) ->
     """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
     known = samples or {}
     if known and all(i.name in known for i in inputs):
-        yield Feeds({i.name: as_input(i, known[i.name]) for i in inputs}, "samples")
+        yield Feeds({i.name: as_input(i, known[i.name]) for i in inputs}, SAMPLES)
     for shapes in _shapes(inputs, {name: array.shape[1:] for name, array in known.items()}):
         small = sum(map(math.prod, shapes)) <= LARGEST_INPUT
         yield _random(inputs, shapes) if small else None

@@ -1,13 +1,12 @@
 """Which nodes read a stored tensor, seen through nodes that only move its elements; which of them multiply by it."""
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
-from itertools import groupby
+from collections import ChainMap, defaultdict
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, attribute, is_standard, reads, stored
+from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, attribute, is_standard, stored, subgraphs
 
 # Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight; of an Einsum, an
 # operand is one where the equation is such a product.
@@ -47,28 +46,52 @@ class Reader(NamedTuple):
     is_weight: bool
 
 
-def readers(graph: GraphProto, names: Collection[str]) -> dict[str, list[Reader]]:
-    """For each tensor the nodes that read it, those of nested graphs too; ordered by first use.
+Readers = Mapping[str, Sequence[Reader]]
+
+
+def readers(graph: GraphProto) -> dict[str, list[Reader]]:
+    """For each tensor stored in a graph the nodes that read it, those of nested graphs too; ordered by first use.
 
     Tensors that Concat joins with nothing but other stored tensors are read by what reads the joined one.
     """
     found: dict[str, list[Reader]] = defaultdict(list)
-    tensors, joined = stored(graph).keys(), dict[str, tuple[str, ...]]()
-    every = list(reads(graph, through=_VIEWS, outputs=True))  # a list, because ids are of objects that are alive
-    for _, group in groupby(every, key=lambda read: id(read[0])):
-        inputs = [(node, slot, joined.get(name, (name,) if name in tensors else ())) for node, slot, name in group]
-        node = inputs[0][0]
-        if is_standard(node, "Concat") and all(sources for _, _, sources in inputs):
-            together = tuple(dict.fromkeys(name for _, _, sources in inputs for name in sources))
-            if len(together) <= _MOST_JOINED:
-                joined[node.output[0]] = together
-                continue
-        constant = {slot for _, slot, sources in inputs if sources}
-        for _, slot, sources in inputs:
-            for name in sources:
-                if name in names:
-                    found[name].append(Reader(node, slot, _is_weight(node, slot, constant)))
+    _walk(graph, {name: (name,) for name in stored(graph)}, found)
     return found
+
+
+def _walk(graph: GraphProto, known: MutableMapping[str, tuple[str, ...]], found: dict[str, list[Reader]]) -> None:
+    """Go through the nodes; `known` has the tensors behind each value that is made of nothing else."""
+    for node in graph.node:
+        sources = [(slot, known[name]) for slot, name in enumerate(node.input) if name in known]
+        if sources:
+            _note(node, sources, known, found)
+        for nested in subgraphs(node):
+            _walk(nested, ChainMap({}, known), found)
+    for output in graph.output:
+        for name in known.get(output.name, ()):
+            found[name].append(Reader(NodeProto(op_type="output", name=output.name), 0, False))
+
+
+def _note(
+    node: NodeProto,
+    sources: list[tuple[int, tuple[str, ...]]],
+    known: MutableMapping[str, tuple[str, ...]],
+    found: dict[str, list[Reader]],
+) -> None:
+    """Pass on what a node only moves or joins; it reads the other tensors."""
+    if is_standard(node, *_VIEWS) and sources[0][0] == 0 and node.output:
+        known.update((output, sources[0][1]) for output in node.output if output)
+        sources = sources[1:]
+    elif is_standard(node, "Concat") and len(sources) == len(node.input) and node.output:
+        together = tuple(dict.fromkeys(name for _, names in sources for name in names))
+        if len(together) <= _MOST_JOINED:
+            known[node.output[0]] = together
+            return
+    constant = {slot for slot, _ in sources}
+    for slot, names in sources:
+        reader = Reader(node, slot, _is_weight(node, slot, constant))
+        for name in names:
+            found[name].append(reader)
 
 
 def _is_weight(node: NodeProto, slot: int, constant: Collection[int]) -> bool:

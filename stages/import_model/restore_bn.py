@@ -17,7 +17,17 @@ from onnx import GraphProto, NodeProto, helper
 from torch import Tensor
 
 from ltp_pipeline.data import Split, batches
-from ltp_pipeline.graph import Model, copy_of, declared, every_node, identities, is_standard, outer_reads, set_nodes
+from ltp_pipeline.graph import (
+    Model,
+    Names,
+    copy_of,
+    declared,
+    every_node,
+    identities,
+    is_standard,
+    outer_reads,
+    set_nodes,
+)
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network, RestoredNorm, compile_graph, observer
@@ -141,17 +151,16 @@ def _insert(
     """A copy with a norm after each Conv, whose bias it takes over; also the values that the norms read."""
     copy, weights = copy_of(model.proto), dict(model.weights)
     chosen = {c.output[0] for c in convs}
-    taken = {*outer_reads(copy.graph), *(t.name for t in copy.graph.initializer)}
+    names = Names.of(copy.graph)
     nodes, norms, normalised = [], [], []
     for node in copy.graph.node:
         nodes.append(node)
         if not chosen.intersection(node.output):
             continue
         output = node.output[0]
-        prefix = f"{output}.restored"
-        while any(name.startswith(prefix) for name in taken):
-            prefix += "_"
-        norm = RestoredNorm(node.input[1], node.input[2], f"{prefix}.scale", f"{prefix}.mean", f"{prefix}.variance")
+        prefix = names.fresh(f"{output}.restored")
+        added = [names.fresh(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
+        norm = RestoredNorm(node.input[1], node.input[2], *added)
         ones = tensors[norm.kernel].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
         data_type = helper.np_dtype_to_tensor_dtype(ones.dtype)
         copy.graph.initializer.extend(declared(name, data_type, ones.shape) for name in norm.added)

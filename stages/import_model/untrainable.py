@@ -1,8 +1,9 @@
 """What no operator can make trainable: quantised models, inputs of strings, control flow that depends on the data."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections import ChainMap, defaultdict
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
 from itertools import count
+from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
@@ -69,9 +70,11 @@ def _flows(graph: GraphProto, numbers: Iterator[int]) -> Iterator[tuple[str | in
             yield from ((number, o) for o in node.output if o)
 
 
-def _control_flow(graph: GraphProto, dependent: set[str], outer: Constants, rounds: int) -> Iterator[str]:
+def _control_flow(
+    graph: GraphProto, dependent: set[str], outer: MutableMapping[str, Any], rounds: int
+) -> Iterator[str]:
     """Complain where a value that depends on the data decides what runs."""
-    known = {**outer, **constants(graph)}
+    known = ChainMap(constants(graph), outer)
     for node in graph.node:
         inner = rounds
         if is_standard(node, "If") and node.input and node.input[0] in dependent:

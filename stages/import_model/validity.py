@@ -1,10 +1,12 @@
 """Is a model valid ONNX? What could crash, hang or flood later steps is found here and refused by name."""
 
+import math
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, checker, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph import (
@@ -12,20 +14,21 @@ from ltp_pipeline.graph import (
     Model,
     allow_onnxruntime,
     byte_size,
-    elements,
+    clear_values,
+    copy_fields,
     every_graph,
-    every_node,
-    is_constant,
+    holds_its_values,
     named_tensors,
-    set_initializers,
-    set_nodes,
     stored,
+    subgraphs,
+    to_array,
 )
+from ltp_pipeline.stages.import_model.function_calls import require_bounded
 
 AGAIN = "export the model again, or get it again from where it came from"
-MOST_NODES = 1_000_000
-_TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-_INLINE = 1 << 12  # bytes: larger tensors are shown to the checker by name and shape only
+LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
+_INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
+_OUTLINE = "ltp.outline"  # a domain that no model has
 
 
 def require_valid(given: Model, path: Path | None = None) -> None:
@@ -41,7 +44,8 @@ def require_valid(given: Model, path: Path | None = None) -> None:
             _check_tensor(tensor)
     for graph in every_graph(model.graph):
         _check_names(graph)
-    _check_functions(model)
+    if model.functions:
+        require_bounded(model)
     try:
         checker.check_model(_outline(given))
     except Exception as error:  # noqa: BLE001 - the checker's C++ errors share no narrower type
@@ -53,99 +57,103 @@ def require_valid(given: Model, path: Path | None = None) -> None:
 
 def _check_text(model: ModelProto) -> None:
     """Names that are no UTF-8 arrive as bytes, and would fail later in places that cannot say where."""
-    functions = model.functions
-    for node in (*every_node(model.graph), *(n for f in functions for n in f.node)):
-        attributes = (text for a in node.attribute for text in (a.name, a.ref_attr_name))
-        _require_text(node.name, node.op_type, node.domain, *node.input, *node.output, *attributes)
-    for graph in every_graph(model.graph):
-        _require_text(graph.name, *(t.name for t in graph.initializer))
-        _require_text(*(v.name for values in (graph.input, graph.output, graph.value_info) for v in values))
-    _require_text(*(o.domain for part in (model, *functions) for o in part.opset_import))
-    _require_text(*(name for f in functions for name in (f.name, f.domain, *f.input, *f.output, *f.attribute)))
-    _require_text(*(text for entry in model.metadata_props for text in (entry.key, entry.value)))
-    _require_text(model.producer_name, model.producer_version)
-
-
-def _require_text(*names: object) -> None:
-    for name in names:
+    for name in _texts(model):
         if not isinstance(name, str):
-            raise InputError(f"the name {name!r} is not UTF-8 text", AGAIN)
+            raise InputError(f"the name {name[:LONGEST_NAME]!r} is not UTF-8 text", AGAIN)
+        if len(name) > LONGEST_NAME:
+            what = f"the name '{name[:LONGEST_NAME]}' has {len(name):,} characters; at most {LONGEST_NAME:,} are taken"
+            raise InputError(what, "export the model with shorter names")
+
+
+def _texts(model: ModelProto) -> Iterator[str | bytes]:
+    yield from (model.producer_name, model.producer_version)
+    for entry in model.metadata_props:
+        yield entry.key
+        if not isinstance(entry.value, str):  # which may be long
+            yield entry.value
+    for graph in every_graph(model.graph):
+        yield graph.name
+        yield from (tensor.name for tensor in graph.initializer)
+        yield from (tensor.values.name for tensor in graph.sparse_initializer)
+        yield from (v.name for values in (graph.input, graph.output, graph.value_info) for v in values)
+        yield from _node_texts(graph.node)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from _node_texts(function.node)
+        for nested in (graph for node in function.node for outer in subgraphs(node) for graph in every_graph(outer)):
+            yield from _node_texts(nested.node)
+    yield from (entry.domain for entry in model.opset_import)
+
+
+def _node_texts(nodes: Iterable[NodeProto]) -> Iterator[str | bytes]:
+    for node in nodes:
+        yield node.name
+        yield node.op_type
+        yield node.domain
+        yield from node.input
+        yield from node.output
+        for attribute in node.attribute:
+            yield attribute.name
+            yield attribute.ref_attr_name
 
 
 def _check_tensor(tensor: TensorProto) -> None:
     if tensor.data_location == TensorProto.EXTERNAL:
         raise InputError(f"the values of tensor '{tensor.name}' are in another file", "give the path of the model file")
-    if tensor.data_type == TensorProto.STRING:
-        return
-    needed = byte_size(tensor)
-    if tensor.HasField("raw_data"):
-        fits = len(tensor.raw_data) == needed
-    else:  # one field per kind of type; the small types share an element
-        fits = elements(tensor) <= 2 * max(len(getattr(tensor, field)) for field in _TYPED)
-    if not fits:
-        raise InputError(
-            f"tensor '{tensor.name}' does not hold the values that its dims {list(tensor.dims)} say", AGAIN
-        )
+    if not holds_its_values(tensor):
+        dims = list(tensor.dims)
+        raise InputError(f"tensor '{tensor.name}' does not hold the values that its dims {dims} say", AGAIN)
 
 
 def _check_names(graph: GraphProto) -> None:
+    if not all(tensor.name for tensor in graph.initializer):
+        raise InputError("an initializer has no name", AGAIN)
     for kind, values in (("initializer", graph.initializer), ("input", graph.input), ("output", graph.output)):
-        twice = next((n for n, count in Counter(v.name for v in values).items() if count > 1), None)
-        if twice is not None:
+        if len(values) < 2:
+            continue
+        names = [value.name for value in values]
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
 
 
-def _check_functions(model: ModelProto) -> None:
-    """Functions that call each other in a circle, or grow beyond measure when written out, are refused."""
-    functions = {(f.domain, f.name): f for f in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
+def _outline(model: Model) -> bytes:
+    """The model for the checker, without the values of weights and large tensors, and with what runtimes forgive.
 
-    def size(key: tuple[str, str], above: tuple[tuple[str, str], ...]) -> int:
-        if key in above or len(above) > 100:
-            raise InputError(f"the function '{key[1]}' calls itself", AGAIN)
-        if key not in sizes:
-            nodes = functions[key].node
-            inner = [(n.domain, n.op_type) for n in nodes]
-            sizes[key] = len(nodes) + sum(size(k, (*above, key)) for k in inner if k in functions)
-        return sizes[key]
-
-    total = sum(size(k, ()) for n in every_node(model.graph) if (k := (n.domain, n.op_type)) in functions)
-    if total + len(model.graph.node) > MOST_NODES:
-        raise InputError(f"the model has {total:,} nodes once its functions are written out", AGAIN)
-
-
-def _outline(model: Model) -> ModelProto:
-    """The model for the checker: large tensors are inputs, and what runtimes forgive is filled in."""
-    outline = model.filled(below=_INLINE)
-    outline.ClearField("training_info")
+    The tensors of the graph itself, which are checked here, are outputs of one node: so many take less memory.
+    """
+    outline = ModelProto()
+    copy_fields(model.proto, outline, skip={"graph", "training_info"})
+    copy_fields(model.graph, outline.graph, skip={"node", "initializer"})
     outline.graph.name = outline.graph.name or "graph"
+    given = {value.name for value in model.graph.input}
+    stored_here = [tensor.name for tensor in model.graph.initializer if tensor.name not in given]
+    if stored_here:
+        outline.graph.node.add(op_type="Initializers", domain=_OUTLINE, output=stored_here)
+        outline.opset_import.add(domain=_OUTLINE, version=1)
+    outline.graph.node.extend(model.graph.node)
     allow_onnxruntime(outline)
-    inputs = {value.name for value in outline.graph.input}
-    large = {name: t for name, t in stored(outline.graph).items() if byte_size(t) >= _INLINE}
-    large |= {name: model.tensors[name] for name, array in model.weights.items() if array.nbytes >= _INLINE}
-    for name, tensor in large.items():
-        if name not in inputs:
-            outline.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
+    for name, tensor in named_tensors(outline):
+        if name not in model.weights:
+            if byte_size(tensor) < _INLINE:
+                continue
+            clear_values(tensor)
+        tensor.dims[:] = [0]
     for graph in every_graph(outline.graph):
-        if large:
-            set_initializers(graph, [t for t in graph.initializer if t.name not in large])
-            set_nodes(graph, [n for n in graph.node if not is_constant(n) or n.output[0] not in large])
         for value in (*graph.input, *graph.output):
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
                 value.type.tensor_type.shape.SetInParent()
-    return outline
+    content: bytes = outline.SerializeToString()
+    return content
 
 
 def _check_values(model: Model) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    for name, tensor in stored(model.graph).items():
-        if tensor.data_type not in FLOAT_TYPES:
-            continue
-        array = model.array(name)
-        if array.size < 2:
-            continue
-        with np.errstate(all="ignore"):
-            suspicious = not np.isfinite(array.sum())
-            if suspicious and np.isnan(array.astype(np.float64)).any():
+    floats = ((name, t) for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES)
+    with np.errstate(invalid="ignore"):
+        for name, tensor in floats:
+            array = model.weights[name] if name in model.weights else to_array(tensor, name)
+            if array.size > 1 and math.isnan(array.min()):
                 raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")

@@ -9,9 +9,10 @@ from torch import Tensor
 from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import Learned, State
-from ltp_pipeline.stages.import_model.kernels import normalised
+from ltp_pipeline.stages.import_model.kernels import block_axes, normalised
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.stages.learn_thresholds.blocks import sizes
 from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
 from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
@@ -64,8 +65,9 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
     method = settings.method
     live = {k.name: tensors[k.name] for k in network.prunable}
-    present = count_nonzeros(network, tensors)
-    lowest = floors(network.prunable, present, method)
+    present, axes = count_nonzeros(network, tensors), block_axes(network.kernels, method)
+    here = {name: int(r.count_nonzero()) for name, r in sizes(live, axes).items()}
+    lowest = floors(network.prunable, here, method, axes)
     if method.lambda_ is not None:
         _require_possible_clamp(network, settings)
         return GivenLambda(live, lowest, method.lambda_, method, settings.train.momentum)
@@ -74,10 +76,10 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     wanted = settings.budget.wanted_compression
     count = wanted_nonzeros(network.kernels, present, lowest, wanted or min(FARTHEST, most))
     if wanted and strength == 0:
-        return HeldMasks(live, lowest, count)
-    total, here = sum(w.numel() for w in live.values()), sum(present[name] for name in live)  # zeros stay zeros
-    schedule = Schedule.towards(total, here, count, strength) if wanted else Schedule(total, here, count)
-    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(network))
+        return HeldMasks(live, lowest, count, axes)
+    total, first = sum(w.numel() for w in live.values()), sum(here.values())  # zeros stay zeros
+    schedule = Schedule.towards(total, first, count, strength) if wanted else Schedule(total, first, count)
+    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(network), axes)
 
 
 def _require_possible_clamp(network: Network, settings: Settings) -> None:

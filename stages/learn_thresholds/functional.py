@@ -2,7 +2,8 @@
 
 Numbers are the labels of the paper's LaTeX source; docs/method.md maps them to the printed ones. Symbols: w weights of
 a layer, v their pruned version, τ the layer's threshold on w², T its temperature, λ the weight of the regulariser.
-Equations (R1) to (R3) and (R6) are ours, a small step from the paper's; docs/method.md derives them.
+Equations (R1) to (R3), (R6) and (R8) are ours, a small step from the paper's; docs/method.md derives them. In these, r
+stands for the size of a weight: it is w itself, or the root mean square of the block that w is pruned with (R8).
 """
 
 from collections.abc import Collection, Sequence
@@ -89,27 +90,33 @@ def temperature(w: Tensor, t0: float) -> Tensor:
     return t0 * w.abs().var(correction=0)
 
 
-def rectified_gates(ws: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list[Tensor]:
-    """ρ = max(0, 2 sigm((w² - τ) / T) - 1) with T = cτ: exactly zero below the threshold, rising softly above. (R1).
+def rectified_gates(rs: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list[Tensor]:
+    """ρ = max(0, 2 sigm((r² - τ) / T) - 1) with T = cτ: exactly zero below the threshold, rising softly above. (R1).
 
     For several layers at once, so that a network of many small ones does not spend its time between them.
     """
-    starts = [w.new_full((), -0.5 / c) for w, c in zip(ws, cs, strict=True)]
-    gates = torch._foreach_addcmul(starts, ws, ws, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)])
+    starts = [r.new_full((), -0.5 / c) for r, c in zip(rs, cs, strict=True)]
+    gates = torch._foreach_addcmul(starts, rs, rs, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)])
     torch._foreach_tanh_(gates)
     torch._foreach_clamp_min_(gates, 0.0)
     return list(gates)
 
 
 def rectified_prune(
-    ws: list[Tensor], taus: Tensor, cs: Sequence[float], scaled: Collection[int] = ()
+    ws: list[Tensor],
+    taus: Tensor,
+    cs: Sequence[float],
+    scaled: Collection[int] = (),
+    rs: list[Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2).
+
+    The gate is that of `rs`, by (R8); without them, of the weights themselves.
 
     The layers at the positions `scaled` are brought back to the scale of what they keep, s · w · ρ by (R6): here, so
     that gradients need no pass of their own for it.
     """
-    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, scaled, *ws)  # type: ignore[no-untyped-call]
+    vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, scaled, rs or ws, *ws)  # type: ignore[no-untyped-call]
     return vs
 
 
@@ -132,35 +139,35 @@ def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
 class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, taus: Tensor, cs: Sequence[float], scaled: Collection[int], *ws: Tensor
+        ctx: Any, taus: Tensor, cs: Sequence[float], scaled: Collection[int], rs: list[Tensor], *ws: Tensor
     ) -> tuple[Tensor, ...]:
-        gates = rectified_gates(list(ws), taus, cs)
+        gates = rectified_gates(rs, taus, cs)
         vs = torch._foreach_mul(ws, gates)
         ctx.scales = {i: scale_of_kept(ws[i], vs[i]) for i in scaled}
         for i, s in ctx.scales.items():
             vs[i].mul_(s)
-        ctx.save_for_backward(taus, *ws, *gates)
+        ctx.save_for_backward(taus, *ws, *rs, *gates)
         ctx.cs = cs
         return tuple(vs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         taus, *rest = ctx.saved_tensors
-        ws, gates = rest[: len(grads)], rest[len(grads) :]
+        ws, rs, gates = (rest[i * len(grads) : (i + 1) * len(grads)] for i in range(3))
         # ρ is never negative: its sign is the mask, and several times faster than a comparison
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
         for i, s in ctx.scales.items():
             grad_ws[i].mul_(s)
-        # ∂ρ/∂τ = -(1 - ρ²) / 2c · w²/τ² above the threshold; τ divides last and twice, because τ² may underflow
+        # ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ² above the threshold; τ divides last and twice, because τ² may underflow
         slopes = gates  # in place: a new tensor of that size costs more than what is computed with it
         torch._foreach_mul_(slopes, gates)
         torch._foreach_neg_(slopes)
         torch._foreach_add_(slopes, 1.0)
-        for _ in range(3):
-            torch._foreach_mul_(slopes, ws)
+        for factors in (rs, rs, ws):
+            torch._foreach_mul_(slopes, factors)
         sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])
-        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, None, *grad_ws
+        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, None, None, *grad_ws
 
 
 class _SoftPrune(torch.autograd.Function):

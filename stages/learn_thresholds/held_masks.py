@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly, thresholds_for
 from ltp_pipeline.stages.train.phase import StepPosition
 
@@ -15,12 +16,15 @@ from ltp_pipeline.stages.train.phase import StepPosition
 class HeldMasks:
     """One threshold for all kernels, and the masks it gives, held from the first step on."""
 
-    def __init__(self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int) -> None:
-        self.live, self.count = live, count
+    def __init__(
+        self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int, axes: Axes = NO_BLOCKS
+    ) -> None:
+        self.live = live
         with torch.no_grad():
-            one = dict.fromkeys(live, next(iter(live.values())).new_ones(()))
-            self.masks = keep_exactly(live, one, lowest, count)
-            self.tau = self.leaf = torch.stack(thresholds_for(live, one, lowest, count))
+            one, rs = dict.fromkeys(live, next(iter(live.values())).new_ones(())), sizes(live, axes)
+            self.masks = keep_exactly(rs, one, lowest, count, axes)
+            self.tau = self.leaf = torch.stack(thresholds_for(rs, one, lowest, count))
+        self.count = sum(int(mask.sum()) for mask in self.masks.values())
         self.T = torch.zeros_like(self.tau)
 
     def weights(self) -> dict[str, Tensor]:

@@ -1,4 +1,7 @@
-"""From thresholds to exact masks: which weights stay, to the count asked for, with no layer dying."""
+"""From thresholds to exact masks: which weights stay, to the count asked for, with no layer dying.
+
+`sizes` is what stands for the sizes of weights, r of blocks.py: the weights themselves, or those of their blocks.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,16 +11,23 @@ from torch import Tensor
 
 from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import Kernel
+from ltp_pipeline.records import BLOCK, Kernel
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, one_each, repeated
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
 
 TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is still finite
 
 
-def floors(kernels: Sequence[Kernel], nonzeros: Mapping[str, int], settings: MethodSettings) -> dict[str, int]:
-    """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through."""
+def floors(
+    kernels: Sequence[Kernel], present: Mapping[str, int], settings: MethodSettings, axes: Axes = NO_BLOCKS
+) -> dict[str, int]:
+    """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through.
+
+    In blocks, whole ones; `present` is what each layer has now, weights or those of blocks that are not zero.
+    """
     wanted = {k.name: max(settings.floor_weights, math.ceil(settings.floor * k.elements)) for k in kernels}
-    return {name: min(floor, nonzeros[name]) for name, floor in wanted.items()}
+    whole = {name: -(-floor // BLOCK) * BLOCK if name in axes else floor for name, floor in wanted.items()}
+    return {name: min(floor, present[name]) for name, floor in whole.items()}
 
 
 def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
@@ -34,46 +44,62 @@ def keep_largest(w: Tensor, count: int) -> Tensor:
 
 
 def keep_exactly(
-    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
+    sizes: Mapping[str, Tensor],
+    tau: Mapping[str, Tensor],
+    lowest: Mapping[str, int],
+    count: int,
+    axes: Axes = NO_BLOCKS,
 ) -> dict[str, Tensor]:
-    """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in w²/τ."""
-    ratio, sizes = _ratios(weights, tau, lowest)
-    kept = _largest(ratio, count)
-    return {n: part.view_as(w) for (n, w), part in zip(weights.items(), torch.split(kept, sizes), strict=True)}
+    """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in r²/τ.
+
+    Of the last block that would be kept in part nothing is: then up to BLOCK - 1 fewer weights stay.
+    """
+    ratio, lengths = _ratios(sizes, tau, lowest)
+    kept = torch.split(_largest(ratio, count), lengths)
+    masks = {n: part.view_as(r) for (n, r), part in zip(sizes.items(), kept, strict=True)}
+    return {n: whole(mask, sizes[n], axes[n]) if n in axes else mask for n, mask in masks.items()}
+
+
+def whole(mask: Tensor, r: Tensor, axis: int) -> Tensor:
+    """Mask of the largest blocks, as many as the weights that a mask keeps make; the first ones among equals.
+
+    A mask by size keeps whole blocks but for the last, unless several are equal: then it may keep a part of each.
+    """
+    return repeated(keep_largest(one_each(r, axis), int(mask.sum()) // BLOCK), axis)
 
 
 def thresholds_for(
-    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
+    sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
 ) -> list[Tensor]:
     """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
-    ratio, _ = _ratios(weights, tau, lowest)
+    ratio, _ = _ratios(sizes, tau, lowest)
     below = ratio.numel() - count
     factor = _kth_smallest(ratio, below) if below > 0 else ratio.new_zeros(())
     if not factor > 0:  # nothing to prune but what is zero already
         factor = ratio[ratio > 0].min() / 2
-    return [(tau[n] * factor).minimum(_edge(w, lowest[n])).clamp(min=TINY) for n, w in weights.items()]
+    return [(tau[n] * factor).minimum(_edge(r, lowest[n])).clamp(min=TINY) for n, r in sizes.items()]
 
 
-def count_above(weights: Mapping[str, Tensor], tau: Tensor) -> int:
+def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
     """Weights above their layer's threshold."""
-    layers = zip(weights.values(), tau.detach().unbind(), strict=True)
-    return sum(int(is_kept(w.detach(), t).sum()) for w, t in layers)
+    layers = zip(sizes.values(), tau.detach().unbind(), strict=True)
+    return sum(int(is_kept(r.detach(), t).sum()) for r, t in layers)
 
 
-def _edge(w: Tensor, floor: int) -> Tensor:
+def _edge(r: Tensor, floor: int) -> Tensor:
     """Largest threshold that leaves `floor` weights above it."""
-    if floor >= w.numel():
-        return w.new_zeros(())
-    return _kth_smallest(w.detach().square().flatten(), w.numel() - floor)
+    if floor >= r.numel():
+        return r.new_zeros(())
+    return _kth_smallest(r.detach().square().flatten(), r.numel() - floor)
 
 
 def _ratios(
-    weights: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int]
+    sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int]
 ) -> tuple[Tensor, list[int]]:
-    """w²/τ of all weights in one vector, infinite for each layer's `lowest` largest; and the layers' sizes."""
+    """r²/τ of all weights in one vector, infinite for each layer's `lowest` largest; and the layers' numbers."""
     parts = []
-    for name, w in weights.items():
-        ratio = w.detach().square().flatten() / tau[name]
+    for name, r in sizes.items():
+        ratio = r.detach().square().flatten() / tau[name]
         ratio[torch.topk(ratio, lowest[name], sorted=False).indices] = torch.inf
         parts.append(ratio)
     return torch.cat(parts), [p.numel() for p in parts]

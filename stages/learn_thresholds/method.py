@@ -16,7 +16,7 @@ class Method(Protocol):
 
     @property
     def tau(self) -> Tensor:
-        """Thresholds on w², in the order of `live`."""
+        """Thresholds on w², or on the mean of a block's, in the order of `live`."""
 
     @property
     def T(self) -> Tensor:

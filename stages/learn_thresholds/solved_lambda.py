@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
 from ltp_pipeline.stages.learn_thresholds.functional import (
     log_threshold_step,
     rectified_gates,
@@ -28,7 +29,7 @@ TOGETHER = 2**18  # layers are pruned together up to this many weights, which a 
 class SolvedLambda:
     """Rectified soft pruning (R1), (R2), with counts and width by (R5); thresholds by (R3), (R4).
 
-    The kernels in `scaled` have no norm behind them: their scale is kept by (R6).
+    The kernels in `scaled` have no norm behind them: their scale is kept by (R6). Those in `axes` are pruned in blocks.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class SolvedLambda:
         lowest: Mapping[str, int],
         schedule: Schedule,
         scaled: Collection[str] = (),
+        axes: Axes = NO_BLOCKS,
     ) -> None:
-        self.live, self.lowest, self.schedule, self.scaled = live, lowest, schedule, frozenset(scaled)
+        self.live, self.lowest, self.schedule, self.scaled, self.axes = live, lowest, schedule, frozenset(scaled), axes
         device = next(iter(live.values())).device
         self.log_tau = self.leaf = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
         self.lam = 0.0
@@ -64,13 +66,15 @@ class SolvedLambda:
         pruned: dict[str, Tensor] = {}
         for names, part in zip(self.groups, taus, strict=True):
             scaled = [i for i, n in enumerate(names) if n in self.scaled]
-            vs = rectified_prune([self.live[n] for n in names], part, [widths[n] for n in names], scaled)
+            ws = {n: self.live[n] for n in names}
+            rs = sizes(ws, self.axes)
+            vs = rectified_prune([*ws.values()], part, [widths[n] for n in names], scaled, [*rs.values()])
             pruned.update(zip(names, vs, strict=True))
         return pruned
 
     def kept(self) -> int:
         """How many weights lie above their thresholds."""
-        return count_above(self.live, self.tau)
+        return count_above(sizes(self.live, self.axes), self.tau)
 
     @torch.no_grad()
     def after_backward(self, at: StepPosition) -> None:
@@ -91,9 +95,9 @@ class SolvedLambda:
         """The network as it stands, at exactly the scheduled count: what lies below a threshold is zero already."""
         count = self.schedule.count(share)
         self._solve(count)
-        tau = dict(zip(self.live, self.tau.unbind(), strict=True))
-        masks = keep_exactly(self.live, tau, self.lowest, count)
-        gates = rectified_gates(list(self.live.values()), self.tau, self.widths)
+        tau, rs = dict(zip(self.live, self.tau.unbind(), strict=True)), sizes(self.live, self.axes)
+        masks = keep_exactly(rs, tau, self.lowest, count, self.axes)
+        gates = rectified_gates([*rs.values()], self.tau, self.widths)
         pruned = {
             n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
             for (n, w), gate in zip(self.live.items(), gates, strict=True)
@@ -118,7 +122,8 @@ class SolvedLambda:
     def _solve(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
         tau = dict(zip(self.live, self.tau.unbind(), strict=True))
-        self.log_tau.copy_(torch.stack(thresholds_for(self.live, tau, self.lowest, count)).log())
+        rs = sizes(self.live, self.axes)
+        self.log_tau.copy_(torch.stack(thresholds_for(rs, tau, self.lowest, count)).log())
 
     def _widths(self, share: float) -> list[float]:
         """Width of each kernel's gate, (R5)."""

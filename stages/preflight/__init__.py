@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -28,7 +29,7 @@ from ltp_pipeline.stages.import_model import restore_bn
 from ltp_pipeline.stages.import_model.kernels import behind
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.preflight import labels
+from ltp_pipeline.stages.preflight import activations, labels
 from ltp_pipeline.stages.train import Job, pick_device
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import to_device
@@ -47,6 +48,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file, own)
     device = pick_device(settings.train.device)
+    import_model.require_consistent(file.model)
     network, state = import_model.run(file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model)
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
@@ -62,6 +64,7 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)
     learn_thresholds.make_method(network, state, settings)
+    _require_memory(network, state, data, settings, device)
     if settings.model.restore_bn:
         network, state = restore_bn.run(network, state, data.train, settings.train.batch_size, device)
     teacher = state if task.is_taught or task.is_relative else None
@@ -72,7 +75,12 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    for free in ("path", "workers", "max_broken"):  # where samples lie and who decodes them changes nothing
+    for free in (
+        "path",
+        "workers",
+        "max_broken",
+        "max_bytes",
+    ):  # where samples lie and who decodes them is free
         plain["data"].pop(free)
     for free in ("trust_labels", "threads", "quantize"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
@@ -92,9 +100,9 @@ def original_accuracy(job: Job, state: State) -> float:
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
-    data = settings.data.path
+    data, inside = settings.data.path, os.path.realpath(out)  # which, unlike Path.resolve, takes links in a circle
     for path in (model, data):
-        if path is not None and path.resolve().is_relative_to(out.resolve()):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(inside):
             raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
     if data is not None and takes_in(data, out):
         raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
@@ -183,6 +191,12 @@ def _require_longest(network: Network, state: State, data: Data, device: torch.d
                 f"{counted(lengths[longest], 'value')}: {error}",
                 "cut sequences to the length that the model was made for",
             ) from None
+
+
+def _require_memory(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> None:
+    batch = data.train.read(np.arange(2))
+    size = min(settings.train.batch_size, len(data.train)) // ranks.world()
+    activations.require_room(network, state, to_device(batch.inputs, device), len(batch), size)
 
 
 def _judged_only(network: Network, task: Task) -> Network:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from ltp_pipeline import ranks
-from ltp_pipeline.records import State
+from ltp_pipeline.records import BLOCK, State
+from ltp_pipeline.stages.import_model.kernels import block_axes
 from ltp_pipeline.stages.preflight import labels
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
 from ltp_pipeline.tasks import Labelled
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.words import counted
+from ltp_pipeline.words import counted, shortened
 
 FEW_STEPS = 100
+MOST_NAMED = 10  # kernels
 
 
 def warn(job: Job, state: State, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
-    chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_epochs(job))
+    chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_blocks(job), *about_epochs(job))
     about = (*about_labels(job), *about_metric(job), *chosen, *doubts(job, original))
     hints = labels.hints(job, state, original) if ranks.is_leader() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
@@ -79,6 +81,22 @@ def about_optimizer(job: Job) -> list[str]:
     return [
         f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
         "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
+    ]
+
+
+def about_blocks(job: Job) -> list[str]:
+    """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
+    if job.settings.method.block is None:
+        return []
+    blocks = block_axes(job.network.kernels, job.settings.method)
+    single = [shortened(k.name) for k in job.network.prunable if k.name not in blocks]
+    said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
+    if not single:
+        return [said]
+    more = f" and {len(single) - MOST_NAMED} more" if len(single) > MOST_NAMED else ""
+    return [
+        f"{said}; single weights in {', '.join(single[:MOST_NAMED])}{more}: their output channels, or those of a "
+        f"group, are no multiple of {BLOCK}, or no Conv, Gemm or MatMul reads them as they are stored"
     ]
 
 

@@ -16,6 +16,7 @@ from ltp_pipeline.data import recipe
 from ltp_pipeline.formats import find_format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.intervals import UNDEFINED
+from ltp_pipeline.stages.import_model.kernels import block_axes
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.evaluator import outcomes
@@ -48,6 +49,7 @@ OTHERS = 5
 NO_CLASSES = "the data have no labels, or none that are one class a sample"
 FEW_CLASSES = "there are five classes or fewer, or one for each position"
 IN_PARTS = "the metric is no share of samples that are right or wrong"
+NO_SINGLE = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
 
@@ -223,7 +225,12 @@ def _baseline(f: Findings) -> schema.Baseline | None:
         return None
     points = f.baseline.points
     found = dict(_pruned(f, points[0].measured, len(points)))
-    found["method"] = schema.SPARED if f.baseline.spares_classifier else schema.MAGNITUDE
+    added = {schema.IN_BLOCKS: f.baseline.in_blocks, schema.SPARED: f.baseline.spares_classifier}
+    found["method"] = ", ".join([schema.MAGNITUDE, *(what for what, is_so in added.items() if is_so)])
+    if f.baseline.single is not None:
+        found["single_weights"] = _point(f.baseline.single)
+    elif f.baseline.in_blocks:
+        found["reasons"] = {**found["reasons"], "single_weights": NO_SINGLE}
     if not f.baseline.is_curve:
         unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
         return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
@@ -352,6 +359,7 @@ def _difference(f: Findings) -> schema.Difference | None:
 def _layers(f: Findings) -> tuple[parts.Layer, ...]:
     pruned = f.pruned.most_nonzeros.nonzeros
     baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
+    blocks = block_axes(f.network.kernels, f.settings.method)
     return tuple(
         parts.Layer(
             name=k.name,
@@ -364,6 +372,7 @@ def _layers(f: Findings) -> tuple[parts.Layer, ...]:
             baseline_nonzeros=baseline.get(k.name),
             prunable=k.prunable,
             reason=k.reason,
+            block=f.settings.method.block if k.name in blocks else None,
         )
         for k in f.network.kernels
     )

@@ -192,6 +192,7 @@ def _reasons(report: Report) -> list[str]:
 def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
     judged = text.capital(text.metric_words(report.metric))
+    blocks = " In blocks, the mean of their squares counts." if any(layer.block for layer in report.layers) else ""
     dots = f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
     found = [
         ("curve", f"{judged} beside global magnitude", curve_plot.curve(report), _no_curve(report),
@@ -201,13 +202,14 @@ def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
         ("sizes", "File size per format", plots.sizes(report), "no file sizes are known",
          "The bound is what the nonzeros and their positions need at least."),
         ("thresholds", "Thresholds over training", plots.thresholds(log), "the log holds no thresholds",
-         "A weight is pruned when its square is below the threshold of its layer."),
+         f"A weight is pruned when its square is below the threshold of its layer.{blocks}"),
         ("training", "Loss and λ over steps", plots.training(log), "the log holds no losses",
          "λ weighs the pruning term of the loss."),
         ("histograms", "Weights of the largest layers", plots.histograms(report), "no histograms were taken",
-         "Counts of |w| before and after, on a logarithmic scale."),
+         f"Counts of |w| before and after, on a logarithmic scale.{blocks}"),
         ("scatter", dots, plots.scatter(report), "no weights were sampled",
-         "Each dot is one weight; the dashed line is the threshold; weights that became zero lie on the lower edge."),
+         "Each dot is one weight; the dashed line is the threshold; weights that became zero lie on the lower edge."
+         f"{blocks}"),
         ("layers-picture", "Kept share per layer, in graph order", plots.layers(report), "no layer was counted",
          "Global magnitude has one threshold for all layers, LTP one per layer."),
     ]  # fmt: skip
@@ -235,7 +237,9 @@ def _layer(place: int, layer: Layer) -> dict[str, Any]:
         (layer.baseline_kept, text.percent(layer.baseline_kept, 1)),
         (layer.threshold, text.NOTHING if layer.threshold is None else f"{layer.threshold:.2e}"),
     ]
-    remark = "" if layer.prunable else f"not pruned: {layer.reason or 'no reason given'}"
+    remark = f"pruned in {layer.block} blocks" if layer.block else ""
+    if not layer.prunable:
+        remark = f"not pruned: {layer.reason or 'no reason given'}"
     return {"cells": cells, "remark": remark}
 
 
@@ -244,9 +248,10 @@ def _files(report: Report) -> list[tuple[str, ...]]:
     for network in report.networks:
         name = text.short_name(network)
         rows += [_row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files]
-    for point in report.curve[1:]:
-        what, none = f"global magnitude, {text.times(point.compression)}", text.NOTHING
-        rows.append((what, text.plain(point.path), none, none, text.plain(point.sha256)))
+    single = report.baseline.single_weights if report.baseline else None
+    points = [(f"global magnitude, {text.times(point.compression)}", point) for point in report.curve[1:]]
+    for what, point in [*points, *([("global magnitude, single weights", single)] if single else [])]:
+        rows.append((what, text.plain(point.path), text.NOTHING, text.NOTHING, text.plain(point.sha256)))
     return rows
 
 

@@ -7,7 +7,7 @@ from ltp_pipeline import words
 from ltp_pipeline.intervals import Interval
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import MOST_WEIGHTS
-from ltp_pipeline.report_schema import LEARNED, SPARED, File, Measured, Pruned, Report
+from ltp_pipeline.report_schema import IN_BLOCKS, LEARNED, SPARED, File, Measured, Pruned, Report
 
 NOTHING = "–"
 KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
@@ -164,7 +164,8 @@ def short_name(network: Pruned) -> str:
 
 def network_words(network: Pruned) -> str:
     """What a network is called."""
-    return f"{short_name(network)}{' with its classifier spared' if network.method == SPARED else ''}"
+    added = {" in blocks": IN_BLOCKS, " with its classifier spared": SPARED}
+    return short_name(network) + "".join(words for words, name in added.items() if name in network.method)
 
 
 def result(report: Report) -> str:

@@ -17,7 +17,12 @@ def sentences(report: Report, for_handoff: bool = False) -> list[str]:
     if baseline is None or baseline.exact_value is None:
         return []
     ahead = _ahead(report, baseline, for_handoff)
-    found = [ahead, _at_equal_compression(report, baseline), _at_equal_accuracy(report, baseline)]
+    found = [
+        ahead,
+        _at_equal_compression(report, baseline),
+        _of_single_weights(report, baseline),
+        _at_equal_accuracy(report, baseline),
+    ]
     return [sentence for sentence in found if sentence]
 
 
@@ -71,6 +76,14 @@ def _at_equal_compression(report: Report, baseline: Baseline) -> str:
     chance = ", which may be chance" if stated is not None and stated[0] <= 0 <= stated[1] else ""
     spread = "" if stated is None else f" ({metric.shown_interval(stated)}{chance})"
     return f"{has}: LTP is {metric.shown_drop(abs(value))} {place}{spread}."
+
+
+def _of_single_weights(report: Report, baseline: Baseline) -> str:
+    """What blocks cost the baseline."""
+    single = baseline.single_weights
+    if single is None or single.accuracy is None:
+        return ""
+    return f"Global magnitude of as many single weights has {text.value(report.metric, single.accuracy)}."
 
 
 def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:

@@ -16,10 +16,12 @@ from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Data
 from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.memory import is_shortage
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.network import Forward, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
+from ltp_pipeline.stages.train.memory import too_large
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
 from ltp_pipeline.task import Task
 from ltp_pipeline.tasks.evaluator import Evaluator
@@ -104,8 +106,8 @@ class Job:
             with torch.inference_mode():
                 found = self.network.forward(to_device(inputs, self.device), state)
         except NodeError as error:
-            if isinstance(error.__cause__, torch.OutOfMemoryError):
-                raise
+            if is_shortage(error):
+                raise too_large(len(next(iter(inputs.values())))) from None
             raise stopped_by(inputs, "the model does not run", error) from None
         return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
 

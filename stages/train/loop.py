@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.memory import is_shortage
 from ltp_pipeline.progress import on_validation
 from ltp_pipeline.records import State
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -159,7 +160,7 @@ def _loss(job: Job, forward: LiveForward, weights: Mapping[str, Tensor], batch: 
         try:
             found = forward(batch.inputs, weights)
         except NodeError as error:
-            if isinstance(error.__cause__, torch.OutOfMemoryError):
+            if is_shortage(error):
                 raise
             remedy = "use --precision fp32" if precision != "fp32" else "please report this as a bug"
             raise TrainingFailed(f"the model does not run in training: {error}", remedy) from None

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.memory import is_shortage
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
 _NEVER, _NONE = -1, 0
@@ -32,12 +31,15 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def enough_for(batch: int) -> Iterator[None]:
-    """Say what helps where the device's memory does not hold a batch; a node's own error has that as its cause."""
+    """Say what helps where memory does not hold a batch; a node's own error has that as its cause."""
     try:
         yield
     except Exception as error:
-        if not any(isinstance(e, torch.OutOfMemoryError) for e in (error, error.__cause__)):
+        if not is_shortage(error):
             raise
-        raise TrainingFailed(
-            f"the device's memory does not hold {batch} samples", f"set train.batch_size below {batch}"
-        ) from None
+        raise too_large(batch) from None
+
+
+def too_large(batch: int) -> TrainingFailed:
+    """The error that says so."""
+    return TrainingFailed(f"memory does not hold {batch} samples", f"set train.batch_size below {batch}")

@@ -332,6 +332,24 @@ def other_model(folder: Path, rng: random.Random) -> Case:
     return Case(f"{file['path']} is {source.name}", KEPT, EITHER)
 
 
+def hidden_weights(folder: Path, rng: random.Random) -> Case:
+    """The report has no hash of the data of a file, and these are others."""
+    report = read(folder)
+    file = report["pruned"]["files"][0]
+    path, data = folder / file["path"], folder / f"{file['path']}.data"
+    content = bytearray(data.read_bytes())
+    content[rng.randrange(len(content))] ^= 1
+    data.write_bytes(content)
+    del file["data_sha256"]
+    file["bytes"] = path.stat().st_size
+    report["sizes"].pop(file["encoding"])
+    if (folder / SUMS).is_file():
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        (folder / SUMS).write_text("".join(f"{line}\n" for line in lines if not line.endswith(".data")))
+    write(folder, report)
+    return Case("weights without a hash", KEPT, REFUSED)
+
+
 def no_model(folder: Path, rng: random.Random) -> Case:
     """A file is no model, and the report has its hash and its size."""
     report = read(folder)
@@ -423,5 +441,6 @@ def settings(folder: Path, rng: random.Random) -> Case:
 
 MUTANTS: tuple[Mutant, ...] = (
     *(any_value, left_out, any_value, copied_over, more_accurate, sparser, one_kernel_less, own_limits, verdicts, text),
-    *(any_value, spoiled_bytes, names, files, other_model, no_model, sums, report_is_no_file, options, settings),
+    *(any_value, spoiled_bytes, names, files, other_model, hidden_weights, no_model, sums, report_is_no_file),
+    *(options, settings),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import datasets, matrix, restore_bn, results_page, series
+from benchmarks import blocks, datasets, matrix, restore_bn, results_page, series
 from benchmarks.ablations import __main__ as ablations
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import measure
@@ -43,7 +43,7 @@ def test_a_folded_network_is_pruned_with_and_without_its_norms():
     assert found["restored"]["test"] > found["folded"]["test"]
 
 
-@pytest.mark.parametrize("script", [ablations, restore_bn])
+@pytest.mark.parametrize("script", [ablations, blocks, restore_bn])
 def test_without_its_data_a_series_says_so_and_measures_nothing(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -128,6 +128,8 @@ def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, 
     assert "Going on" not in result.err
     assert not steps
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    judged = invoke(capsys, "gate", finished / "pick-001" / "report.json")
+    assert judged.code == 0, judged.err
 
 
 def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(finished: Path, capsys, monkeypatch):

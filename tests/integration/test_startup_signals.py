@@ -25,7 +25,7 @@ def test_a_signal_so_long_after_the_first_line_ends_with_130(example: Path, seco
         assert process.poll() is None, process.communicate()
     time.sleep(seconds)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     assert err.endswith("\ninterrupted; what is done is kept, the same command goes on\n")
     assert "Traceback" not in out + err

@@ -53,7 +53,7 @@ def _inlined(model: ModelProto) -> ModelProto:
 def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     """A copy in which the nodes of the branch stand where such an If was, and how many there were; one pass."""
     shared = Counter(name for graph in every_graph(model.graph) for name in stored(graph))
-    known, names = constants(model.graph), Names(model.graph)
+    known, names = constants(model.graph), Names.of(model.graph)
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
     count = 0
@@ -97,11 +97,8 @@ def _written_out(node: NodeProto, branch: GraphProto, names: Names) -> list[Node
     """The nodes of the branch, with what they make renamed after the If, and an Identity for each of its outputs."""
     kept = set(stored(branch))
     inside = {o for n in branch.node for o in n.output if o and o not in kept}
-    prefix = f"{node.name or node.output[0]}/"
-    while any(prefix + name in names.taken for name in inside):
-        prefix += "_"
-    renamed = {name: prefix + name for name in inside}
-    names.taken.update(renamed.values())
+    prefix = node.name or next(iter(node.output), "If")
+    renamed = {name: names.fresh(f"{prefix}/{name}") for name in sorted(inside)}
     copy = GraphProto()
     copy.node.extend(branch.node)
     _rename(copy.node, renamed)

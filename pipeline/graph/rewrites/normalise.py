@@ -48,25 +48,33 @@ def _leave_training_mode(model: ModelProto, weights: dict[str, Array]) -> int:
     """BatchNormalization in training mode and Dropout with a true third input would not infer."""
     del weights
     graph = model.graph
+    nodes = [n for part in (graph, *model.functions) for n in every_node(part) if _may_train(n)]
+    if not nodes:
+        return 0
     known = constants(graph)
     read = {*outer_reads(graph), *(name for f in model.functions for n in f.node for name in n.input)}
     read |= {name for f in model.functions for name in f.output}
     count = 0
-    for node in (*every_node(graph), *(node for function in model.functions for node in function.node)):
-        if is_standard(node, "BatchNormalization"):
-            modes = [a for a in node.attribute if a.name == "training_mode" and a.i]
-            # Before opset 14, the outputs beyond the first are what makes it training mode.
-            if (modes or len(node.output) > 1) and not any(name and name in read for name in node.output[1:]):
-                for mode in modes:
-                    mode.i = 0
-                del node.output[1:]
-                count += 1
-        elif is_standard(node, "Dropout") and len(node.input) > 2:
+    for node in nodes:
+        if node.op_type == "Dropout":
             value = small_value(known, node.input[2])
             if value is not None and value.all():
                 node.input[2] = ""
                 count += 1
+        elif not any(name and name in read for name in node.output[1:]):
+            for mode in node.attribute:
+                if mode.name == "training_mode":
+                    mode.i = 0
+            del node.output[1:]
+            count += 1
     return count
+
+
+def _may_train(node: NodeProto) -> bool:
+    """Before opset 14, the outputs beyond the first are what makes a BatchNormalization train."""
+    if is_standard(node, "BatchNormalization"):
+        return len(node.output) > 1 or any(a.name == "training_mode" and a.i for a in node.attribute)
+    return is_standard(node, "Dropout") and len(node.input) > 2
 
 
 def _fill_constant_shapes(model: ModelProto, weights: dict[str, Array]) -> int:
@@ -123,10 +131,13 @@ def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
     norms = [n for n in graph.node if is_standard(n, "BatchNormalization") and len(n.input) > max(_STATISTICS)]
     if not norms:
         return 0
-    tensors, behind = {t.name: t for t in graph.initializer}, identities(graph)
-    tensors.update((n, t) for n, t in constants(graph).items() if isinstance(t, TensorProto))
+    behind = identities(graph)
     uses = Counter(name for _, _, name in reads(graph, outputs=True))
-    names, count = Names(graph), 0
+    slots = [n.input[slot] for n in norms for slot in _STATISTICS]
+    if not any(name in behind or uses[name] > 1 for name in slots):
+        return 0
+    tensors = {n: t for n, t in constants(graph).items() if isinstance(t, TensorProto)}
+    names, count = Names.of(graph), 0
     for node in norms:
         for slot in _STATISTICS:
             name = behind.get(node.input[slot], node.input[slot])

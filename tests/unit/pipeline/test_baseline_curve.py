@@ -9,7 +9,9 @@ import torch
 from ltp_pipeline import baseline_curve
 from ltp_pipeline.baseline_curve import Rival
 from ltp_pipeline.config import Settings
+from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.metric import Metric
+from ltp_pipeline.records import BaselinePoint
 from ltp_pipeline.workspace import Workspace
 
 
@@ -17,7 +19,9 @@ def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
     workspace = Workspace(tmp_path / "run")
     workspace.begin({})
     settings = Settings.model_validate({"baseline": {"mode": mode, **baseline}})
-    return SimpleNamespace(workspace=workspace, settings=settings, network=None, device=torch.device("cpu"))
+    return SimpleNamespace(
+        workspace=workspace, settings=settings, network=SimpleNamespace(kernels=()), device=torch.device("cpu")
+    )
 
 
 @pytest.mark.parametrize(("kept", "spared"), [(300, {"classifier"}), (180, set())])
@@ -34,3 +38,20 @@ def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monke
     assert baseline_curve._makes_curve(started)
     started.settings = Settings.model_validate({"baseline": {"mode": "auto"}})
     assert baseline_curve._makes_curve(started)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(tmp_path, monkeypatch, fails):
+    asked: list[tuple[Any, ...]] = []
+
+    def trained(_: Any, __: Any, *rest: Any) -> tuple[None, None, float]:
+        asked.append(rest)
+        if fails:
+            raise TrainingFailed("diverged", "")
+        return None, None, 0.8
+
+    monkeypatch.setattr(baseline_curve, "_trained", trained)
+    monkeypatch.setattr(baseline_curve, "prove", lambda *rest: rest[4])
+    found = baseline_curve._single_weights(job(tmp_path), {}, Rival(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None)
+    assert asked == [("single", "single", 300, 18, {"spared"}, {})]
+    assert found == (None if fails else BaselinePoint("baseline/single", 0.8))

@@ -1,5 +1,6 @@
 """Every command of the contract is there, takes --json and --quiet, and README's commands are real ones."""
 
+import errno
 import re
 import shlex
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from ltp_pipeline import cli
 from ltp_pipeline.cli import app
 from tests.support.cli import invoke
 from tests.support.paths import ROOT
@@ -94,3 +96,30 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "stem.weight" in result.stdout
+
+
+def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(capsys: pytest.CaptureFixture[str]):
+    said = invoke(capsys, "inspect", "new\nline\x1b[31m" + 5000 * "x" + ".onnx")
+    assert said.code == 3
+    first, second = said.err.splitlines()
+    assert first.startswith("error: ")
+    assert second.startswith("  ")
+    assert "new?line?[31mxxx" in first
+    assert len(first) < 2010
+    assert first.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "run/x"), "cannot read or write run/x: Read-only file system"),
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot read or write: No space left on device"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug(error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    result = invoke(capsys)
+    assert (result.code, result.err.splitlines()[0]) == (3, f"error: {said}")

@@ -1,7 +1,6 @@
 """A gate judges a report together with the files it speaks of: deleted, replaced and moved ones fail it."""
 
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -18,8 +17,8 @@ from ltp_pipeline.files import write_json
 from ltp_pipeline.gate_files import check_files
 from ltp_pipeline.hashing import write_sums
 from tests.support.cli import Result, invoke
-from tests.support.finished import lay_out
-from tests.support.sample_report import report_of
+from tests.support.finished import SMALL, lay_out
+from tests.support.sample_report import report_of, sample
 
 SPARSE, DATA, PACKED = "model.sparse.onnx", "model.sparse.onnx.data", "model.packed.onnx"
 BASELINE, ENTRY, ORIGINAL = "model.baseline.packed.onnx", "trail/003.onnx", "model.onnx"
@@ -27,10 +26,17 @@ POINT = "baseline/2/model.packed.onnx"
 Change = Callable[[Path], object]
 
 
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files") / "run"
+    lay_out(folder)
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Path]:
+def run(laid_out: Path, tmp_path: Path) -> Iterator[Path]:
     """A finished run; a test that waits for a pipe to be written is stopped."""
-    lay_out(tmp_path / "run")
+    shutil.copytree(laid_out, tmp_path / "run")
     before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the gate hangs"))
     signal.alarm(20)
     yield tmp_path / "run"
@@ -208,8 +214,10 @@ def changed(run: Path, **file: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("where", ["pruned", "baseline", "curve", "trail"])
-def test_a_name_that_is_none_of_a_file_in_the_folder_is_refused(run: Path, capsys: Any, where: str, name: str) -> None:
-    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+def test_a_name_that_is_none_of_a_file_in_the_folder_is_refused(
+    tmp_path: Path, capsys: Any, where: str, name: str
+) -> None:
+    report = sample(shapes=SMALL)[0]
     listed, key = {
         "pruned": (report["pruned"]["files"], "path"),
         "baseline": (report["baseline"]["files"], "path"),
@@ -219,8 +227,8 @@ def test_a_name_that_is_none_of_a_file_in_the_folder_is_refused(run: Path, capsy
     if where == "trail" and name == "../secret":
         return  # the trail of an entry that was picked lies in the folder around
     listed[0][key] = name
-    write_json(run / "report.json", report)
-    result = judged(capsys, run)
+    write_json(tmp_path / "report.json", report)
+    result = judged(capsys, tmp_path)
     assert result.code == 3, result.err
     assert "Traceback" not in result.err
     assert len(result.err) < 1000
@@ -288,6 +296,16 @@ def test_a_report_that_names_no_file_fails(run: Path, part: dict[str, Any]) -> N
     assert [v.line for v in check_files(report_of(report), run / "report.json") if not v.passed] == [
         "files: the report names no exported file"
     ]
+
+
+def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -> None:
+    """It is that of the run which the entry was picked from."""
+    report = lay_out(run)
+    for entry in report["trail"]:
+        entry["file"] = f"../{entry['file']}"
+    write_json(run / "report.json", report)
+    result = judged(capsys, run)
+    assert (result.code, "trail" in result.out) == (0, False), result.err
 
 
 def test_an_original_and_its_data_have_one_hash(run: Path) -> None:

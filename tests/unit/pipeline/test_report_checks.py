@@ -1,14 +1,16 @@
 """A report that says something twice says it alike, or is refused with both values."""
 
+import contextlib
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 import ltp_pipeline
 from ltp_pipeline.errors import InputError
@@ -17,6 +19,7 @@ from ltp_pipeline.gates import evaluate_gates, gate_settings
 from ltp_pipeline.report_checks import UNFOUNDED, borne_out, require_consistent
 from ltp_pipeline.report_derivations import DERIVATIONS, claims, same
 from ltp_pipeline.report_io import read
+from tests.support.finished import SMALL
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
 
 Edit = Callable[[dict[str, Any]], object]
@@ -33,12 +36,15 @@ def test_nothing_in_a_whole_report_is_unfounded(report: dict[str, Any]) -> None:
     assert borne_out(known) == known
 
 
+def at(report: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        report = report[key]
+    return report
+
+
 def item(*path: Any, value: Any) -> Edit:
     def change(report: dict[str, Any]) -> None:
-        part: Any = report
-        for key in path[:-1]:
-            part = part[key]
-        part[path[-1]] = value
+        at(report, path[:-1])[path[-1]] = value
 
     return change
 
@@ -46,6 +52,23 @@ def item(*path: Any, value: Any) -> Edit:
 def samples_of_all(report: dict[str, Any]) -> None:
     for part in (report["original"], report["pruned"], report["baseline"]):
         part["accuracy"]["samples"] = 10
+
+
+def accuracy(*path: Any) -> Edit:
+    """The metric's value and top-1 alike."""
+    return lambda report: at(report, path)["accuracy"].update(value=0.92, top1=0.92)
+
+
+def fewer_floats(report: dict[str, Any]) -> None:
+    """Fewer nonzeros in the model than in its kernels."""
+    left = report["pruned"]["nonzeros"] - 1
+    rate = report["model"]["float_elements"] / left
+    report["pruned"] |= {"model_nonzeros": left, "model_compression": rate}
+
+
+def twice_as_many_samples(report: dict[str, Any]) -> None:
+    counts = report["pruned"]["files"][0]["outcomes"]
+    counts |= {key: 2 * count for key, count in counts.items()}
 
 
 # what is edited, and the key that the message names
@@ -106,6 +129,12 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "two chosen entries": (item("trail", 0, "chosen", value=True), "the number of 'True' in chosen entries"),
     "bins of a histogram": (item("histograms", 0, "before", value=[1]), "the length of histograms.0.before"),
     "points of the scatter": (item("scatter", "after", value=[1.0]), "the length of scatter.after"),
+    "accuracy of a network": (accuracy("pruned"), "pruned.accuracy"),
+    "accuracy of a file, top1 too": (accuracy("pruned", "files", 0), "pruned.files.0.accuracy.value"),
+    "accuracy of the original, top1 too": (accuracy("original"), "original.accuracy.value"),
+    "fewer nonzeros than in kernels": (fewer_floats, "pruned.model_nonzeros"),
+    "twice as many samples": (twice_as_many_samples, "pruned.files.0.outcomes"),
+    "the first point's accuracy": (item("baseline", "curve", 0, "accuracy", value=0.9), "baseline.curve.0.accuracy"),
     "seed": (item("environment", "seed", value=5), "environment.seed"),
 }
 
@@ -138,12 +167,58 @@ def test_every_derivation_is_tested(report: dict[str, Any]) -> None:
     assert caught == set(DERIVATIONS)
 
 
+def test_an_original_is_as_near_to_itself_as_can_be(report: dict[str, Any]) -> None:
+    content = {"metric": {"name": "agreement"}, "original": {"accuracy": {"value": 0.9}}}
+    with pytest.raises(InputError, match="by the metric agreement it is 1"):
+        require_consistent(report_of(content), "it")
+
+
+def test_gates_were_judged_by_the_files_that_were_asked_for(report: dict[str, Any]) -> None:
+    report["pruned"]["files"][0]["latency"][0] |= {"ms": 3.0, "original_ms": 1.0, "ratio": 3.0}
+    slowest = report["pruned"]["files"][1]["latency"][0]["ratio"]
+    report["gates"] = [{"name": "max_latency_ratio", "limit": 1.1, "value": slowest, "passed": True}]
+    report["settings"] |= {"gates": {"max_latency_ratio": 1.1}, "export": {"formats": ["packed"]}}
+    require_consistent(report_of(report), "it")
+    report["settings"]["export"]["formats"] = ["sparse", "packed"]
+    with pytest.raises(InputError, match=r"gates\.0"):
+        require_consistent(report_of(report), "it")
+
+
+def keys_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every key of the report; of lists, those of the first two items."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, one in items:
+        yield (*path, key)
+        yield from keys_of(one, (*path, key))
+
+
+EVERY_GATE = {"min_accuracy": 0.9, "max_drop": 0.5, "min_sparsity": 0.5, "min_compression": 2, "min_gain": 1}
+EVERY_GATE |= {"min_model_compression": 2, "beat_baseline": True, "max_bytes": 10**9, "max_latency_ratio": 9}
+
+
+@pytest.mark.parametrize("null", [False, True])
+def test_a_report_without_any_one_key_is_derived_and_judged_as_far_as_it_goes(null: bool) -> None:
+    report = sample(shapes=SMALL)[0]
+    report |= {"scatter": None, "histograms": [], "trail": report["trail"][:2]}
+    limits = gate_settings({**EVERY_GATE, "per_layer_floor": 0.0, "confidence": 0.9})
+    for path in list(keys_of(report)):
+        edited = copy.deepcopy(report)
+        if null:
+            at(edited, path[:-1])[path[-1]] = None
+        else:
+            del at(edited, path[:-1])[path[-1]]
+        try:
+            known = report_of(edited)
+        except ValidationError:
+            continue
+        with contextlib.suppress(InputError):
+            require_consistent(known, "it")
+            evaluate_gates(borne_out(known), limits)
+
+
 def without(*path: Any) -> Edit:
     def change(report: dict[str, Any]) -> None:
-        part: Any = report
-        for key in path[:-1]:
-            part = part[key]
-        del part[path[-1]]
+        del at(report, path[:-1])[path[-1]]
 
     return change
 

@@ -43,7 +43,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "pruned": {"accuracy": {"value": 88}}}', "accuracy.value is 88"),
         ('{"schema": "ltp-report/1", "pruned": {"files": [{"accuracy": {"value": 88}}]}}', "accuracy.value is 88"),
         ('{"schema": "ltp-report/1", "pruned": {"drop": 1.5}}', "drop is 1.5"),
-        ('{"schema": "ltp-report/1", "baseline": {"curve": [{"accuracy": 88}]}}', "curve.accuracy is 88"),
+        ('{"schema": "ltp-report/1", "baseline": {"curve": [{"accuracy": 88}]}}', "baseline.curve.0.accuracy is 88"),
         ('{"schema": "ltp-report/1", "pruned": null}', "pruned"),
         ('{"schema": "ltp-report/1", "pruned": {"files": null}}', "pruned.files"),
         ('{"schema": "ltp-report/1", "metric": "top-1"}', "metric"),

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
+from ltp_pipeline.config import Settings
 from ltp_pipeline.records import Kernel, Pruned
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
@@ -14,8 +16,17 @@ STATE = {
     "b": torch.tensor([[0.05, -0.6], [0.7, 0.2]]),
     "kept": torch.tensor([0.01, 0.0, 0.02]),
 }
-KERNELS = (Kernel("a", "Conv", (4,)), Kernel("b", "Gemm", (2, 2)), Kernel("kept", "Gemm", (3,), "excluded"))
+KERNELS = (
+    Kernel("a", "Conv", (4,), block_axis=0),
+    Kernel("b", "Gemm", (2, 2)),
+    Kernel("kept", "Gemm", (3,), "excluded"),
+)
 NETWORK: Any = SimpleNamespace(kernels=KERNELS, prunable=KERNELS[:2])
+
+
+def job(block: str | None = None) -> Any:
+    settings = Settings.model_validate({"method": {"block": block}})
+    return SimpleNamespace(network=NETWORK, settings=settings, data=SimpleNamespace(val=None))
 
 
 def test_the_largest_weights_of_all_prunable_kernels_stay_whatever_their_layer():
@@ -41,9 +52,40 @@ def test_the_fewest_weights_are_one_a_kernel_beside_those_that_are_not_pruned():
     assert baseline.fewest_nonzeros(NETWORK, STATE, {"a"}) == 3 + 1 + 2
 
 
+def test_in_blocks_the_largest_blocks_of_all_kernels_stay():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=8, axes={"a": 0})
+    assert masks["a"].tolist() == [True] * 4  # the mean of its squares is more than .2²
+    assert masks["b"].tolist() == [[False, True], [True, False]]
+
+
+def test_a_block_that_does_not_fit_is_left_out():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, axes={"a": 0})
+    assert masks["a"].tolist() == [False] * 4
+    assert masks["b"].tolist() == [[False, True], [True, False]]
+
+
+def test_a_kernel_in_blocks_is_spared_with_all_blocks_that_it_has():
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, spared={"a"}, axes={"a": 0})
+    assert masks["a"].tolist() == [True] * 4
+
+
+def test_the_fewest_weights_of_a_kernel_in_blocks_are_a_block():
+    assert baseline.fewest_nonzeros(NETWORK, STATE, axes={"a": 0}) == 4 + 1 + 2
+    assert baseline.fewest_nonzeros(NETWORK, STATE, {"a"}, {"a": 0}) == 3 + 1 + 2
+
+
+@pytest.mark.parametrize(("block", "kept"), [(None, 2), ("4x1", 0)])
+def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, block, kept):
+    seen: list[Any] = []
+    monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
+    monkeypatch.setattr(baseline, "accuracy", lambda _, state, __: seen.append(state) or 0.5)
+    assert baseline.accuracy_when_cut(job(block), STATE, 7) == 0.5
+    assert int(seen[0]["a"].count_nonzero()) == kept
+
+
 def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
-    names = [baseline.key(number, spared) for spared in (False, True) for number in (1, 2, 3)]
-    assert names[:3] == ["baseline", "baseline-2", "baseline-3"]
+    names = [baseline.key(point, spared) for spared in (False, True) for point in (1, 2, 3, baseline.SINGLE)]
+    assert names[:4] == ["baseline", "baseline-2", "baseline-3", "baseline-single"]
     assert len(set(names)) == len(names)
 
 
@@ -51,7 +93,7 @@ def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned
     seen: list[tuple[Pruned, int, str, str]] = []
     monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
     monkeypatch.setattr(baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest)))
-    baseline.run(SimpleNamespace(network=NETWORK), STATE, nonzeros=5, epochs=7)
+    baseline.run(job(), STATE, nonzeros=5, epochs=7)
     ((pruned, epochs, name, key),) = seen
     assert (epochs, name, key, pruned.nonzeros) == (7, "baseline", "baseline", 5)
     assert pruned.state["a"].tolist() == torch.tensor([0.0, -0.9, 0.0, 0.0]).tolist()

@@ -14,6 +14,7 @@ from onnx import ModelProto, numpy_helper
 from ltp_pipeline.config import Settings
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.quantize.calibration import Judgement
 from ltp_pipeline.exporters.quantize.dynamic import LARGEST
 from ltp_pipeline.exporters.quantize.layers import Layer
 from ltp_pipeline.exporters.quantize.places import Trained, Training
@@ -49,10 +50,15 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> Job:
 
 
 class Run:
-    """An int8 graph that was trained, and the network that was trained beside it."""
+    """An int8 graph that was trained, and the network that was trained beside it.
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    On the validation split every graph is found as good as the others, but one that was trained has the value `after`.
+    """
+
+    trained: Trained | None = None
+
+    def __init__(self, job: Job, after: float = 1.0, trains: bool = True) -> None:
+        self.job, self.after, self.trains = job, after, trains
         self.made = self._make(job)
 
     def _make(self, job: Job) -> Made:
@@ -65,7 +71,13 @@ class Run:
         kernels = [kernel.name for kernel in job.network.kernels]
         weights = {name: file.model.array(name) for name in kernels}
         feeds = dict(job.data.test.first(4).inputs)
-        return int8.make(file.model, weights, kernels, feeds, replace(calibration, train=self._train))
+        judge = calibration.judge
+
+        def valued(path: Path) -> Judgement:
+            return judge(path)._replace(value=1.0 if self.trained is None else self.after)
+
+        calibration = replace(calibration, judge=valued, train=self._train if self.trains else None)
+        return int8.make(file.model, weights, kernels, feeds, calibration)
 
     def _train(self, training: Training, layers: list[Layer]) -> Trained:
         self.training, self.layers = training, layers
@@ -135,6 +147,15 @@ def onnxsim_here() -> Iterator[None]:
 @pytest.fixture(scope="module", params=NETWORKS)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(job_of(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "job"))
+
+
+def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
+    done = Run(job_of(NETWORKS["products"](), tmp_path / "job"), after=0.9)
+    assert done.made.quantization is not None
+    assert done.made.quantization.trained_epochs == 0
+    assert any("made it worse on the validation split" in note for note in done.made.notes)
+    untrained = Run(done.job, trains=False).made
+    assert done.made.model.filled().SerializeToString() == untrained.model.filled().SerializeToString()
 
 
 def test_the_file_computes_what_was_trained(done: Run) -> None:

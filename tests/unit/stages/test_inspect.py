@@ -29,6 +29,8 @@ def test_a_classifier(saved, capsys) -> None:
     assert found.unsupported == ()
     assert sum(k.share for k in found.kernels) == pytest.approx(1)
     assert found.plan[0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
+    assert [k.block_axis for k in found.kernels] == [0, 0, None]
+    assert "prune 2 of them in blocks" in found.plan[1]
     json.dumps(asdict(found), allow_nan=False)
     show_model(found)
     shown = capsys.readouterr().out.replace("\n", " ")

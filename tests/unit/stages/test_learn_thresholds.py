@@ -9,6 +9,8 @@ from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.records import State, TrailEntry
 from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 
@@ -47,3 +49,16 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
     given = {"method": {"lambda": 1e-6, "weight_gradient": gradient}, "train": {"optimizer": optimizer}}
     with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
         learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+
+
+def test_blocks_are_learned_where_the_network_has_them(started: tuple[Job, State]):
+    job, state = started
+    given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
+    method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+    assert isinstance(method, SolvedLambda)
+    assert method.axes == {k.name: 0 for k in job.network.kernels if k.name != "classifier.weight"}
+    assert all(method.lowest[name] % 4 == 0 for name in method.axes)
+    held = learn_thresholds.make_method(job.network, state, Settings.model_validate(given), strength=0.0)
+    assert isinstance(held, HeldMasks)
+    stem = held.masks["stem.weight"].view(4, 4, -1)
+    assert stem.all(1).equal(stem.any(1))

@@ -87,3 +87,11 @@ def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(apart: floa
     else:
         with pytest.raises(ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"):
             beside.largest()
+
+
+def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path):
+    g = Graph()
+    g.add("MatMul", "x", g.tensor("w", [[1], [-1], [-1]]), outputs=["y"])
+    onnx.save(g.model({"x": ("N", 3)}, ["y"]), tmp_path / "model.onnx")
+    x = np.array([[1.5 * 2.0**64, 2.0**64, 2.0**63]], np.float32)  # all of which cancels
+    assert validate._noise(Session(tmp_path / "model.onnx"), {"x": x}, 0) == 2.0**39

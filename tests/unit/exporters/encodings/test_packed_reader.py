@@ -55,6 +55,7 @@ EDITS = {
     "one split size": lambda m: replace(part(m, "/n"), np.array([5], np.int64)),
     "enormous dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([2**40, 2**40], np.int64)),
     "negative dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([-1, 17, 3, 3], np.int64)),
+    "more dims than arrays have": lambda m: replace(part(m, "/s33.17.3.3"), np.ones(100, np.int64)),
     "dims that are no dims": lambda m: replace(part(m, "/s33.17.3.3"), np.float32([1])),
     "another axis": lambda m: replace(part(m, "/k7/0"), np.array(1)),
     "another op": lambda m: setattr(node_of(m, "CumSum"), "op_type", "Add"),

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
+from ltp_pipeline import exporters, memory
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.graph import Model
 from tests.support.encoded import encoded_as, matmul, verified_as
@@ -166,3 +166,12 @@ def test_verify_turns_damage_into_a_failed_export(damage):
     DAMAGE[damage](encoded)
     with pytest.raises(ExportFailed):
         verify(encoded, {"w": sparse_array((64, 32), 0.1)})
+
+
+def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
+    encoded = Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
+    monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4)
+    assert exporters.to_dense(encoded).weights["w"].size == 64 * 32
+    monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4 - 1)
+    with pytest.raises(InputError, match="once they are dense"):
+        exporters.to_dense(encoded)

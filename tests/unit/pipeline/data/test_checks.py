@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ltp_pipeline.records import TensorInfo
 from tests.support.archives import images, labels, opened, refusal
 
 
@@ -73,3 +74,37 @@ def test_samples_that_are_no_numbers_are_refused(archive: Path) -> None:
 def test_an_empty_split_is_refused(archive: Path) -> None:
     np.savez(archive, x_train=images(6, 4, 4), y_train=labels(6), x_test=images(0, 4, 4), y_test=labels(0))
     assert "x_test of data.npz is empty" in refusal(archive).what
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, 2**64 - 1])
+def test_whole_numbers_that_no_float_tells_apart_are_refused(archive: Path, value: int) -> None:
+    x = images(10, 4, 4, dtype=np.uint64)
+    x[7, 0, 0] = value
+    np.savez(archive, x=x, y=labels(10))
+    assert f"holds {value} in sample 7" in refusal(archive).what
+    x[7, 0, 0] = 2**53
+    np.savez(archive, x=x, y=labels(10))
+    opened(archive)
+
+
+def test_negative_long_integers_are_samples(archive: Path) -> None:
+    np.savez(archive, x=images(10, 4, 4, dtype=np.int64) - 100, y=labels(10))
+    opened(archive)
+
+
+def test_whole_numbers_beyond_those_that_torch_computes_with_are_refused(archive: Path) -> None:
+    tokens = TensorInfo("ids", "UINT64", ("N", 3))
+    ids = np.full((10, 3), 2**63 - 1, np.uint64)
+    np.savez(archive, x=ids, y=labels(10))
+    opened(archive, tokens)
+    ids[4, 2] += np.uint64(1)
+    np.savez(archive, x=ids, y=labels(10))
+    assert "holds 9223372036854775808 in sample 4" in refusal(archive, tokens).what
+
+
+@pytest.mark.parametrize("shape", [(10, 0), (10, 1, 0, 4)])
+def test_samples_that_hold_nothing_are_refused(archive: Path, shape: tuple[int, ...]) -> None:
+    np.savez(archive, x=np.zeros(shape), y=labels(10))
+    assert (
+        "are empty: their shape is" in refusal(archive, TensorInfo("x", "FLOAT", ("N", *"ABC"[: len(shape) - 1]))).what
+    )

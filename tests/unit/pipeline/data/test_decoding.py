@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from ltp_pipeline.data import decoding
-from ltp_pipeline.data.decoding import Form, Source, pixels, random_box
+from ltp_pipeline.data.decoding import MAX_SIDE, Form, Source, pixels, random_box
 from tests.support.photos import jpeg, put, refusal
 
 # Crops
@@ -38,8 +38,8 @@ def test_without_a_crop_the_whole_image_is_squeezed(tmp_path: Path) -> None:
 
 
 def test_an_image_too_narrow_for_a_crop_is_not_blown_up(tmp_path: Path) -> None:
-    Image.new("L", (10_000_000, 1), 7).save(tmp_path / "x.png")
-    found = pixels(Source(str(tmp_path / "x.png")), Form("L", (224, 224), 0.875))  # all of it would be 655 GB
+    Image.new("L", (MAX_SIDE, 1), 7).save(tmp_path / "x.png")
+    found = pixels(Source(str(tmp_path / "x.png")), Form("L", (224, 224), 0.875))  # all of it would be 4 GB
     assert set(found) == {7}
 
 

@@ -133,8 +133,9 @@ def test_lengths_that_differ_are_named(mnist: Path) -> None:
         (idx(TRAIN)[:-1], "promises 320 bytes in its header but holds fewer"),
         (idx(TRAIN) + b"x", "promises 320 bytes in its header but holds more"),
         (b"\0\0\x08\x03" + b"\xff" * 12 + bytes(16), "holds fewer"),
+        (b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4), "is empty: its header says 4294967295×4294967295×4294967295×0"),
     ],
-    ids=["empty", "jpeg", "type", "rank", "header", "truncated", "longer", "huge"],
+    ids=["empty", "jpeg", "type", "rank", "header", "truncated", "longer", "huge", "huge and empty"],
 )
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gz"])
 def test_a_file_that_is_not_what_its_header_says_is_refused(
@@ -156,3 +157,13 @@ def test_a_broken_gz_is_refused(mnist: Path, damage: Callable[[bytes], bytes]) -
     file.write_bytes(damage(gzip.compress(idx(TEST))))
     (mnist / "t10k-images-idx3-ubyte").unlink()
     assert file.name in refusal(mnist).what
+
+
+def test_a_gz_that_unpacks_to_far_more_than_its_size_is_refused_unread(mnist: Path) -> None:
+    (mnist / "train-images-idx3-ubyte").unlink()
+    file = mnist / "train-images-idx3-ubyte.gz"
+    piece = gzip.compress(bytes(2**20))  # many of which are one file of zeros
+    file.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**20, 16, 16)) + piece * 300)
+    error = refusal(mnist)
+    assert "says that it holds 268,435,5" in error.what
+    assert "max_bytes" in error.remedy

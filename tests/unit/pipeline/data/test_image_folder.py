@@ -1,5 +1,6 @@
 """Folders of class folders with images, and what each bad one is told."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from ltp_pipeline.data import batches, takes_in
+from ltp_pipeline.errors import InputError
 from tests.support.class_folders import open_folder, picture, refused_folder, save
 from tests.support.photos import opened
 from tests.support.samples import only
@@ -163,3 +165,53 @@ def test_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:
     data = opened(tmp_path / "bare")
     assert data.train.labels is None
     assert (len(data.train), len(data.val)) == (10, 10)
+
+
+def test_links_to_images_are_followed_and_noted(folder: Path, tmp_path: Path) -> None:
+    before = open_folder(folder)
+    for name in ("0.png", "1.png"):
+        shutil.move(folder / "cat" / name, tmp_path / name)
+        (folder / "cat" / name).symlink_to(tmp_path / name)
+    after = open_folder(folder)
+    assert after.fingerprint == before.fingerprint
+    assert set(after.notes) - set(before.notes) == {"2 files of the data are links and were followed"}
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_pipe_among_images_is_told_without_waiting_for_it(folder: Path, flat: bool) -> None:
+    where = folder / "cat"
+    os.mkfifo(where / "x.jpg")
+    assert "x.jpg is a pipe, no file" in refused_folder(where if flat else folder).what
+
+
+def test_a_link_to_a_device_among_images_is_told(folder: Path) -> None:
+    (folder / "cat" / "x.jpg").symlink_to("/dev/zero")
+    assert "x.jpg is a device, no file" in refused_folder(folder).what
+
+
+def test_a_link_in_a_circle_is_told(folder: Path) -> None:
+    (folder / "cat" / "x.jpg").symlink_to("x.jpg")
+    assert "x.jpg cannot be read" in refused_folder(folder).what
+    (folder / "x").symlink_to("x")
+    with pytest.raises(InputError, match="cannot read data"):
+        takes_in(folder, folder / "out")
+
+
+def test_a_link_to_a_folder_below_a_class_is_told(folder: Path) -> None:
+    (folder / "cat" / "more").symlink_to(folder / "dog")
+    assert "more is a link to a folder" in refused_folder(folder).what
+
+
+def test_a_class_whose_name_is_no_utf8_is_told(folder: Path) -> None:
+    (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/\xff"))
+    assert refused_folder(folder).what.endswith(", ? has a name that is no UTF-8")
+
+
+def test_an_image_whose_name_is_no_utf8_is_read_and_shown_where_it_must_be(folder: Path) -> None:
+    (folder / "cat" / "0.png").rename(os.fsdecode(os.fsencode(folder) + b"/cat/\xff.png"))
+    assert len(open_folder(folder).train) == 8
+    for i in range(20):
+        save(folder / "dog" / f"more{i}.png", picture(i))
+    os.truncate(os.fsencode(folder) + b"/cat/\xff.png", 40)
+    (note,) = [n for n in open_folder(folder, max_broken=1).notes if "left out" in n]
+    assert "cat/?.png" in note

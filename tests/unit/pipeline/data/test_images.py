@@ -13,7 +13,7 @@ from ltp_pipeline.data import decoding, images
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.records import TensorInfo
 from tests.support.class_folders import ANY, open_folder, picture, refused_folder, save
-from tests.support.photos import cut, everything, jpeg, opened, put, refusal
+from tests.support.photos import cut, everything, jpeg, opened, png_header, put, refusal
 from tests.support.samples import only
 
 
@@ -64,7 +64,7 @@ def test_an_image_that_has_gone_is_an_error_and_not_passed_over(photos: Path) ->
 def test_of_many_images_a_share_is_looked_at(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "LOOK_AT", 5)
     looked = []
-    monkeypatch.setattr(images, "header", lambda source: looked.append(source) or decoding.header(source))
+    monkeypatch.setattr(images, "header", lambda source, most: looked.append(source) or decoding.header(source, most))
     opened(photos)
     assert len(looked) == 5
     put(photos / "b" / "other.jpg", jpeg(0, 31, 40))
@@ -208,3 +208,35 @@ def test_a_decompression_bomb_is_named_and_not_decoded(folder: Path, side: int) 
 def test_an_image_of_sixteen_bits_is_refused(folder: Path) -> None:
     Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
     assert "deep.png has more than 8 bits" in refused_folder(folder).what
+
+
+@pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
+def test_of_an_image_with_several_frames_the_first_is_read_and_it_is_noted(tmp_path: Path, kind: str) -> None:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
+    for i in range(12):
+        frames[0].save(tmp_path / f"{i}.{kind}", save_all=not i, append_images=[] if i else frames[1:], lossless=True)
+    data = opened(tmp_path)
+    (note,) = [n for n in data.notes if "frame" in n]
+    assert note == f"of 1 image with several frames the first frame is read: {tmp_path / f'0.{kind}'}"
+    assert {tuple(pixel) for pixel in everything(data)[:, :, 0, 0].astype(int)} == {(255, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [((80_000_000, 1), "a side of 80000000 pixels"), ((9_000, 9_000), "81000000 pixels")]
+)
+def test_an_image_that_is_too_large_is_told_by_its_header(tmp_path: Path, size: tuple[int, int], said: str) -> None:
+    put(tmp_path / "x.png", png_header(*size))
+    assert said in refusal(tmp_path).what
+
+
+def test_the_most_pixels_are_a_setting(photos: Path) -> None:
+    assert "1200 pixels, more than 1199" in refusal(photos, max_pixels=1199).what
+    opened(photos, max_pixels=1200)
+
+
+def test_a_file_that_is_too_long_for_an_image_is_not_read(tmp_path: Path) -> None:
+    file = put(tmp_path / "x.webp", b"RIFF\0\0\0\0WEBPVP8 ")
+    with file.open("r+b") as content:
+        content.truncate(2**29)
+    with pytest.raises(decoding.BrokenImageError, match="has 536,870,912 bytes"):
+        decoding.header(decoding.Source(str(file)))

@@ -200,3 +200,44 @@ def test_padding_loses_nothing_and_adds_only_what_pads(sequences: list[list[int]
     padded, inside = samples.take(rows), MaskSamples(samples).take(rows)
     assert [row[kept].tolist() for row, kept in zip(padded, inside, strict=True)] == [sequences[row] for row in rows]
     assert (padded[~inside] == -1).all()
+
+
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused_unread(archive: Path, monkeypatch) -> None:
+    np.savez_compressed(archive, x=np.zeros((2**17, 4, 4), np.uint8), y=np.zeros(2**17))
+    opened(archive)
+    monkeypatch.setattr("ltp_pipeline.data.guards.FREE_BYTES", 2**20)
+    monkeypatch.setattr("ltp_pipeline.data.npz._load", lambda *_: pytest.fail("was read"))
+    error = refusal(archive)
+    assert "says that it holds 3,145,984; at most 1,048,576 are read" in error.what
+    assert "max_bytes" in error.remedy
+
+
+def test_a_limit_of_ones_own_holds_in_both_directions(archive: Path) -> None:
+    np.savez(archive, x=images(10, 4, 4), y=labels(10))
+    size = archive.stat().st_size
+    assert "at most 100 are read" in refusal(archive, max_bytes=100).what
+    opened(archive, max_bytes=size)
+
+
+def test_a_size_in_the_directory_that_is_too_small_reads_no_more(archive: Path) -> None:
+    write_members(archive, x=npy(images(10, 4, 4)), y=npy(labels(10)))
+    content = bytearray(archive.read_bytes())
+    at = content.index(b"PK\x01\x02") + 24
+    content[at : at + 4] = (200).to_bytes(4, "little")
+    archive.write_bytes(content)
+    assert "not a readable npz file: Bad CRC-32" in refusal(archive).what
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_that_is_there_twice_is_refused(archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("x", "y", "x"):
+            file.writestr(f"{name}.npy", npy(labels(10)))
+    assert "member x.npy" in refusal(archive).what
+    assert "is there twice" in refusal(archive).what
+
+
+def test_a_link_to_an_archive_is_followed_and_noted(archive: Path) -> None:
+    np.savez(archive, x=images(30, 4, 4), y=labels(30))
+    archive.with_name("link.npz").symlink_to(archive)
+    assert opened(archive.with_name("link.npz")).notes[0] == "1 file of the data is a link and was followed"

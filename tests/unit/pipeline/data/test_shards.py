@@ -149,18 +149,34 @@ def test_a_shard_with_changed_bytes_is_read_or_told(tmp_path: Path) -> None:
             shards.index(file)
 
 
-def test_links_devices_and_pickles_in_a_shard_are_not_read(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "0.tar", "w") as tar:
-        for i in range(9):
-            link = tarfile.TarInfo(f"n{i}.png")
-            link.type, link.linkname = (tarfile.SYMTYPE, "/etc/passwd")
-            tar.addfile(link)
-            for name, content in ((f"n{i}.pyd", b"cos\nsystem\n."), (f"n{i}.jpg", jpeg(i)), (f"n{i}.cls", b"1")):
-                info = tarfile.TarInfo(f"../../{name}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+def test_pickles_in_a_shard_are_not_read(tmp_path: Path) -> None:
+    samples = ([(f"n{i}.pyd", b"cos\nsystem\n."), (f"n{i}.jpg", jpeg(i)), (f"n{i}.cls", b"1")] for i in range(9))
+    shard(tmp_path / "0.tar", [member for sample in samples for member in sample])
     assert len(opened(tmp_path).train) == 7
     assert [f.name for f in tmp_path.iterdir()] == ["0.tar"]
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "is a link"),
+        ({"type": tarfile.LNKTYPE, "linkname": "n0.jpg"}, "is a link"),
+        ({"type": tarfile.CHRTYPE}, "is no file"),
+        ({"type": tarfile.FIFOTYPE}, "is no file"),
+        ({"pax_headers": {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,0"}}, "is sparse"),
+        ({"name": "../n9.jpg"}, "leads out of it"),
+        ({"name": "/n9.jpg"}, "leads out of it"),
+        ({"name": "n\udcff9.jpg"}, "a name that is no UTF-8"),
+    ],
+)
+def test_a_member_that_is_no_plain_file_inside_is_refused(tmp_path: Path, member: dict, said: str) -> None:
+    file = shard(tmp_path / "0.tar", [(f"n{i}.jpg", jpeg(i)) for i in range(3)])
+    info = tarfile.TarInfo("n9.jpg")
+    for name, value in member.items():
+        setattr(info, name, value)
+    with tarfile.open(file, "a") as tar:
+        tar.addfile(info)
+    assert said in refusal(tmp_path).what
 
 
 def test_the_webdataset_library_reads_and_writes_the_same(tmp_path: Path) -> None:

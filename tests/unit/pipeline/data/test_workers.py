@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,15 @@ def test_a_python_without_memfd_shares_a_file(photos: Path, monkeypatch: pytest.
     stopped(workers)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts are heard, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_does_not_wait_for_every_image(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [Source(str(f)) for f in sorted(photos.rglob("*.jpg"))]
     asked = []

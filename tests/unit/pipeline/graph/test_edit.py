@@ -13,5 +13,5 @@ def test_nodes_are_put_in_order() -> None:
 
 
 def test_fresh_names_are_not_given_twice(nested: ModelProto) -> None:
-    names = graphs.Names(nested.graph)
-    assert [names.fresh(name) for name in ("q", "q", "new")] == ["q_", "q__", "new"]
+    names = graphs.Names.of(nested.graph)
+    assert [names.fresh(name) for name in ("q", "q", "new")] == ["q_1", "q_2", "new"]

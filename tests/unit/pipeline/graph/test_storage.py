@@ -120,6 +120,8 @@ def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypa
         {"location": "link.bin"},
         {"location": "near.bin"},
         {"location": "weights.bin\0"},
+        {"location": "w" * 4000},
+        {"location": "w/" * 3000},
         {"offset": "x"},
         {"offset": -1},
         {"offset": 2**40},

@@ -99,6 +99,7 @@ def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(t
     files.write(NAME, [b"old"])
     files.write(NAME, [b"new"])
     files.write("trail/trail.json", [b"[]"])
+    assert list(reopened(tmp_path)._manifest.content.moving) == ["trail/trail.json"]
     (tmp_path / NAME).write_bytes(b"old")
     with pytest.raises(Damaged):
         reopened(tmp_path).find(NAME)

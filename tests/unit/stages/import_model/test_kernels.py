@@ -5,9 +5,10 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.config import KernelSettings, MethodSettings
 from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, makers, normalised, others
+from ltp_pipeline.records import Kernel
+from ltp_pipeline.stages.import_model.kernels import block_axes, elsewhere, find_kernels, makers, normalised, others
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import check_round_trip
@@ -30,6 +31,75 @@ def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
         ("fc.weight", "Gemm", (5, 8)),
     ]
     assert all(k.prunable for k in kernels)
+
+
+def axes(g: Graph, shape: tuple[int, ...]) -> list[int | None]:
+    return [k.block_axis for k in find_kernels(Model.of(g.model({"x": shape}, ["y"])), ANY)]
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "axis"), [(8, 1, 0), (6, 1, None), (16, 2, 0), (16, 4, 0), (12, 2, None), (8, 8, None)]
+)
+def test_a_conv_has_blocks_where_the_output_channels_of_a_group_are_a_multiple_of_four(channels, group, axis) -> None:
+    g = Graph()
+    g.add("Identity", g.conv("x", "conv", 8, channels, group=group), outputs=["y"])
+    assert axes(g, (1, 8, 5, 5)) == [axis]
+
+
+@pytest.mark.parametrize(
+    ("op", "slot", "shape", "attributes", "axis"),
+    [
+        ("MatMul", 1, (6, 8), {}, 1),
+        ("MatMul", 0, (8, 6), {}, 0),
+        ("MatMul", 1, (6, 5), {}, None),
+        ("MatMul", 1, (3, 6, 8), {}, 2),
+        ("Gemm", 1, (8, 6), {"transB": 1}, 0),
+        ("Gemm", 1, (6, 8), {}, 1),
+        ("Gemm", 0, (8, 6), {}, 0),
+        ("Gemm", 0, (6, 8), {"transA": 1}, 1),
+    ],
+)
+def test_a_product_has_blocks_along_its_output_channels_on_either_side(op, slot, shape, attributes, axis) -> None:
+    g = Graph()
+    inputs = ["x", g.random("w", *shape)]
+    g.add(op, *(inputs if slot else inputs[::-1]), outputs=["y"], **attributes)
+    assert axes(g, (6, 6)) == [axis]
+
+
+def test_a_vector_has_no_output_channels() -> None:
+    g = Graph()
+    g.add("MatMul", "x", g.random("w", 8), outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_that_is_not_read_as_it_is_stored_has_single_weights() -> None:
+    g = Graph()
+    g.add("MatMul", "x", g.add("Transpose", g.random("w", 8, 8), perm=[1, 0]), outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_of_which_nodes_take_different_axes_for_outputs_has_single_weights() -> None:
+    g = Graph()
+    w = g.random("w", 8, 8)
+    g.add("Gemm", g.add("Gemm", "x", w, transB=1), w, outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_of_which_nodes_take_the_same_axis_for_outputs_has_blocks() -> None:
+    g = Graph()
+    w = g.random("w", 8, 8)
+    g.add("Gemm", g.add("MatMul", "x", w), w, outputs=["y"])
+    assert axes(g, (2, 8)) == [1]
+
+
+def test_other_kernels_have_single_weights() -> None:
+    assert {k.block_axis for k in find_kernels(Model.of(recurrent("LSTM")), ANY) if k.op == "LSTM"} == {None}
+
+
+@pytest.mark.parametrize(("block", "found"), [(None, {}), ("4x1", {"a": 0})])
+def test_blocks_are_pruned_where_they_are_asked_for_and_the_kernel_may_be_pruned(block, found) -> None:
+    kernels = [Kernel("a", "Conv", (4, 2), None, 0), Kernel("b", "Conv", (3, 2)), Kernel("c", "Conv", (4, 2), "no", 0)]
+    assert block_axes(kernels, MethodSettings(block=block)) == found
 
 
 def test_patterns_leave_kernels_out_and_say_so() -> None:

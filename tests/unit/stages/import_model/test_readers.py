@@ -8,7 +8,7 @@ from tests.support.models import Graph
 
 def found(g: Graph, *names: str) -> list[tuple[str, int, bool]]:
     graph = g.model({"x": (2, 6)}, ["y"]).graph
-    uses = readers(graph, names)
+    uses = readers(graph)
     return [(use.node.op_type, use.slot, use.is_weight) for name in names for use in uses.get(name, ())]
 
 

@@ -49,6 +49,26 @@ def fewer_values_than_dims(m: ModelProto) -> None:
     m.graph.initializer[0].dims[0] = 1_000_000
 
 
+def more_dims_than_arrays_have(m: ModelProto) -> None:
+    m.graph.initializer[0].dims.extend([1] * 100)
+
+
+def four_bits_in_too_many_bytes(m: ModelProto) -> None:
+    tensor = m.graph.initializer[0]
+    tensor.data_type = TensorProto.FLOAT4E2M1
+    tensor.raw_data = bytes(tensor.dims[0] * tensor.dims[1])
+
+
+def numbers_of_another_type(m: ModelProto) -> None:
+    tensor = m.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.int64_data.extend([1] * (tensor.dims[0] * tensor.dims[1]))
+
+
+def name_without_end(m: ModelProto) -> None:
+    m.graph.node[0].name = "long" * 100_000
+
+
 def not_a_number(m: ModelProto) -> None:
     array = onnx.numpy_helper.to_array(m.graph.initializer[0]).copy()
     array[0, 0] = np.nan
@@ -100,6 +120,10 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
     dims_that_overflow: "fc1.weight",
     negative_dims: "fc1.weight",
     fewer_values_than_dims: "fc1.weight",
+    more_dims_than_arrays_have: "fc1.weight",
+    four_bits_in_too_many_bytes: "fc1.weight",
+    numbers_of_another_type: "fc1.weight",
+    name_without_end: "400,000 characters",
     not_a_number: "fc1.weight",
     values_elsewhere: "fc1.weight",
     no_such_operator: "Sorcery",

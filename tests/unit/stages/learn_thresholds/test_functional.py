@@ -130,6 +130,27 @@ def test_r2_gives_the_exact_gradient_of_the_threshold(c: float):
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
 
 
+@pytest.mark.parametrize("c", [1.0, 0.2])
+def test_r8_gates_all_weights_of_a_block_by_the_mean_of_their_squares(c: float):
+    w = weights().view(8, 8)
+    squares = w.view(2, 4, 8).square().mean(1)
+    r = squares.sqrt().repeat_interleave(4, 0)
+    expected = w * torch.tanh((squares - TAU) / (2 * c * TAU)).clamp(min=0).repeat_interleave(4, 0)
+    assert torch.allclose(F.rectified_prune([w], TAU[None], [c], rs=[r])[0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("c", [1.0, 0.2])
+def test_r8_gives_the_exact_gradient_of_the_threshold_and_that_of_r2_to_weights_of_kept_blocks(c: float):
+    w, grad_v = weights().view(8, 8).requires_grad_(), weights(1).view(8, 8)
+    r = w.detach().view(2, 4, 8).square().mean(1).sqrt().repeat_interleave(4, 0)
+    tau = TAU.clone().requires_grad_()
+    (F.rectified_prune([w], tau[None], [c], rs=[r])[0] * grad_v).sum().backward()
+    numeric = slope(lambda t: (w.detach() * F.rectified_gates([r], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7)
+    assert torch.allclose(tau.grad, numeric, rtol=1e-5)
+    assert torch.equal(w.grad, grad_v * (r**2 > TAU))
+    assert 0 < int((r**2 > TAU).sum()) < r.numel()
+
+
 def test_layers_pruned_together_are_what_they_are_alone():
     ws = [weights(seed).view(shape).requires_grad_() for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])]
     taus = torch.stack([TAU, 2 * TAU, 3 * TAU]).requires_grad_()

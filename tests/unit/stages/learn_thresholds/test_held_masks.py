@@ -21,6 +21,16 @@ def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_f
     assert method.live["a"][kept["a"]].abs().min() > method.live["a"][~kept["a"]].abs().max()
 
 
+def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
+    w = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    method = HeldMasks({"w": w}, {"w": 4}, 30, {"w": 0})
+    sizes = w.detach().view(2, 4, 9).square().sum(1)
+    largest = sizes >= sizes.flatten().sort(descending=True).values[6]
+    assert method.kept() == 28
+    assert torch.equal(method.masks["w"], largest.repeat_interleave(4, 0))
+    assert torch.equal(method.weights()["w"] != 0, method.masks["w"])
+
+
 def test_a_kept_weight_stays_kept_however_small_it_becomes():
     method = make()
     before = {n: v != 0 for n, v in method.weights().items()}

@@ -7,6 +7,9 @@ from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.train.phase import StepPosition
 
+SHAPES = {"conv": (16, 8, 3), "matmul": (20, 8), "single": (10, 20)}
+AXES = {"conv": 0, "matmul": 1}
+
 
 def make(
     count: int = 60, scales: tuple[float, ...] = (1.0, 0.1), scaled: tuple[str, ...] = (), m: float = 1.0
@@ -48,6 +51,25 @@ def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
     learn(method, (0.01, 0.001))
     kept = {n: int(w.count_nonzero()) for n, w in method.hard(1.0).items()}
     assert kept["layer0"] > 1.3 * kept["layer1"]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_blocks_are_kept_or_pruned_as_a_whole_and_the_schedule_is_met_to_a_block(share: float):
+    generator = torch.Generator().manual_seed(0)
+    live = {n: torch.randn(shape, generator=generator).requires_grad_() for n, shape in SHAPES.items()}
+    total = sum(w.numel() for w in live.values())
+    method = SolvedLambda(live, dict.fromkeys(live, 4), Schedule.towards(total, total, 100, 1.0), axes=AXES)
+    learn(method, (1.0, 0.5, 0.1), steps=30)
+    count = method.schedule.count(share)
+    pruned = method.hard(share)
+    assert count - 4 < nonzeros(pruned) <= count
+    assert count - 4 < method.kept() <= count
+    for vs in (pruned, method.weights()):
+        for name, axis in AXES.items():
+            rows = (vs[name] != 0).movedim(axis, -1).reshape(-1, 4)
+            assert torch.equal(rows.all(1), rows.any(1))
+        kept = (vs["single"] != 0).reshape(-1, 4)
+        assert not torch.equal(kept.all(1), kept.any(1))
 
 
 def test_floors_hold_in_the_forward_pass_too():

@@ -9,7 +9,9 @@ import pytest
 
 from ltp_pipeline.config import Settings
 from ltp_pipeline.metric import Metric
+from ltp_pipeline.records import Kernel
 from ltp_pipeline.stages.preflight.notes import (
+    about_blocks,
     about_budget,
     about_epochs,
     about_labels,
@@ -132,3 +134,19 @@ def test_a_budget_that_follows_from_the_original_is_told(metric: Metric, kept: f
     found = about_budget(replace(job(), task=task, workspace=workspace))
     assert len(found) == told
     assert all("the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found)
+
+
+def in_blocks(block: str | None, single: int) -> list[str]:
+    named = [Kernel(f"single{i}", "Conv", (3, 2)) for i in range(single)]
+    kernels = (Kernel("a", "Conv", (4, 2), block_axis=0), *named)
+    network: Any = SimpleNamespace(kernels=kernels, prunable=kernels)
+    return about_blocks(replace(job(), network=network, settings=Settings.model_validate({"method": {"block": block}})))
+
+
+def test_kernels_that_keep_single_weights_beside_blocks_are_named() -> None:
+    assert in_blocks(None, 2) == []
+    assert in_blocks("4x1", 0) == ["1 of 1 kernels are pruned in 4x1 blocks"]
+    (told,) = in_blocks("4x1", 2)
+    assert told.startswith("1 of 3 kernels are pruned in 4x1 blocks; single weights in 'single0', 'single1': ")
+    (told,) = in_blocks("4x1", 12)
+    assert "'single9' and 2 more: " in told

@@ -168,3 +168,24 @@ def test_a_drop_without_an_interval_says_why() -> None:
 def test_outcomes_that_are_not_counted_have_their_reason() -> None:
     (file,) = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).files
     assert (file.outcomes, file.reasons["outcomes"]) == (None, build.IN_PARTS)
+
+
+@pytest.mark.parametrize(("spared", "method"), [(False, ""), (True, ", classifier spared")])
+def test_a_baseline_in_blocks_has_the_point_of_single_weights_or_says_why_not(spared: bool, method: str) -> None:
+    points, pruned = (BaselinePoint(POINTS[0], 0.9),), measured(16, 0.97)
+    single = BaselinePoint(measured(16, 0.95, "baseline/single/"), 0.94)
+    for found, reasons in ((single, {}), (None, {"single_weights": build.NO_SINGLE})):
+        told = baseline_of(pruned, [], baseline=Compared(points, False, spared, in_blocks=True, single=found))
+        assert told.method == f"global-magnitude, in blocks{method}"
+        assert (told.single_weights is None) == (found is None)
+        assert {key: why for key, why in told.reasons.items() if key == "single_weights"} == reasons
+    kept = baseline_of(pruned, [], baseline=Compared(points, True, in_blocks=True, single=single)).single_weights
+    assert kept is not None
+    assert (kept.accuracy, kept.validation_accuracy, kept.compression) == (0.95, 0.94, 16)
+
+
+def test_without_blocks_there_is_no_point_of_single_weights() -> None:
+    found = baseline_of(measured(16, 0.97), POINTS)
+    assert found.method == "global-magnitude"
+    assert found.single_weights is None
+    assert "single_weights" not in found.reasons

@@ -237,3 +237,13 @@ def test_unusual_values_are_drawn() -> None:
     for line in log:
         line["loss"] = None
     assert "层" in render(report, log)
+
+
+def test_layers_in_blocks_are_marked_and_pictures_say_what_the_threshold_is_on(monkeypatch) -> None:
+    monkeypatch.setattr(plots, "svg", lambda *_: "<svg></svg>")
+    report, log = sample(baseline=False)
+    assert "In blocks" not in render(report, log)
+    report["layers"][1]["block"] = "4x1"
+    page = render(report, log)
+    assert page.count("pruned in 4x1 blocks") == 1
+    assert page.count("In blocks, the mean of their squares counts.") == 3

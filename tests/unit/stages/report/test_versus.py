@@ -40,6 +40,21 @@ def test_equal_accuracy_is_neither_ahead_nor_behind(report: dict[str, Any]) -> N
     assert sentences(report)[0] == "At LTP's compression global magnitude has 90.41 %, as LTP has."
 
 
+def test_beside_blocks_the_baseline_of_single_weights_is_told_in_every_rendering(report: dict[str, Any]) -> None:
+    report["baseline"] |= {
+        "method": "global-magnitude, in blocks",
+        "single_weights": {"path": "baseline/single/model.packed.onnx", "accuracy": 0.9101, "sha256": "f" * 64},
+    }
+    told = sentences(report)
+    assert told[0].startswith("At LTP's compression global magnitude in blocks has 90.41 %: LTP is 0.91 points ahead")
+    assert told[1] == "Global magnitude of as many single weights has 91.01 %."
+    content = report_of(one_point(report) | NO_PICTURES)
+    page = html.render(content, [])
+    for rendered in (markdown.render(content), handoff_text.render(content), page.split("</header>")[0]):
+        assert told[1] in rendered
+    assert "baseline/single/model.packed.onnx" in page.split('id="files"')[1]
+
+
 def test_at_a_measured_point_nothing_is_interpolated(report: dict[str, Any]) -> None:
     report["baseline"] |= {"compression_at_equal_accuracy": 3.2, "gain": 2.61}
     assert sentences(report)[-1] == (
@@ -126,6 +141,8 @@ def test_outside_the_budget_the_two_are_compared_at_ltps_accuracy(report: dict[s
 def test_a_classifier_that_is_spared_is_told(report: dict[str, Any]) -> None:
     report["baseline"]["method"] = "global-magnitude, classifier spared"
     assert "global magnitude with its classifier spared has 90.41 %" in sentences(report)[0]
+    report["baseline"]["method"] = "global-magnitude, in blocks, classifier spared"
+    assert "global magnitude in blocks with its classifier spared has 90.41 %" in sentences(report)[0]
 
 
 @pytest.mark.parametrize("missing", ["gain", "curve", "accuracy", "compression_at_equal_accuracy"])

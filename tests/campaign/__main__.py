@@ -1,0 +1,59 @@
+"""All classes of hostile input, one after the other, into one results file: `make campaign`.
+
+    python -m tests.campaign [--seed N] [--share 0.01] [--out FILE]
+
+Ends with 1 where anything was found. `--share` makes less of each class.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.series import commit, processor
+from ltp_pipeline.files import write_json
+
+# Cases of each class; every tenth model goes on from `inspect` to the import.
+COUNTS = {"models": 10_000, "reports": 2_000, "data": 500, "folders": 150, "kills": 60}
+
+
+def main() -> None:
+    """Run them and write what was met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases of each class")
+    parser.add_argument("--out", type=Path, help="where to write the results")
+    asked = parser.parse_args()
+    classes = [_run(name, asked.seed, max(1, round(asked.share * count))) for name, count in COUNTS.items()]
+    findings = sum(len(found["findings"]) for found in classes)
+    results = {
+        "command": f"python -m tests.campaign --seed {asked.seed}",
+        "commit": commit(),
+        "processor": processor(),
+        "cases": sum(found["cases"] for found in classes),
+        "findings": findings,
+        "classes": classes,
+    }
+    if asked.out is not None:
+        write_json(asked.out, results)
+    print(f"{results['cases']} cases, {findings} findings")
+    sys.exit(bool(findings))
+
+
+def _run(name: str, seed: int, count: int) -> dict:
+    """One class in a process of its own; one that ends without results is a finding."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as folder:
+        out = Path(folder, "results.json")
+        command = [sys.executable, "-m", f"tests.campaign.{name}", "--seed", str(seed), "--count", str(count)]
+        code = subprocess.run([*command, "--out", str(out)], check=False).returncode
+        none = {"class": name, "seed": seed, "cases": 0, "findings": [f"it ended with {code} and no results"]}
+        found = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else none
+    return {**found, "seconds": round(time.monotonic() - begun)}
+
+
+if __name__ == "__main__":
+    main()

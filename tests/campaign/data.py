@@ -1,0 +1,177 @@
+"""Spoiled data sets through the command line: each is taken or refused, in seconds and in little memory.
+
+    python -m tests.campaign.data --seed 1 --count 1000 --out results.json
+
+The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.update(OMP_NUM_THREADS="1", CI="true")
+
+import onnx
+import onnxruntime  # noqa: F401 - what is heavy is imported once, before there are children
+from PIL import Image
+from pyarrow import ipc, parquet  # noqa: F401 - as above
+
+import ltp_pipeline.runner  # noqa: F401 - as above
+from ltp_pipeline import cli
+from tests.campaign.spoiled_arrays import IDX, NPY, NPZ, TABLES
+from tests.campaign.spoiled_files import ANY, Mutant, long_with_holes
+from tests.campaign.spoiled_images import CLASS_FOLDERS, IMAGES, SHARDS
+from tests.support import children, data_sets, models
+
+SECONDS = 600.0  # by the clock, on a machine that others use too
+PROCESSOR_SECONDS = 30
+MEGABYTES = 1024
+LONGEST = 3000  # characters of a message
+EXITS = {"validate": (0, 3), "run": (0, 3, 5)}  # data may be whole and yet nothing to learn from
+TRAIN = "--epochs=1 --finetune-epochs=0 --no-baseline --trust-labels --export=dense --target-compression=2"
+
+MUTANTS: dict[str, tuple[Mutant, ...]] = {
+    "npz": NPZ,
+    "npy": NPY,
+    "idx": IDX,
+    "idx-gz": IDX,
+    "class-folders": CLASS_FOLDERS,
+    "images": IMAGES,
+    "shards": SHARDS,
+    "parquet": TABLES,
+    "arrow": TABLES,
+}
+
+
+class Case(NamedTuple):
+    """One spoiled data set and what it is given to."""
+
+    name: str  # in a line of the results
+    verb: str
+    path: Path
+
+
+def make(seed: int, number: int, runs: int, folder: Path) -> Case:
+    """Write a data set and spoil it."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
+    kind = sorted(data_sets.FORMATS)[number % len(data_sets.FORMATS)]
+    place = folder / "data"
+    place.mkdir()
+    path = data_sets.FORMATS[kind](place)
+    done = []
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        mutant = rng.choice(MUTANTS[kind] if rng.random() < 0.5 else ANY)
+        try:
+            mutant(path, rng)
+        except Exception as error:  # noqa: BLE001 - on what another mutant left of it, anything
+            done.append(f"({mutant.__name__}: {type(error).__name__})")
+            continue
+        done.append(mutant.__name__)
+        if mutant is long_with_holes:  # others would read it
+            break
+    verb = "run" if number % runs == runs - 1 else "validate"
+    return Case(f"{number}: {verb} {kind} {' '.join(done)}", verb, path)
+
+
+def command(case: Case, model: Path, folder: Path) -> int:
+    """Call the program as a shell would."""
+    print(case.name, flush=True)
+    options = [*TRAIN.split(), "--out", str(folder / "run")] if case.verb == "run" else []
+    sys.argv = ["ltp-pipeline", case.verb, str(model), "--data", str(case.path), *options]
+    try:
+        cli.main()
+    except SystemExit as done:
+        return int(done.code or 0)
+    return 0
+
+
+def problem(ended: children.Ended) -> str | None:
+    """What is wrong with how a case ended; None where nothing is."""
+    name, _, said = ended.said.partition("\n")
+    exits = EXITS["run" if ": run " in name else "validate"]
+    if ended.code is None:
+        return f"not done after {SECONDS:g} s"
+    if ended.code not in exits:
+        return f"exit {ended.code}"
+    if "Traceback" in ended.said:
+        return "a traceback"
+    if ended.megabytes > MEGABYTES:
+        return f"{ended.megabytes} MB"
+    lines = said.rstrip("\n").split("\n")
+    if any(len(line) > LONGEST for line in lines) or not all(line.isprintable() for line in lines):
+        return "a line that is no line of text"
+    if ended.code == 3 and not (lines[-2:][0].startswith("error: ") and lines[-1].startswith("  ")):
+        return "no two lines of what is wrong and what to do"
+    return None
+
+
+def cases(seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None) -> Iterator[children.Ended]:
+    """Make and try each; what it was made of is removed unless it is to be kept."""
+    for number in numbers:
+        with contextlib.ExitStack() as stack:
+            folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ltp-campaign-")))
+
+            def work(number: int = number, folder: Path = folder) -> int:
+                return command(make(seed, number, runs, folder), model, folder)
+
+            yield children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
+
+
+def main() -> None:
+    """Print findings as they are met, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=80)
+    parser.add_argument("--runs", type=int, default=10, help="every n-th case is trained on, the others only measured")
+    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
+    parser.add_argument("--verbose", action="store_true", help="tell how each case ended")
+    parser.add_argument("--out", type=Path, help="where to write the results")
+    asked = parser.parse_args()
+    Image.init()
+    exits: Counter[str] = Counter()
+    findings = []
+    slowest, largest = 0.0, 0
+    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if asked.only is not None else None
+    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
+    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
+        model = Path(scratch, "model.onnx")
+        onnx.save(models.conv_bn_classifier(classes=data_sets.CLASSES), model)
+        for ended in cases(asked.seed, numbers, asked.runs, model, keep):
+            exits[str(ended.code)] += 1
+            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
+            if asked.verbose:
+                name = ended.said.partition("\n")[0]
+                print(f"{name}: {ended.code} {ended.seconds:.1f} s {ended.megabytes} MB", flush=True)
+            if keep is not None:
+                print(f"{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
+            if (wrong := problem(ended)) is not None:
+                name, _, said = ended.said.partition("\n")
+                findings.append(f"{name}: {wrong}")
+                print(f"{findings[-1]}\n{said[-1500:]}", flush=True)
+    results = {
+        "class": "data",
+        "seed": asked.seed,
+        "cases": len(numbers),
+        "exits": dict(sorted(exits.items())),
+        "seconds_at_most": round(slowest, 1),
+        "megabytes_at_most": largest,
+        "findings": findings,
+    }
+    print(json.dumps(results, indent=2))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Ways to spoil the graph of a model: its wires, operators, attributes, nested graphs and functions."""
+
+from __future__ import annotations
+
+import random
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
+
+from tests.campaign.model_mutants import NUMBERS, TYPES, Mutant, messages
+
+OPERATORS = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
+FUSED = ("FusedConv", "FusedGemm", "FusedMatMul", "Attention", "SkipLayerNormalization", "BiasGelu", "QAttention")
+
+
+def _nodes(model: ModelProto) -> list[NodeProto]:
+    return [m for m in messages(model) if isinstance(m, NodeProto)]
+
+
+def _node(model: ModelProto, rng: random.Random) -> NodeProto:
+    found = _nodes(model)
+    return rng.choice(found) if found else NodeProto()
+
+
+def _graph(model: ModelProto, rng: random.Random) -> GraphProto:
+    graphs = [m for m in messages(model) if isinstance(m, GraphProto)]
+    return rng.choice(graphs) if rng.random() < 0.3 and graphs else model.graph
+
+
+def _names(model: ModelProto) -> list[str]:
+    values = {v.name for v in (*model.graph.input, *model.graph.output)} | {t.name for t in model.graph.initializer}
+    return sorted(values | {n for node in _nodes(model) for n in (*node.input, *node.output)} | {"", "nothing"})
+
+
+def rewired(model: ModelProto, rng: random.Random) -> None:
+    """An input or output goes by another name: cycles, values made twice, inputs that nothing makes."""
+    node = _node(model, rng)
+    values = rng.choice((node.input, node.output))
+    if values:
+        values[rng.randrange(len(values))] = rng.choice(_names(model))
+
+
+def more_or_fewer(model: ModelProto, rng: random.Random) -> None:
+    """One more input or output, one less, none or very many."""
+    node = _node(model, rng)
+    values = rng.choice((node.input, node.output))
+    kind = rng.randrange(8)
+    if kind < 3:
+        values.append(rng.choice(_names(model)))
+    elif kind < 6 and values:
+        del values[-1]
+    elif kind == 6:
+        del values[:]
+    else:
+        values.extend([rng.choice(_names(model))] * rng.choice((3, 1000)))
+
+
+def cycle(model: ModelProto, rng: random.Random) -> None:
+    """An early node reads what a later one makes."""
+    nodes = model.graph.node
+    if len(nodes) > 1:
+        first, second = sorted(rng.sample(range(len(nodes)), 2))
+        if nodes[first].input and nodes[second].output:
+            nodes[first].input[0] = nodes[second].output[0]
+
+
+def operator_changed(model: ModelProto, rng: random.Random) -> None:
+    """Another operator, domain or spelling."""
+    node = _node(model, rng)
+    kind = rng.randrange(5)
+    if kind < 3:
+        node.op_type = rng.choice(OPERATORS)
+    elif kind == 3:
+        node.op_type, node.domain = rng.choice(FUSED), "com.microsoft"
+    else:
+        node.domain = rng.choice(("ai.onnx", "ai.onnx.ml", "com.microsoft", "x", "ai.onnx.training"))
+
+
+def node_added(model: ModelProto, rng: random.Random) -> None:
+    """Any operator on any values, after which everything that read the last one reads it."""
+    names, op = _names(model), rng.choice(OPERATORS)
+    schema = defs.get_schema(op)
+    inputs = [rng.choice(names) for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6)))]
+    node = helper.make_node(op, inputs, ["added"], name="added")
+    for name, known in schema.attributes.items():
+        if known.required or rng.random() < 0.2:
+            node.attribute.append(_attribute(name, known.type, rng))
+    at = rng.randint(0, len(model.graph.node))
+    after = list(model.graph.node)[at:]
+    del model.graph.node[at:]
+    for later in after:
+        if inputs and inputs[0] and rng.random() < 0.7:
+            later.input[:] = ["added" if name == inputs[0] else name for name in later.input]
+    model.graph.node.extend([node, *after])
+
+
+def _attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
+    number = rng.choice(NUMBERS)
+    values = {
+        "INT": number,
+        "INTS": [rng.choice(NUMBERS) for _ in range(rng.randrange(1, 5))],
+        "FLOAT": rng.choice((0.0, -1.0, 1e38, float("nan"), float("inf"))),
+        "FLOATS": [rng.choice((0.0, 1.5, float("inf"))) for _ in range(rng.randrange(1, 4))],
+        "STRING": rng.choice((b"", b"SAME_UPPER", b"ij,jk->ik", b"...a,a...", b"\xff", b"linear" * 1000)),
+        "STRINGS": [b"Tanh", b"\xff"],
+        "TENSOR": TensorProto(data_type=rng.choice(TYPES[:20]), dims=[1], raw_data=b"\0" * 4),
+        "GRAPH": GraphProto(name="g"),
+    }
+    return helper.make_attribute(name, values.get(str(kind).rpartition(".")[2], number))
+
+
+def attribute_changed(model: ModelProto, rng: random.Random) -> None:
+    """Another value, often of another kind, for one that the node has or its schema knows."""
+    node = _node(model, rng)
+    kinds: dict[str, object] = {a.name: AttributeProto.AttributeType.Name(a.type) for a in node.attribute} or {
+        "axis": 2
+    }
+    if node.op_type in OPERATORS and rng.random() < 0.7:
+        kinds |= {name: known.type for name, known in defs.get_schema(node.op_type).attributes.items()}
+    name = rng.choice(sorted(kinds))
+    kind = kinds[name] if rng.random() < 0.7 else rng.choice(("INT", "INTS", "FLOAT", "STRING", "TENSOR", "GRAPH"))
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, _attribute(name, kind, rng)])
+
+
+def attributes_dropped(model: ModelProto, rng: random.Random) -> None:
+    """One attribute less, or twice, or all gone."""
+    node = _node(model, rng)
+    if node.attribute:
+        kind = rng.randrange(4)
+        if kind == 0:
+            del node.attribute[:]
+        elif kind == 1:
+            node.attribute.append(rng.choice(node.attribute))
+        elif kind == 2:
+            node.attribute[0].ref_attr_name = "other"
+        else:
+            del node.attribute[rng.randrange(len(node.attribute))]
+
+
+def parts_dropped_or_repeated(model: ModelProto, rng: random.Random) -> None:
+    """One less, or the same once more: nodes, tensors, inputs, outputs."""
+    graph = _graph(model, rng)
+    values = rng.choice((graph.node, graph.initializer, graph.input, graph.output, graph.value_info))
+    if not values:
+        return
+    if rng.random() < 0.5:
+        del values[rng.randrange(len(values))]
+    else:
+        values.append(rng.choice(values))
+
+
+def shuffled(model: ModelProto, rng: random.Random) -> None:
+    """Nodes in another order, in nested graphs too."""
+    graph = _graph(model, rng)
+    nodes = list(graph.node)
+    rng.shuffle(nodes)
+    held = GraphProto(node=nodes)
+    graph.ClearField("node")
+    graph.node.MergeFrom(held.node)
+
+
+def declared_otherwise(model: ModelProto, rng: random.Random) -> None:
+    """Inputs and outputs of other types and shapes."""
+    values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    if not values:
+        return
+    value = rng.choice(values)
+    dims = value.type.tensor_type.shape.dim
+    kind = rng.randrange(6)
+    if kind < 2 and dims:
+        rng.choice(dims).dim_value = rng.choice((*NUMBERS, 100_000, 5000))
+    elif kind == 2 and dims:
+        rng.choice(dims).dim_param = rng.choice(("", "N", "x" * 5000))
+    elif kind == 3:
+        value.type.tensor_type.elem_type = rng.choice(TYPES)
+    elif kind == 4:
+        del dims[rng.randrange(len(dims) + 1) :]
+    else:
+        value.type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)))
+
+
+def _body(name: str, inputs: int, outputs: int, rng: random.Random, reads: str) -> GraphProto:
+    floats = [helper.make_tensor_value_info(f"{name}_i{i}", rng.choice((1, 7, 9)), None) for i in range(inputs)]
+    made = [helper.make_tensor_value_info(f"{name}_o{i}", rng.choice((1, 1, 9)), None) for i in range(outputs)]
+    sources = [v.name for v in floats] or [reads]
+    nodes = [helper.make_node("Identity", [rng.choice((*sources, reads))], [value.name]) for value in made]
+    return helper.make_graph(nodes, name, floats, made)
+
+
+def control_flow_added(model: ModelProto, rng: random.Random) -> None:
+    """An If, Loop or Scan with any number of inputs, outputs and attributes, nested a few levels."""
+    names = _names(model)
+    reads = rng.choice(names)
+    op = rng.choice(("If", "Loop", "Scan"))
+    bodies = ("then_branch", "else_branch") if op == "If" else ("body",)
+    node = helper.make_node(op, [rng.choice(names) for _ in range(rng.randrange(5))], ["flow"], name="flow")
+    for name in bodies[: rng.choice((0, 1, 2, 2, 2))]:
+        body = _body(name, 0 if op == "If" else rng.randrange(4), rng.randrange(4), rng, reads)
+        for depth in range(rng.choice((0, 0, 1, 3, 40))):
+            inner = helper.make_node("If", [reads], [f"{name}_{depth}"], then_branch=body, else_branch=body)
+            value = helper.make_tensor_value_info(f"{name}_{depth}", 1, None)
+            if body.ByteSize() > 100_000:
+                break
+            body = helper.make_graph([inner], name, [], [value])
+        node.attribute.append(helper.make_attribute(name, body))
+    if op == "Scan" or rng.random() < 0.1:
+        node.attribute.append(helper.make_attribute("num_scan_inputs", rng.choice((0, 1, 2, -1, 2**40))))
+    model.graph.node.insert(rng.randint(0, len(model.graph.node)), node)
+    if rng.random() < 0.5 and model.graph.output:
+        model.graph.output[0].name = "flow"
+
+
+def function_added(model: ModelProto, rng: random.Random) -> None:
+    """A function that calls itself, another in a circle, grows without end, or has inputs that do not fit."""
+    kind = rng.randrange(5)
+    opsets = [helper.make_opsetid("", rng.choice((17, 7, 99))), helper.make_opsetid("f", 1)]
+    calls = {0: ["f0"], 1: ["f1"], 2: ["f1"] * 8, 3: ["Relu"], 4: ["Loop"]}[kind]
+    depth = {2: rng.choice((3, 12, 150))}.get(kind, 2)
+    for i in range(depth):
+        last = i == depth - 1
+        ops = [f"f{i + 1}"] * len(calls) if kind == 2 and not last else ["f0"] if kind == 1 and last else calls
+        ops = ["Relu"] if kind == 2 and last else ops
+        values = ["a", *(f"v{j}" for j in range(len(ops) - 1)), "b"]
+        nodes = [
+            helper.make_node(op, [values[j]], [values[j + 1]], domain="f" if op.startswith("f") else "")
+            for j, op in enumerate(ops)
+        ]
+        model.functions.append(helper.make_function("f", f"f{i}", ["a"], ["b"], nodes, opsets, ["alpha"]))
+    model.opset_import.add(domain="f", version=1)
+    node = rng.choice(model.graph.node) if model.graph.node else model.graph.node.add()
+    node.op_type, node.domain = "f0", "f"
+    if rng.random() < 0.5:
+        del node.input[1:]
+        del node.attribute[:]
+
+
+def training_info(model: ModelProto, rng: random.Random) -> None:
+    """Graphs for training beside the one for inference."""
+    info = model.training_info.add()
+    info.algorithm.CopyFrom(model.graph)
+    info.initialization.CopyFrom(_body("init", 1, 1, rng, "x"))
+
+
+GRAPH: tuple[Mutant, ...] = (
+    *(rewired, rewired, more_or_fewer, cycle, operator_changed, operator_changed, node_added, node_added),
+    *(attribute_changed, attribute_changed, attribute_changed, attributes_dropped, parts_dropped_or_repeated, shuffled),
+    *(declared_otherwise, declared_otherwise, control_flow_added, control_flow_added, function_added, training_info),
+)

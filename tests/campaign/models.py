@@ -1,0 +1,215 @@
+"""Spoiled models through `inspect`, import and `run`: each is taken or refused, in seconds and in little memory.
+
+    python -m tests.campaign.models --seed 1 --count 10000 --out results.json
+
+Every tenth is imported too, as `run` would: torch, onnxsim and onnxruntime see it; with `--run-every 100`, every
+hundredth is run. The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps its files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.update(OMP_NUM_THREADS="1", CI="true")
+
+import numpy as np
+from onnx import ModelProto
+
+from ltp_pipeline import cli, exporters
+from ltp_pipeline.errors import LtpError
+from ltp_pipeline.graph import Model, copy_of
+from ltp_pipeline.stages.import_model import import_model
+from tests.campaign.graph_mutants import GRAPH
+from tests.campaign.model_mutants import STRUCTURE, spoil_bytes
+from tests.support import children
+from tests.support.models import prune
+from tests.support.sequence_models import SEQUENCE_MODELS
+from tests.support.victims import VICTIMS
+
+LEVELS = ("bytes", "structure", "graph", "structure", "graph")
+SECONDS = {"inspect": 10, "import": 60, "run": 120}  # of processor time
+PATIENCE = 20  # times as much by the clock, on a machine that others use too
+MEGABYTES = {"inspect": 200, "import": 8000, "run": 8000}  # importing and training may take what is free
+EXITS = {"inspect": (0, 3, 4), "import": (0, 3, 4), "run": (0, 3, 4, 5)}  # what runs need not be worth training
+LONGEST = 3000  # characters of a line
+FILE = "model.onnx"
+
+
+class Case(NamedTuple):
+    """A spoiled model, and what was done to it."""
+
+    number: int
+    name: str
+    content: bytes
+
+
+class Tried(NamedTuple):
+    """A case, what it was given to, how that ended, and what is wrong with it."""
+
+    case: Case
+    verb: str
+    ended: children.Ended
+    problem: str | None
+
+
+@cache
+def victims() -> dict[str, ModelProto]:
+    """Models of all kinds, two of them as we export them."""
+    pruned = Model.of(prune(VICTIMS["conv"], 0.9))
+    kernels = [t.name for t in pruned.graph.initializer if len(t.dims) > 1]
+    encoded = {name: exporters.ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")}
+    sequences = {name: SEQUENCE_MODELS[name] for name in ("LSTM-bidirectional", "language", "vision", "fused")}
+    return {**VICTIMS, **sequences, **encoded}
+
+
+def make(seed: int, number: int) -> Case:
+    """Spoil one of the models, on one of the levels."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
+    victim, level = rng.choice(sorted(victims())), LEVELS[number % len(LEVELS)]
+    model = victims()[victim]
+    if level == "bytes":
+        return Case(number, f"{victim} bytes", spoil_bytes(model.SerializeToString(), rng))
+    copy, done = copy_of(model), []
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        mutant = rng.choice(STRUCTURE if level == "structure" else GRAPH)
+        try:
+            mutant(copy, rng)
+            done.append(mutant.__name__)
+        except Exception as error:  # noqa: BLE001 - on what another mutant left of it, anything
+            done.append(f"({mutant.__name__}: {type(error).__name__})")
+    return Case(number, f"{victim} {' '.join(done)}", copy.SerializeToString())
+
+
+def lay_out(case: Case, folder: Path) -> Path:
+    """Write a model, and beside it what external data may name."""
+    path = folder / FILE
+    path.write_bytes(case.content)
+    (folder / "weights.bin").write_bytes(bytes(range(256)) * 16)
+    (folder / "folder").mkdir()
+    with contextlib.suppress(OSError):
+        (folder / "link").symlink_to("/etc/passwd")
+    return path
+
+
+def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = None) -> Iterator[Tried]:
+    """Make each and give it to the verbs whose turn it is; files are removed unless they are to be kept."""
+    for number in numbers:
+        case = make(seed, number)
+        for verb, every in verbs.items():
+            if every and number % every == every - 1:
+                with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
+                    path = lay_out(case, keep or Path(scratch))
+                    work = partial(_work, verb, path)
+                    ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb])
+                    yield Tried(case, verb, ended, _problem(verb, ended, len(case.content)))
+
+
+def _work(verb: str, path: Path) -> int:
+    """What a child does: call the program as a shell would, or import alone."""
+    os.chdir(path.parent)
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
+    if verb == "import":
+        return _import(path)
+    sys.argv = ["ltp-pipeline", verb, str(path), *(_training(path) if verb == "run" else ())]
+    try:
+        cli.main()
+    except SystemExit as done:
+        return int(done.code or 0)
+    return 0
+
+
+def _import(path: Path) -> int:
+    try:
+        import_model(path)
+    except LtpError as error:
+        print(f"error: {error.what}\n  {error.remedy}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _training(path: Path) -> list[str]:
+    """Options for a short run on random data that fit what the model was."""
+    rng = np.random.default_rng(0)
+    shapes = {3: (40, 3, 8, 8), 6: (40, 6)}
+    content = path.read_bytes()
+    shape = shapes[3] if b"conv" in content else shapes[6]
+    np.savez(path.with_name("data.npz"), x=rng.standard_normal(shape).astype(np.float32), y=rng.integers(0, 3, 40))
+    short = ["--epochs", "1", "--finetune-epochs", "0", "--no-baseline", "--trust-labels", "--target-compression", "2"]
+    return ["--data", str(path.with_name("data.npz")), *short, "--out", str(path.with_name("run"))]
+
+
+def _problem(verb: str, ended: children.Ended, size: int) -> str | None:
+    if ended.code is None:
+        return f"not done after {PATIENCE * SECONDS[verb]} s"
+    if ended.code not in EXITS[verb]:
+        return f"exit {ended.code}"
+    if "Traceback" in ended.said:
+        return "a traceback"
+    if ended.megabytes > MEGABYTES[verb] + 3 * size / 2**20:
+        return f"{ended.megabytes} MB"
+    lines = ended.said.rstrip("\n").split("\n")
+    if any(len(line) > LONGEST for line in lines):
+        return "a line too long to read"
+    said = [line for line in lines if line.startswith("error: ")]
+    if ended.code in (3, 4) and not (said and lines[-1].startswith("  ") and len(lines[-1]) > 2):
+        return "no lines of what is wrong and what to do"
+    return None
+
+
+def main() -> None:
+    """Print findings as they are met, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--inspect-every", type=int, default=1)
+    parser.add_argument("--import-every", type=int, default=10)
+    parser.add_argument("--run-every", type=int, default=0)
+    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
+    parser.add_argument("--out", type=Path, help="where to write the results")
+    asked = parser.parse_args()
+    verbs = {"inspect": asked.inspect_every, "import": asked.import_every, "run": asked.run_every}
+    numbers, keep = range(asked.first, asked.first + asked.count), None
+    if asked.only is not None:
+        numbers, keep = range(asked.only, asked.only + 1), Path(tempfile.mkdtemp(prefix="ltp-case-"))
+        verbs = {verb: 1 for verb, every in verbs.items() if every}
+    exits = {verb: Counter[str]() for verb, every in verbs.items() if every}
+    findings = list[str]()
+    slowest, largest = dict.fromkeys(exits, 0.0), dict.fromkeys(exits, 0)
+    for case, verb, ended, problem in tried(asked.seed, numbers, verbs, keep):
+        exits[verb][str(ended.code)] += 1
+        slowest[verb] = max(slowest[verb], round(ended.seconds, 1))
+        largest[verb] = max(largest[verb], ended.megabytes)
+        if keep is not None:
+            print(f"{verb} {case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
+        if problem is not None:
+            findings.append(f"{case.number}: {verb} {case.name}: {problem}")
+            print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
+    results = {
+        "class": "models",
+        "seed": asked.seed,
+        "cases": len(numbers),
+        "exits": {verb: dict(sorted(found.items())) for verb, found in exits.items()},
+        "seconds_at_most": slowest,
+        "megabytes_at_most": largest,
+        "findings": findings,
+    }
+    print(json.dumps(results, indent=2))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

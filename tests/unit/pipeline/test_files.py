@@ -1,0 +1,33 @@
+"""Writing in one move, hashed on the way; what is written as text is UTF-8, or nothing is written."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.files import write_hashed, write_json
+
+
+def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a name that it should hold is no UTF-8"):
+        write_json(tmp_path / "a.json", {"model": "\udcff.onnx"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hash_is_told_before_the_file_is_in_place(tmp_path: Path):
+    told: list[tuple[str, bool]] = []
+    path = tmp_path / "file"
+    digest = write_hashed(path, [b"one", memoryview(b"two")], lambda found: told.append((found, path.exists())))
+    assert digest == hashlib.sha256(b"onetwo").hexdigest()
+    assert told == [(digest, False)]
+    assert path.read_bytes() == b"onetwo"
+
+
+def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path):
+    def fail(_: str) -> None:
+        raise ValueError("the manifest could not be written")
+
+    with pytest.raises(ValueError, match="manifest"):
+        write_hashed(tmp_path / "file", [b"one"], fail)
+    assert not any(tmp_path.iterdir())

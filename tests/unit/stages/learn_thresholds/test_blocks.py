@@ -1,0 +1,111 @@
+"""Blocks: sizes, and masks that keep whole ones."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ltp_pipeline.config import MethodSettings
+from ltp_pipeline.records import BLOCK, Kernel
+from ltp_pipeline.stages.learn_thresholds import blocks, masks
+
+
+def weights(shape: tuple[int, ...], seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def blocks_of(tensor: Tensor, axis: int) -> Tensor:
+    """The weights of a block in a row."""
+    return tensor.movedim(axis, -1).reshape(-1, BLOCK)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((8, 3, 2, 2), 0), ((5, 12), 1), ((2, 3, 4), 2), ((2, 8, 3), 1)])
+def test_the_size_of_a_weight_is_the_root_mean_square_of_its_block(shape: tuple[int, ...], axis: int):
+    w = weights(shape)
+    r = blocks.block_sizes(w, axis)
+    assert r.shape == w.shape
+    expected = blocks_of(w, axis).square().mean(1).sqrt()
+    assert torch.allclose(blocks_of(r, axis), expected[:, None].expand(-1, BLOCK), rtol=1e-12)
+
+
+def test_neighbouring_output_channels_make_a_block():
+    w = torch.zeros(8, 3)
+    w[5, 1] = 2.0
+    r = blocks.block_sizes(w, 0)
+    assert r.nonzero().tolist() == [[4, 1], [5, 1], [6, 1], [7, 1]]
+    assert r[4, 1] == 1.0
+
+
+def test_a_single_weight_is_its_own_size_without_a_copy():
+    w = {"single": weights((4, 4)), "blocks": weights((4, 4))}
+    found = blocks.sizes(w, {"blocks": 0})
+    assert found["single"] is w["single"]
+    assert found["blocks"] is not w["blocks"]
+
+
+def test_sizes_pass_no_gradient():
+    assert not blocks.block_sizes(weights((4, 4)).requires_grad_(), 0).requires_grad
+
+
+def test_values_repeated_over_blocks_come_back():
+    values = weights((3, 2))
+    assert torch.equal(blocks.one_each(blocks.repeated(values, 1), 1), values)
+
+
+@given(
+    st.integers(0, 1000),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0, 1, None])), min_size=1, max_size=4),
+    st.floats(0, 1),
+    st.floats(0, 0.3),
+)
+def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_block(
+    seed: int, ties: bool, layers: list[tuple[int, int, int | None]], share: float, floor: float
+):
+    """Also where many weights are equal, as those of a network that was rounded are."""
+    live, axes, kernels = {}, {}, []
+    for i, (channels, others, axis) in enumerate(layers):
+        name, shape = f"layer{i}", (others, BLOCK * channels) if axis == 1 else (BLOCK * channels, others)
+        w = weights(shape, seed + i)
+        live[name] = w.round() if ties else w
+        kernels.append(Kernel(name, "Gemm", shape))
+        if axis is not None:
+            axes[name] = axis
+    rs = blocks.sizes(live, axes)
+    present = {name: int(r.count_nonzero()) for name, r in rs.items()}
+    lowest = masks.floors(kernels, present, MethodSettings(floor=floor, floor_weights=1), axes)
+    least, most = sum(lowest.values()), sum(present.values())
+    count = least + round(share * (most - least))
+    tau = {name: torch.tensor(1.0 + i) for i, name in enumerate(live)}
+    found = masks.keep_exactly(rs, tau, lowest, count, axes)
+    kept = {name: int(mask.sum()) for name, mask in found.items()}
+    assert count - BLOCK < sum(kept.values()) <= count
+    assert all(kept[name] >= lowest[name] for name in kept)
+    for name, axis in axes.items():
+        rows = blocks_of(found[name], axis)
+        assert torch.equal(rows.all(1), rows.any(1))
+    if not axes:
+        assert sum(kept.values()) == count
+
+
+@given(st.integers(0, 100), st.integers(1, 40))
+def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_it(seed: int, count: int):
+    rs = blocks.sizes({"a": weights((8, 5), seed), "b": weights((3, 4), seed + 1)}, {"a": 0, "b": 1})
+    tau = dict.fromkeys(rs, torch.tensor(1.0, dtype=torch.float64))
+    found = torch.stack(masks.thresholds_for(rs, tau, dict.fromkeys(rs, 0), count))
+    assert count - BLOCK < masks.count_above(rs, found) <= count
+
+
+def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
+    w = torch.tensor([[0.0, 0.5], [0.0, 0.5], [0.0, 0.5], [0.9, 0.5]])
+    rs = blocks.sizes({"w": w}, {"w": 0})
+    found = masks.keep_exactly(rs, {"w": torch.tensor(1.0)}, {"w": 0}, 5, {"w": 0})
+    assert found["w"].tolist() == [[False, True]] * 4
+
+
+def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
+    kernels = [Kernel("blocks", "Conv", (8, 50)), Kernel("single", "Conv", (8, 50))]
+    settings = MethodSettings(floor=0.0125, floor_weights=1)  # 5 weights
+    assert masks.floors(kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}) == {"blocks": 8, "single": 5}
+    assert masks.floors(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {"blocks": 4, "single": 4}

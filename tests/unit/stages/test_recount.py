@@ -1,0 +1,126 @@
+"""Files of a report are counted again: what it says otherwise is refused, whether or not it agrees with itself."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.hashing import sha256_of
+from ltp_pipeline.stages.recount import require_counts
+from tests.support.finished import lay_out
+from tests.support.sample_report import report_of
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recount") / "run"
+    lay_out(folder)
+    return folder
+
+
+@pytest.fixture
+def content(laid_out: Path, tmp_path: Path) -> dict[str, Any]:
+    """The report of the files that were laid out; the same again elsewhere has the same content."""
+    return lay_out(tmp_path / "again")
+
+
+def test_a_report_of_its_files_is_taken(laid_out: Path, content: dict[str, Any]) -> None:
+    require_counts(report_of(content), laid_out)
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (("pruned", "files", 0, "nonzeros"), "pruned.files.0.nonzeros"),
+        (("pruned", "files", 1, "nonzeros"), "pruned.files.1.nonzeros"),
+        (("pruned", "files", 0, "bytes"), "pruned.files.0.bytes"),
+        (("pruned", "files", 1, "bytes"), "pruned.files.1.bytes"),
+        (("pruned", "model_nonzeros"), "pruned.model_nonzeros"),
+        (("layers", 2, "nonzeros"), "layers.2.nonzeros"),
+        (("layers", 2, "elements"), "layers.2.elements"),
+        (("model", "float_elements"), "model.float_elements"),
+        (("baseline", "files", 0, "nonzeros"), "nonzeros of model.baseline.packed.onnx"),
+        (("baseline", "curve", 2, "nonzeros"), "nonzeros of baseline/3/model.packed.onnx"),
+        (("baseline", "model_nonzeros"), "baseline.model_nonzeros"),
+        (("layers", 1, "baseline_nonzeros"), "layers.1.baseline_nonzeros"),
+    ],
+)
+def test_another_number_is_refused_with_both(
+    laid_out: Path, content: dict[str, Any], path: tuple[Any, ...], key: str
+) -> None:
+    part: Any = content
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] -= 1
+    with pytest.raises(InputError, match="contradicts itself") as caught:
+        require_counts(report_of(content), laid_out)
+    assert f"{key} is {part[path[-1]]}, but by" in caught.value.what
+    assert caught.value.what.endswith(f"it is {part[path[-1]] + 1}")
+
+
+def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str, Any]) -> None:
+    gone = content["layers"].pop(0)
+    for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
+        for file in content[network]["files"]:
+            file["nonzeros"] -= gone[key]
+    with pytest.raises(InputError, match=r"the list of layers is without 'stem\.weight'"):
+        require_counts(report_of(content), laid_out)
+
+
+def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
+    content["layers"][0]["name"] = "elsewhere"
+    with pytest.raises(InputError, match="no tensor named 'elsewhere'"):
+        require_counts(report_of(content), laid_out)
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "key"),
+    [
+        ("format", "dense", "pruned.files.1.encoding"),
+        ("graph", "deploy", "pruned.files.1.graph"),
+        ("values", "int8", "pruned.files.1.values"),
+        ("source_sha256", "b" * 64, "model.sha256"),
+    ],
+)
+def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str, key: str) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    path = tmp_path / file["path"]
+    model = onnx.load(path)
+    said = {"format": "packed", "values": "exact", "source_sha256": content["model"]["sha256"], label: value}
+    for name, text in said.items():
+        model.metadata_props.add(key=f"ltp.{name}", value=text)
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    with pytest.raises(InputError, match=f"{key} is "):
+        require_counts(report_of(content), tmp_path)
+
+
+@pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
+def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_path: Path, hidden: str) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][0]
+    path = tmp_path / file["path"]
+    model = onnx.load(path)
+    path.with_name(f"{path.name}.data").unlink()
+    onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size, "data_sha256": None}
+    with pytest.raises(InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    (tmp_path / "model.packed.onnx").write_bytes(b"no model")
+    with pytest.raises(InputError):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    for part in (*content["baseline"]["files"], *content["baseline"]["curve"]):
+        (tmp_path / part["path"]).unlink(missing_ok=True)
+    content["baseline"]["files"][0]["nonzeros"] = 1
+    require_counts(report_of(content), tmp_path)
