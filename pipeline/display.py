@@ -166,8 +166,8 @@ def show_accelerated(found: Accelerated) -> None:
         f"proven on    {found.proven_on}",
         *(f"left dense   {name}: {why}" for name, why in kernels.left_dense.items()),
     ]
-    for line in lines:
-        print(printable(line))
+    for told in lines:
+        print(printable(told))
     if found.measurement is not None:
         show_validation(found.measurement)
 

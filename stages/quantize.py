@@ -18,7 +18,8 @@ from ltp_pipeline.results import Quantized
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
-from ltp_pipeline.stages.validate import Session, find_evaluator, validate
+from ltp_pipeline.stages.session import Session
+from ltp_pipeline.stages.validate import find_evaluator, validate
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import ExportSettings, Settings

@@ -10,12 +10,14 @@ from ltp_pipeline.config import Settings, load_settings
 from ltp_pipeline.data import Split, open_for
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
+from ltp_pipeline.graph import read
 from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.report_parts import Accuracy
 from ltp_pipeline.report_schema import Baseline, CurvePoint, Difference, File, Pruned, Report
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.validate import Session, find_evaluator
+from ltp_pipeline.stages.session import Session, library_for
+from ltp_pipeline.stages.validate import find_evaluator
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.workspace import OWN_AGAIN
 
@@ -160,7 +162,9 @@ class _Again:
 
     def _measured(self, name: str) -> Any:
         positions = [output.position for output in self.evaluator.task.outputs]
-        return self.evaluator(Session(self.folder / name, positions=positions).outputs, self.split)
+        path = self.folder / name
+        session = Session(path, positions=positions, library=library_for(read(path)))
+        return self.evaluator(session.outputs, self.split)
 
     def _points(self, baseline: Baseline) -> dict[str, Any]:
         """The points of the baseline with their accuracies, by the keys of the report."""

@@ -4,6 +4,8 @@ A file holds them as model-local functions. onnxruntime takes the library's kern
 inlines the function and runs the file like any other. source/ops.cpp says what the operators are.
 """
 
+from collections.abc import Mapping
+
 from onnx import AttributeProto, FunctionProto, NodeProto, helper
 
 DOMAIN = "ltp.kernels"
@@ -15,11 +17,12 @@ CLIP_INPUTS = 11  # from here on Clip's limits are inputs
 CLIP_OPSET = 12  # Constant takes a single float from here on
 
 _FLOATS, _INT, _INTS, _TEXT = AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.INTS, AttributeProto.STRING
+_Kinds = Mapping[str, AttributeProto.AttributeType]
 _CONV = {"auto_pad": _TEXT, "dilations": _INTS, "group": _INT, "kernel_shape": _INTS, "pads": _INTS, "strides": _INTS}
 _GEMM = {"alpha": _FLOATS, "beta": _FLOATS, "transB": _INT}
 _CLIP = {"min": _FLOATS, "max": _FLOATS}
 
-_BASES: dict[str, tuple[str, list[str], list[str], dict[str, int]]] = {
+_BASES: dict[str, tuple[str, list[str], list[str], _Kinds]] = {
     # name: standard operator, its inputs, what is added to its result, its attributes
     "SparseConv": ("Conv", ["X", "W"], [], _CONV),
     "SparseConvAdd": ("Conv", ["X", "W"], ["Z"], _CONV),
@@ -51,13 +54,11 @@ def function(name: str, opset: int) -> FunctionProto:
     elif activation:
         nodes.append(_node(activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {}))
     nodes[-1].output[:] = ["Y"]
-    attributes = attributes | (_CLIP if activation == "Clip" else {})
-    return helper.make_function(
-        DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], [*attributes]
-    )
+    names = [*attributes, *(_CLIP if activation == "Clip" else ())]
+    return helper.make_function(DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], names)
 
 
-def _node(operator: str, inputs: list[str], output: str, attributes: dict[str, int] | None = None) -> NodeProto:
+def _node(operator: str, inputs: list[str], output: str, attributes: _Kinds | None = None) -> NodeProto:
     """A node whose attributes are those of the function."""
     node = helper.make_node(operator, inputs, [output])
     node.attribute.extend(_reference(name, name, kind) for name, kind in (attributes or {}).items())
@@ -70,5 +71,5 @@ def _constant(limit: str) -> NodeProto:
     return node
 
 
-def _reference(name: str, of: str, kind: int) -> AttributeProto:
+def _reference(name: str, of: str, kind: AttributeProto.AttributeType) -> AttributeProto:
     return AttributeProto(name=name, ref_attr_name=of, type=kind)

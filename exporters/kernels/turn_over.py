@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -111,7 +112,7 @@ def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Co
 
 def _start(
     node: NodeProto, kernels: Collection[str], known: Constants, shapes: Shapes
-) -> tuple[str, str, list[str], dict[str, object]] | None:
+) -> tuple[str, str, list[str], dict[str, Any]] | None:
     """The kernel, operator, inputs and attributes of a node that can be turned over."""
     inputs = [name for name in node.input if name]  # a bias may be left out by name
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -125,7 +126,7 @@ def _start(
         return inputs[1], f"SparseConv{bias}", inputs, attributes
     if is_standard(node, "Gemm") and inputs[1] in kernels and axes(inputs[1]) == 2 and not attributes.get("transA"):
         attributes.pop("transA", None)
-        columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]  # type: ignore[union-attr]
+        columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]
         dims = shapes.get(inputs[2]) if bias else ()
         if dims is not None and (set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})):
             return inputs[1], f"SparseGemm{bias}", inputs, attributes
@@ -139,7 +140,7 @@ def _start(
 
 def _is_bias(name: str, known: Constants, shapes: Shapes, node: NodeProto) -> bool:
     """Whether a value is one number for each column of a product's weights."""
-    columns = known[node.input[1]].dims[1]  # type: ignore[union-attr]
+    columns = known[node.input[1]].dims[1]
     return shapes.get(name) == (columns,)
 
 

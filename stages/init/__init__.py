@@ -13,7 +13,7 @@ from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.init import text, trial
 from ltp_pipeline.stages.inspect import inspect
-from ltp_pipeline.stages.validate import Session
+from ltp_pipeline.stages.session import Session
 
 KEPT = ("data", "task")  # sections of a file that is written over
 

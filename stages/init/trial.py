@@ -15,7 +15,7 @@ from ltp_pipeline.config import DataSettings, Settings, TaskSettings, join
 from ltp_pipeline.data import open_for, recipe
 from ltp_pipeline.data.matching import Untaken
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.validate import TWO, Session
+from ltp_pipeline.stages.session import TWO, Session
 from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.own import Own

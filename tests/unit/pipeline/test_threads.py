@@ -13,7 +13,7 @@ import torch
 
 from ltp_pipeline import threads
 from ltp_pipeline.stages.import_model import ort_subprocess
-from ltp_pipeline.stages.validate import Session
+from ltp_pipeline.stages.session import Session
 from tests.support.models import mlp
 
 MINE = len(os.sched_getaffinity(0))

@@ -20,8 +20,9 @@ from ltp_pipeline.exporters.quantize.layers import Layer
 from ltp_pipeline.exporters.quantize.places import Trained, Training
 from ltp_pipeline.records import State
 from ltp_pipeline.stages import finetune_int8, import_model, preflight, quantize
+from ltp_pipeline.stages.session import Session
 from ltp_pipeline.stages.train import Job, loop
-from ltp_pipeline.stages.validate import Session, find_evaluator
+from ltp_pipeline.stages.validate import find_evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
 from tests.support.runs import quick

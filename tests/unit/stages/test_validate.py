@@ -10,16 +10,17 @@ import torch
 
 from ltp_pipeline.config import DataSettings, ExportSettings
 from ltp_pipeline.data import Data, open_data
-from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.records import Measured
 from ltp_pipeline.stages import export, validate
 from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.stages.validate import Reference, Session
+from ltp_pipeline.stages.session import Session
+from ltp_pipeline.stages.validate import Reference
 from ltp_pipeline.tasks import Imitation
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.workspace import Workspace
 from tests.support.imported import Imported, imported
-from tests.support.models import Graph, masked_tokens
+from tests.support.models import Graph
 
 
 @pytest.fixture
@@ -61,32 +62,6 @@ def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path)
 def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
     with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
         prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})
-
-
-def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
-    onnx.save(masked_tokens(vocabulary=12), tmp_path / "model.onnx")
-    session = Session(tmp_path / "model.onnx")
-    ids = np.full((2, 3), 12)
-    with pytest.raises(InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"):
-        session.outputs({"ids": ids, "ids_mask": ids})
-    with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
-        session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
-
-
-@pytest.mark.parametrize(("apart", "found"), [(0.9e-5, True), (1.1e-4, False)])
-def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(apart: float, found: bool, tmp_path: Path):
-    """By the largest value of all, and not of the batch in which they differ."""
-    onnx.save(masked_tokens(), tmp_path / "model.onnx")
-    beside = validate._Beside(Session(tmp_path / "model.onnx"))
-    for scale, more in ((10.0, 0.0), (1.0, 10 * apart)):
-        beside.dense.outputs = lambda _, scale=scale: [np.array([[scale]])]
-        beside.session.outputs = lambda _, scale=scale, more=more: [np.array([[scale + more]])]
-        beside.outputs({})
-    if found:
-        assert beside.largest() == pytest.approx(apart)
-    else:
-        with pytest.raises(ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"):
-            beside.largest()
 
 
 def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path):
