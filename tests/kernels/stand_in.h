@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,10 +19,25 @@ struct OrtStatus {
   std::string text;
 };
 
+// Memory at a line of the cache, as onnxruntime gives it.
+template <class T>
+struct AtLine {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  AtLine() = default;
+  template <class U>
+  AtLine(const AtLine<U>&) {}
+  T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
+  void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
+  bool operator==(const AtLine&) const { return true; }
+  bool operator!=(const AtLine&) const { return false; }
+};
+using Floats = std::vector<float, AtLine<float>>;
+
 // Floats between guards of NaN. The vector has the exact size, so AddressSanitizer sees what is read behind it.
 struct OrtValue {
   std::vector<int64_t> dims;
-  std::vector<float> data;
+  Floats data;
   int type = ltp::kFloat;
 };
 

@@ -388,7 +388,7 @@ void bad_input() {
 }
 
 void not_a_number() {
-  OrtValue w{{2, 1, 1, 1}, {1.0f, kNan}}, x{{1, 1, 1, 40}, std::vector<float>(40, 1.0f)};
+  OrtValue w{{2, 1, 1, 1}, {1.0f, kNan}}, x{{1, 1, 1, 40}, Floats(40, 1.0f)};
   x.data[3] = kNan;
   OrtKernelInfo info;
   info.constants = {{1, &w}};

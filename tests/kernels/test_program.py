@@ -28,13 +28,13 @@ UNUSABLE = 2  # the exit code where this processor does not have a path
 
 
 def build(factory: pytest.TempPathFactory, name: str, flags: list[str], compiler: str = "c++") -> Path:
-    """The program, built once for all workers. Scratch memory is filled with NaN."""
+    """The program, built once for all workers. Scratch memory is filled with NaN, small outputs count as large."""
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no compiler {compiler}")
     root = common_root(factory)
     target = root / f"kernels-{name}"
     sources = [HERE / "test_kernels.cpp", *sorted(library.SOURCE.glob("*.cpp"))]
-    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-DLTP_POISON_SCRATCH"]
+    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-DLTP_POISON_SCRATCH", "-DLTP_UNCACHED=256"]
     words += [f"-I{library.SOURCE}", f"-I{HERE}", *map(str, sources), "-pthread", "-o", str(target)]
     with FileLock(root / f"kernels-{name}.lock"):
         if not target.exists():

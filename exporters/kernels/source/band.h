@@ -12,6 +12,11 @@ inline Vec::Reg load_copy(const float* p, const Copy& copy, size_t stride) {
   return Vec::load(lanes);
 }
 
+constexpr int kSecondLevel = 2;  // of the cache
+
+// While a tile is copied, the next tile of the channel is asked for: channels lie far apart, so that the processor does not
+// see by itself what comes next. (Larger kernels read most pixels several times anyway.)
+//
 // Copies write whole vectors in ascending order: what one of them writes beyond its part is overwritten by the next, and
 // what the last one writes beyond the row by the next row.
 template <int kStride>
@@ -24,7 +29,9 @@ inline void copy_columns(const ConvBandTask& task) {
     float* const row = task.band + j * task.pitch;
     for (uint32_t k = task.copy_begin[place]; k < task.copy_begin[place + 1]; ++k) {
       const Copy& copy = task.copies[k];
-      Vec::store(row + copy.target, load_copy<kStride>(image + copy.source, copy, task.stride));
+      const float* const from = image + copy.source;
+      if (task.places == 1) __builtin_prefetch(from + task.pitch * task.stride, 0, kSecondLevel);
+      Vec::store(row + copy.target, load_copy<kStride>(from, copy, task.stride));
     }
   }
 }

@@ -106,11 +106,12 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
     window = {1, dims[2], out.height, {1, kernel_y_}, {1, attributes_.strides[0]}, {1, attributes_.dilations[0]},
               {0, out.top}};
   }
+  const bool streams = is_streamed(path, output, positions, images * groups_.size() * group_output);
   for_each_job(path, groups_, images, positions, false, parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
     const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;
     const Target target = {output + at, positions, residual ? residual + at : nullptr,
-                           bias ? bias + job.group * rows : nullptr, limits};
+                           bias ? bias + job.group * rows : nullptr, limits, streams};
     const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
     ConvBandTask task = plan.task();
     task.input = input + part * group_input;

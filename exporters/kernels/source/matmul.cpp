@@ -24,7 +24,7 @@ void MatMul::run_right(const Path& path, const float* input, size_t count, const
       task.column_count = weights.used_count(block);
       path.matrix_band(task);
     };
-    const Target target = {nullptr, 0, nullptr, bias, limits};
+    const Target target = {nullptr, 0, nullptr, bias, limits, false};
     multiply(path, weights, job, target, fill);
     TransposeTask turn = {};
     turn.from_pitch = job.pitch;
@@ -47,12 +47,14 @@ void MatMul::run_left(const Path& path, const float* input, size_t matrices, siz
   const Weights& weights = weights_[0];
   const size_t outputs = weights.rows();
   const Window window = line_window(static_cast<int64_t>(count));
+  const bool streams = is_streamed(path, output, count, matrices * outputs * count);
   for_each_job(path, weights_, matrices, count, false, parallel, [&](const Job& job) {
     const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
     ConvBandTask task = plan.task();
     task.input = input + job.image * columns_ * count;
     task.plane = count;
-    const Target target = {output + job.image * outputs * count + job.first, count, nullptr, nullptr, limits};
+    float* const out = output + job.image * outputs * count + job.first;
+    const Target target = {out, count, nullptr, nullptr, limits, streams};
     multiply(path, weights, job, target, [&](size_t block, float* band) {
       task.band = band;
       task.columns = weights.used(block);

@@ -1,6 +1,7 @@
 #include "product.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <new>
 #include <thread>
@@ -11,6 +12,10 @@ namespace {
 constexpr std::align_val_t kLine{64};  // of the cache
 constexpr size_t kLineFloats = 16;
 constexpr size_t kCachedSums = 64 * 1024, kCachedBands = 96 * 1024;  // floats: a half-megabyte cache holds both
+#ifndef LTP_UNCACHED
+#define LTP_UNCACHED (3 << 19)
+#endif
+constexpr size_t kUncached = LTP_UNCACHED;  // floats of an output: six megabytes, and few in tests
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
 
@@ -111,12 +116,18 @@ void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t i
   });
 }
 
+bool is_streamed(const Path& path, const float* out, size_t pitch, size_t floats) {
+  const size_t lanes = static_cast<size_t>(path.lanes);
+  return floats >= kUncached && pitch % lanes == 0 && reinterpret_cast<uintptr_t>(out) % (lanes * sizeof(float)) == 0;
+}
+
 void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target, const Fill& fill) {
   RowsTask task = {};
   task.count = job.count;
   task.out_pitch = target.out ? target.pitch : job.pitch;
   task.low = target.limits.low;
   task.high = target.limits.high;
+  task.streams = target.streams;
   const auto run = [&](const Weights::Part& part, size_t block, size_t first, size_t last, size_t row, float* sums) {
     if (first == last) return;
     task.rows = last - first;

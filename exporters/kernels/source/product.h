@@ -46,7 +46,12 @@ struct Target {
   const float* residual;  // laid out as out, or null
   const float* bias;      // by row of the group, or null
   Limits limits;
+  bool streams;  // see RowsTask
 };
+
+// Whether an output of rows of `pitch` floats is better written past the cache: it is too large to be there when the next
+// layer reads it, and what is written by way of the cache is read first.
+bool is_streamed(const Path& path, const float* out, size_t pitch, size_t floats);
 
 // All blocks of one job, one after the other. `fill` has to fill the band of a block.
 using Fill = std::function<void(size_t block, float* band)>;

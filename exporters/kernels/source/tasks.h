@@ -28,6 +28,7 @@ struct RowsTask {
   size_t out_pitch, count;   // count: positions to be written
   const float* residual;     // added to results, laid out as out; or null
   float low, high;           // limits of results
+  bool streams;              // whether results go past the cache; then out and its rows begin at a whole vector
 };
 
 // One vector of a band: lane i is source[i · stride] where from <= i < to, else zero.

@@ -22,7 +22,8 @@ inline void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVect
     Vec::Reg v = sum[i];
     if (left >= Vec::kLanes) {
       if (residual) v = Vec::add(v, Vec::load(residual + at));
-      Vec::store(out + at, Vec::clamp(v, low, high));
+      v = Vec::clamp(v, low, high);
+      task.streams ? Vec::stream(out + at, v) : Vec::store(out + at, v);
     } else if (left > 0) {
       if (residual) v = Vec::add(v, Vec::load_window(residual + at, 0, left));
       Vec::store_some(out + at, left, Vec::clamp(v, low, high));
@@ -56,6 +57,7 @@ void single_rows(const RowsTask& task) {
     }
     stop<kVectors>(task, row, sum);
   }
+  if (task.streams) Vec::end_stream();
 }
 
 // Blocks of four weights, one in each of four neighbouring rows: one load feeds four multiply-adds.
@@ -84,6 +86,7 @@ void quad_rows(const RowsTask& task) {
 #pragma GCC unroll 4
     for (size_t k = 0; k < 4; ++k) stop<kVectors>(task, 4 * quad + k, sum[k]);
   }
+  if (task.streams) Vec::end_stream();
 }
 
 // A single position: the result of a matrix's only row, or an image of one pixel. Vectors would be filled by one value

@@ -7,6 +7,8 @@ struct Vec {
   static Reg broadcast(float value) { return _mm256_set1_ps(value); }
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
+  static void stream(float* p, Reg v) { _mm256_stream_ps(p, v); }
+  static void end_stream() { _mm_sfence(); }
   static Reg load_window(const float* p, int from, int to) {
     return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
   }

@@ -7,6 +7,8 @@ struct Vec {
   static Reg broadcast(float value) { return _mm512_set1_ps(value); }
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
+  static void stream(float* p, Reg v) { _mm512_stream_ps(p, v); }
+  static void end_stream() { _mm_sfence(); }
   static Reg load_window(const float* p, int from, int to) { return _mm512_maskz_loadu_ps(mask(from, to), p); }
   static Reg load_second(const float* p, int from, int to) {
     const bool all = from == 0 && to == 16;  // nearly always

@@ -7,6 +7,8 @@ struct Vec {
   static Reg broadcast(float value) { return vdupq_n_f32(value); }
   static Reg load(const float* p) { return vld1q_f32(p); }
   static void store(float* p, Reg v) { vst1q_f32(p, v); }
+  static void stream(float* p, Reg v) { store(p, v); }
+  static void end_stream() {}
   static Reg load_window(const float* p, int from, int to) {
     float lanes[4] = {0, 0, 0, 0};
     for (int i = from; i < to; ++i) lanes[i] = p[i];

@@ -12,6 +12,9 @@ struct Vec {
     return v;
   }
   static void store(float* p, Reg v) { __builtin_memcpy(p, &v, sizeof v); }
+  // Store past the cache at the address of a whole vector; other threads see it after end_stream().
+  static void stream(float* p, Reg v) { store(p, v); }
+  static void end_stream() {}
 
   // Lane i is p[i] where from <= i < to, else 0; nothing else is read, so p may point outside of an array.
   static Reg load_window(const float* p, int from, int to) {
