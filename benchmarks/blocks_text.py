@@ -1,6 +1,7 @@
 """The section of docs/results.md on pruning in blocks, made from its rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from benchmarks.matrix_text import NAMES, interval
@@ -45,10 +46,33 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
         share = max(row["in_blocks"] for row in own)
         lines.append([NAMES[name].split(",")[0], f"{c:g}×", f"{share:.0%}", *(_less(own, *p) for p in pairs.values())])
     yield from table(("network", "target", "weights in layers with blocks", *pairs), lines)
+    yield from speed(results.get("blocks_speed", {}).get("rows", []))
     yield text(
         "Layers whose output channels are no multiple of four keep single weights: depthwise convolutions and",
         "classifiers of ten classes.",
     )
+
+
+def speed(rows: Sequence[Row]) -> Iterable[str]:
+    """The time of these networks on sparse kernels, by the names of their run directories."""
+    if not rows:
+        return
+    yield text(
+        "Time of the same networks on sparse kernels / dense, one sample on one thread, median over seeds; every layer",
+        "is turned over that can be, depthwise ones stay dense. Networks of 0.06 ms gain little: a call of onnxruntime",
+        "costs a part of that. A fast file that is slower is not written.",
+    )
+    found: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        cell, compression, _, how = row["run"].split("-")
+        found.setdefault((cell, compression), {}).setdefault(how, []).append(row)
+    lines = []
+    for (cell, compression), ways in found.items():
+        dense = median(row["dense_ms"] for way in ways.values() for row in way)
+        ratios = (ways.get(how, []) for how in ("single", "4x1"))
+        shown = (f"{median(row['ratio'] for row in way):.2f}" if way else "–" for way in ratios)
+        lines.append([NAMES[cell].split(",")[0], compression.replace("x", "×"), f"{dense:.3f}", *shown])
+    yield from table(("network", "target", "dense, ms", "single weights", "4×1 blocks"), lines)
 
 
 def _by_seed(rows: Sequence[Row], block: str | None, key: str) -> dict[int, float]:

@@ -3,8 +3,9 @@
 ResNet-50 and MobileNetV2 with 224 pixels and an encoder of BERT's width with 128 tokens; weights by seed, zeros at
 random places: the same share of every kernel, of single weights or of blocks of four output channels. Each is timed
 beside the dense network in the same process, in turns; the ratio of the medians counts, and that of the shortest times
-stands beside it. On one thread it is processor time, so that what else the machine does counts little. A file of any
-origin is measured by --file. The processor and the path stand beside the ratios, because they decide.
+stands beside it. On one thread it is processor time, so that what else the machine does counts little. Networks
+that were really pruned are in benchmarks/kernels_pruned.py. The processor and the path stand beside the ratios, because
+they decide.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.kernels import library
 from ltp_pipeline.exporters.kernels.turn_over import turn_over
-from ltp_pipeline.graph import Array, Model, attribute, read, write
+from ltp_pipeline.graph import Array, Model, attribute, write
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.report.environment import processor
 
@@ -222,37 +223,18 @@ def in_own_process(plan: Plan, rounds: int) -> list[dict[str, Any]]:
     return [{"plan": plan.name, **row} for row in json.loads(done.stdout.splitlines()[-1])]
 
 
-def of_file(path: Path, rounds: int) -> list[dict[str, Any]]:
-    """A pruned file of any origin, every kernel of it turned over, beside itself as it is."""
-    model, plan = read(path), Plan(path.stem, ())
-    names = [kernel.name for kernel in find_kernels(model, KernelSettings())]
-    model, _ = deploy.rewrite(model, names)
-    rng = np.random.default_rng(0)
-    feeds = {
-        value.name: rng.standard_normal([d.dim_value or 1 for d in value.type.tensor_type.shape.dim]).astype(np.float32)
-        for value in model.graph.input
-        if value.name not in model.tensors
-    }
-    result = row(plan, model, names, feeds, session(model, plan, None), library.kernels_library(), rounds)
-    zeros = sum(int((model.array(k) == 0).sum()) for k in names) / sum(model.array(k).size for k in names)
-    return [{"plan": plan.name, **result, "sparsity": zeros}]
-
-
 def main() -> None:
     """Measure and print; the ratios come last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 90 %% alone, few rounds")
     parser.add_argument("--only", help="plans whose name contains this")
-    parser.add_argument("--file", type=Path, action="append", default=[], help="measure this file instead")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write the results to this file")
     options = parser.parse_args()
     rounds = 5 if options.quick else options.rounds
     rows, skipped = [], {}
-    for path in options.file:
-        rows += of_file(path, rounds)
-    for plan in [] if options.file else QUICK if options.quick else PLANS:
+    for plan in QUICK if options.quick else PLANS:
         if options.only and options.only not in plan.name:
             continue
         if plan.threads > 1 and os.getloadavg()[0] > IDLE:

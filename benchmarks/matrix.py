@@ -89,6 +89,10 @@ CELLS = {
         methods=("gradual",),
         has_gain=False,
     ),
+    # Nor this: it is large enough to be timed.
+    "wide-resnet": Cell(
+        partial(networks.resnet, widths=(80, 160, 320)), "fashion", 8_000, 2_000, (10, 20), {**DENSE_BN, "epochs": 2}
+    ),
     # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart, a letter a token.
     "patches": Cell(
         partial(encoder, 2, 64, 4, 49, 16, 10),
@@ -109,7 +113,7 @@ CELLS = {
         has_gain=False,
     ),
 }
-FURTHER = ("resnet20", "patches", "languages")  # in series of their own
+FURTHER = ("resnet20", "patches", "languages", "wide-resnet")  # in series of their own
 
 
 def main() -> None:
@@ -136,6 +140,11 @@ def run(doc: str | None, cells: Collection[str], name: str) -> None:
 
 def parse(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
     """The options of a series over cells; `cells` and `folders` are ready to use."""
+    return ready(parser(doc, cells).parse_args(), cells)
+
+
+def parser(doc: str | None, cells: Collection[str]) -> argparse.ArgumentParser:
+    """What reads the options of a series over cells."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", help=f"any of {', '.join(cells)}; all without one")
     parser.add_argument("--quick", action="store_true", help="little, to see that it works")
@@ -145,7 +154,11 @@ def parse(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=datasets.FASHION_MNIST, help="folder of Fashion-MNIST's IDX files")
     parser.add_argument("--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-matrix")
-    options = parser.parse_args()
+    return parser
+
+
+def ready(options: argparse.Namespace, cells: Collection[str]) -> argparse.Namespace:
+    """The options with the folders of the sources, and the cells that can be measured here."""
     options.folders = {
         "fashion": options.data,
         "patches": options.data,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, blocks_text, int8_text, matrix_text, plots, restored_text
+from benchmarks import ablation_text, blocks_text, int8_text, kernels_text, matrix_text, plots, restored_text
 from benchmarks.drawing import Drawing
 from benchmarks.rows import Row, origins
 from benchmarks.tables import table, text
@@ -20,6 +20,9 @@ FILES = (
     "ablations",
     "restore_bn",
     "blocks",
+    "blocks_speed",
+    "kernels",
+    "kernels_pruned",
     "int8_drop",
     "int8",
     "six_networks",
@@ -65,7 +68,7 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    others = (module.sections for module in (ablation_text, restored_text, blocks_text, int8_text))
+    others = (module.sections for module in (ablation_text, restored_text, blocks_text, kernels_text, int8_text))
     parts = (matrix_text.sections, paper, *others, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 

@@ -125,7 +125,7 @@ def test_a_picked_entry_takes_them_too(
     ("options", "said"),
     [
         (("--format", "packed", "--values", "int4"), "export.values"),
-        (("--format", "zip"), "there is no format 'zip'; choose among packed, dense, sparse, deploy, int8,"),
+        (("--format", "zip"), "there is no format 'zip'; choose among packed, dense, sparse, deploy, fast, int8,"),
     ],
 )
 def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFixture[str], options, said):

@@ -34,7 +34,16 @@ def build(factory: pytest.TempPathFactory, name: str, flags: list[str], compiler
     root = common_root(factory)
     target = root / f"kernels-{name}"
     sources = [HERE / "test_kernels.cpp", *sorted(library.SOURCE.glob("*.cpp"))]
-    words = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-DLTP_POISON_SCRATCH", "-DLTP_UNCACHED=256"]
+    words = [
+        compiler,
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *flags,
+        "-DLTP_POISON_SCRATCH",
+        "-DLTP_UNCACHED=256",
+    ]
     words += [f"-I{library.SOURCE}", f"-I{HERE}", *map(str, sources), "-pthread", "-o", str(target)]
     with FileLock(root / f"kernels-{name}.lock"):
         if not target.exists():

@@ -31,3 +31,13 @@ def test_one_seed_has_no_interval_and_a_missing_row_is_a_dash():
 
 def test_there_is_nothing_to_say_without_rows():
     assert not list(blocks_text.sections({}))
+
+
+def test_times_on_sparse_kernels_are_the_median_over_seeds():
+    times = [("single", 0.8), ("single", 0.9), ("single", 0.7), ("4x1", 0.5)]
+    found = [
+        {"run": f"resnet20-10x-{seed}-{how}", "dense_ms": 0.75, "ratio": ratio}
+        for seed, (how, ratio) in enumerate(times)
+    ]
+    words = " ".join("\n".join(blocks_text.speed(found)).split())
+    assert "| 10× | 0.750 | 0.80 | 0.50 |" in words
