@@ -48,8 +48,8 @@ def pruned(rows: Iterable[Row]) -> Iterable[str]:
     """Layers as pruning leaves them."""
     yield text(
         "Networks that were really pruned, for a few epochs only: their accuracy means nothing, but their layers are",
-        "as uneven as pruning makes them. *Left* is the share of the multiply-adds; *kept* is that of weights, from the",
-        "layer that keeps the fewest to the one that keeps the most. One sample on one thread.",
+        "as uneven as pruning makes them. *Left* is the share of the multiply-adds; *kept* is that of weights, from",
+        "the layer that keeps the fewest to the one that keeps the most. One sample on one thread.",
     )
     lines = []
     for row in rows:
