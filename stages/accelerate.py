@@ -18,6 +18,7 @@ from ltp_pipeline.results import Accelerated
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
+from ltp_pipeline.stages.session import try_elsewhere
 from ltp_pipeline.stages.validate import validate
 from ltp_pipeline.timing import in_turns
 
@@ -51,6 +52,7 @@ def accelerate(
     if with_data:
         shown = open_for(file, settings.data, settings.train.seed, settings.task, own).test.first(PROOF_SAMPLES).inputs
         feeds, proven_on = {i.name: as_input(i, shown[i.name]) for i in file.inputs}, "the test split"
+        try_elsewhere(source, feeds)
     else:
         feeds, proven_on = _random(source, file.inputs)
     weights = {name: walked.array(name) for name in kernels}
@@ -93,10 +95,12 @@ def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array
     refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
     if not all(map(numeric, inputs)):
         raise refused
+    try_elsewhere(source, {})
     session = output_proof.load(source)
     for feeds in likely(inputs, None):
         if feeds is None:
             continue
+        try_elsewhere(source, feeds.arrays)
         try:
             session.run(None, feeds.arrays)
         except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do

@@ -58,8 +58,8 @@ def _sparser(metric: Metric, listed: Sequence[Point], original: Point, wanted: f
     before, last = (listed[-2] if len(listed) > 1 else original), listed[-1]
     factor = UPWARDS
     fall = metric.drop(before.accuracy, last.accuracy)
-    if fall > 0 and last.compression > before.compression:
-        slope = fall / math.log(last.compression / before.compression)
+    slope = fall / math.log(last.compression / before.compression) if last.compression > before.compression else 0.0
+    if slope > 0:  # the smallest of falls gives none
         factor = math.exp(min(metric.drop(last.accuracy, wanted) / slope, math.log(FARTHEST)))
     return min(last.compression * max(factor, STEP), most)
 

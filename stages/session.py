@@ -13,12 +13,14 @@ import numpy as np
 from ltp_pipeline import closeness, threads
 from ltp_pipeline.data import Split
 from ltp_pipeline.data.checks import stopped_by
-from ltp_pipeline.errors import ExportFailed, InputError, first_line
+from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, first_line
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.kernels.library import kernels_library
 from ltp_pipeline.exporters.output_proof import PROVIDER
 from ltp_pipeline.graph import Model
 from ltp_pipeline.records import Latency
+from ltp_pipeline.scratch import scratch_folder
+from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.timing import Timing, in_turns
 
 if TYPE_CHECKING:
@@ -26,6 +28,17 @@ if TYPE_CHECKING:
 
 LATENCY_BATCHES = (1, 16)
 TWO = 2  # samples by which an output is told to have a row for each
+
+
+def try_elsewhere(path: Path, inputs: Mapping[str, Array]) -> None:
+    """Run a file in a process of its own, which onnxruntime may crash or keep for ever; other errors are told later."""
+    with scratch_folder("trial") as folder:
+        try:
+            ort_subprocess.run(path.absolute(), inputs, "ALL", folder)
+        except ort_subprocess.WorkerDied as error:
+            raise UnsupportedModel(f"onnxruntime {error} on {path}", "export it again") from None
+        except (ort_subprocess.LoadFailed, ort_subprocess.RunFailed):
+            return
 
 
 class Session:
@@ -39,6 +52,7 @@ class Session:
         optimised: bool = True,
         single: bool = False,  # on one thread, whatever the run uses
         library: Path | None = None,  # of sparse kernels
+        foreign: bool = False,  # not written by this process: another one tries it first
     ) -> None:
         import onnxruntime
 
@@ -51,6 +65,8 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if foreign:
+            try_elsewhere(path, {})
         begun = time.perf_counter()
         try:
             if library is not None:
@@ -61,6 +77,7 @@ class Session:
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
         self.path = path
         self.library = library
+        self.untried = foreign
         self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
@@ -93,6 +110,9 @@ class Session:
 
     def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
         feeds = {name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()}
+        if self.untried:
+            try_elsewhere(self.path, feeds)
+            self.untried = False
         try:
             found: list[Array] = self.session.run(None, feeds)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root

@@ -144,8 +144,11 @@ def _time(node: NodeProto, kernel: str, weight: Array, shapes: Shapes, path: str
 def share_in_blocks(weight: Array, axis: int) -> float:
     """The share of weights in blocks of four neighbouring output channels that are not empty."""
     rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
+    if not rows.size:
+        return 0.0
     starts = np.arange(0, len(rows), BLOCK)
-    return float(np.logical_or.reduceat(rows, starts, axis=0).mean()) if rows.size else 0.0
+    heights = np.minimum(BLOCK, len(rows) - starts)  # the last one may be lower
+    return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
 
 
 def _positions(shape: tuple[object, ...] | None) -> int:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from ltp_pipeline.errors import first_line
 
 MODULE = "ltp_pipeline.stages.import_model.ort_subprocess"
 SECONDS = 300
+LEVELS = {"NONE": "ORT_DISABLE_ALL", "BASIC": "ORT_ENABLE_BASIC", "ALL": "ORT_ENABLE_ALL"}
 
 Array = np.ndarray[Any, Any]
+Level = Literal["NONE", "BASIC", "ALL"]
 
 
 class WorkerDied(Exception):
@@ -90,16 +93,19 @@ _worker: Worker | None = None
 
 
 def run(
-    model: Path, feeds: dict[str, Array], seconds: float = SECONDS, optimised: bool = True
+    model: Path, feeds: Mapping[str, Array], level: Level = "BASIC", folder: Path | None = None
 ) -> list[Array | list[Array] | None]:
-    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers."""
+    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers.
+
+    `level` is that of onnxruntime's optimisation. Arrays travel through `folder`, by default that of the model.
+    """
     global _worker
     if _worker is None or not _worker.usable:
         _worker = Worker()
-    folder = model.parent
+    folder = folder or model.parent
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
-    request = {"model": str(model), "names": list(feeds), "optimised": optimised, "threads": threads.current()}
-    answer = _worker.ask(request, seconds)
+    request = {"model": str(model), "names": list(feeds), "level": level, "folder": str(folder)}
+    answer = _worker.ask({**request, "threads": threads.current()}, SECONDS)
     if "write" in answer:
         raise OSError(answer["write"], os.strerror(answer["write"]))
     if "load" in answer:
@@ -127,28 +133,27 @@ def _unpacked(stored: Any, index: int, count: int | None) -> Array | list[Array]
     return [stored[f"{index}_{j}"] for j in range(count)]
 
 
-def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any], sessions: dict[tuple[str, str], Any]) -> dict[str, Any]:
     import onnxruntime
 
-    path, optimised = request["model"], request["optimised"]
-    levels = onnxruntime.GraphOptimizationLevel
+    path, level = request["model"], request["level"]
     try:
-        if (path, optimised) not in sessions:
+        if (path, level) not in sessions:
             sessions.clear()
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 4
             options.intra_op_num_threads = request["threads"]
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimised else levels.ORT_DISABLE_ALL
+            options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
             made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-            sessions[path, optimised] = made
+            sessions[path, level] = made
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
         return {"load": first_line(error).replace(path, "the file")}
-    folder = Path(path).parent
+    folder = Path(request["folder"])
     try:
         with np.load(folder / "inputs.npz") as stored:
             feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
-        outputs = sessions[path, optimised].run(None, feeds)
+        outputs = sessions[path, level].run(None, feeds)
     except Exception as error:  # noqa: BLE001
         return {"run": first_line(error)}
     arrays: dict[str, Array] = {}
@@ -170,7 +175,7 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # native code prints where it likes; that is no answer
-    sessions: dict[tuple[str, bool], Any] = {}
+    sessions: dict[tuple[str, str], Any] = {}
     for line in sys.stdin:
         with memory.limited():
             answer = _answer(json.loads(line), sessions)

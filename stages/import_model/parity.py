@@ -182,7 +182,7 @@ class _Comparison:
 
         @cache
         def plain() -> Sequence[object]:
-            return ort_subprocess.run(path, run.feeds.arrays, optimised=False)
+            return ort_subprocess.run(path, run.feeds.arrays, "NONE")
 
         def noise(i: int) -> float:
             return gap(plain()[i], run.theirs[i]).apart

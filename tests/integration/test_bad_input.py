@@ -10,7 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ltp_pipeline.stages.import_model import ort_subprocess
 from tests.support.cli import Result, invoke
+from tests.support.kernels import needs_kernels
 
 
 def refused(result: Result, code: int, *words: str) -> None:
@@ -278,3 +280,26 @@ def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoc
     missed = json.loads((example / "run" / "report.json").read_text())["budget_missed"]
     assert "no network of the trail reached" in missed
     assert f"warning: {missed}" in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("validate", "run/model.dense.onnx", "--data", "digits.npz"),
+        ("gate", "run/report.json", "--data", "digits.npz"),
+        ("quantize", "run/model.dense.onnx", "--out", "new.onnx", "--data", "digits.npz"),
+        ("init", "model.onnx", "--data", "digits.npz", "--force"),
+        pytest.param(("accelerate", "run/model.dense.onnx", "--out", "new.onnx"), marks=needs_kernels),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_file_on_which_onnxruntime_crashes_is_tried_by_another_process(
+    words: tuple[str, ...], finished: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    def died(*_: object) -> None:
+        raise ort_subprocess.WorkerDied("crashed")
+
+    monkeypatch.chdir(finished)
+    monkeypatch.setattr(ort_subprocess, "run", died)
+    refused(invoke(capsys, *words), 4, "onnxruntime crashed on")
+    assert not (finished / "new.onnx").exists()
