@@ -71,5 +71,9 @@ def paths(library: Path) -> Paths:
     for function in functions:
         function.restype = ctypes.c_char_p
     chosen, lines = (function().decode() for function in functions)
+    if not chosen:
+        wanted = os.environ.get(PATH_VARIABLE)
+        known = ", ".join(line.split(": ")[0] for line in lines.splitlines() if ": " not in line)
+        raise InputError(f"{PATH_VARIABLE} is {wanted!r}, which cannot be used here", f"leave it out, or take {known}")
     refused = dict(line.split(": ", 1) for line in lines.splitlines() if ": " in line)
     return Paths(chosen, refused)

@@ -46,15 +46,18 @@ def test_the_library_says_which_path_it_takes(kernels: Path):
     assert "portable" not in found.refused
 
 
-def test_a_path_can_be_asked_for(kernels: Path):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("portable", "portable"), ("unknown", "LTP_KERNELS_PATH is 'unknown', which cannot be used here")],
+)
+def test_a_path_can_be_asked_for(kernels: Path, name: str, said: str):
     code = "import sys; from pathlib import Path; from ltp_pipeline.exporters.kernels import library;"
-    code += "print([library.paths(Path(sys.argv[1])).chosen])"
-    for name, chosen in (("portable", "portable"), ("unknown", "")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(kernels)],
-            env={**os.environ, library.PATH_VARIABLE: name},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == str([chosen])
+    code += "print(library.paths(Path(sys.argv[1])).chosen)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(kernels)],
+        env={**os.environ, library.PATH_VARIABLE: name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in (done.stdout or done.stderr)
