@@ -161,7 +161,7 @@ def show_accelerated(found: Accelerated) -> None:
     kernels = found.sparse_kernels
     lines = [
         f"{found.path}: {found.bytes:,} bytes, {counted(len(kernels.turned_over), 'kernel')} on sparse kernels",
-        f"latency      {found.latency_ratio:.2f} × that of the file given, for one sample on one thread ({kernels.path}): "
+        f"latency      {found.latency_ratio:.2f} × the given file's, for one sample on one thread ({kernels.path}): "
         f"{found.latency_ms:.3f} ms against {found.source_latency_ms:.3f}",
         f"proven on    {found.proven_on}",
         *(f"left dense   {name}: {why}" for name, why in kernels.left_dense.items()),
