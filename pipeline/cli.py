@@ -9,8 +9,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from ltp_pipeline import __version__, cli_files, interrupts, ranks
+from ltp_pipeline import __version__, cli_models, cli_runs, interrupts, ranks
 from ltp_pipeline import cli_options as opt
+from ltp_pipeline.cli_output import finish
 from ltp_pipeline.errors import (
     GateFailed,
     InputError,
@@ -134,7 +135,24 @@ def demo(
     _run(Path(model.name), None, None, {}, None, False, as_json, quiet, shown_in=out)
 
 
-cli_files.register(app)
+IN_THE_ORDER_OF_HELP = (
+    cli_models.init,
+    cli_models.inspect,
+    cli_models.validate,
+    cli_models.quantize,
+    cli_models.accelerate,
+    cli_models.kernels,
+    cli_runs.trail,
+    cli_runs.pick,
+    cli_runs.export,
+    cli_runs.handoff,
+    cli_models.unpack,
+    cli_runs.report,
+    cli_runs.gate,
+    cli_runs.compare,
+)
+for _command in IN_THE_ORDER_OF_HELP:
+    app.command()(_command)
 
 
 def _run(
@@ -161,7 +179,7 @@ def _run(
 
     outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
     ranks.leave()
-    cli_files.finish(outcome, shown_in, as_json)
+    finish(outcome, shown_in, as_json)
 
 
 def _fail(error: LtpError) -> NoReturn:

@@ -13,6 +13,13 @@ from ltp_pipeline import formats
 from ltp_pipeline.errors import UsageError
 from ltp_pipeline.words import shortened
 
+
+def _known_encoding(name: str) -> str:
+    if name not in formats.ENCODINGS:
+        raise UsageError(f"there is no encoding {name!r}", f"choose among {', '.join(formats.ENCODINGS)}")
+    return name
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
 Silent = Annotated[
@@ -32,6 +39,12 @@ SetOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
 Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {formats.HELP}.")]
 FurtherFiles = Annotated[list[str] | None, typer.Option("--format", help=f"Further file: {formats.HELP}; repeatable.")]
+Encoding = Annotated[
+    str,
+    typer.Option(
+        metavar="ENCODING", callback=_known_encoding, help=f"How it is written: {', '.join(formats.ENCODINGS)}."
+    ),
+]
 Values = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,7 +19,7 @@ from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
 from ltp_pipeline.stages.session import try_elsewhere
-from ltp_pipeline.stages.validate import validate
+from ltp_pipeline.stages.validate import validate_beside
 from ltp_pipeline.timing import in_turns
 
 if TYPE_CHECKING:
@@ -62,15 +62,7 @@ def accelerate(
     measured = None
     if with_data:
         try:
-            measured = validate(
-                target,
-                settings.data,
-                against=source,
-                seed=settings.train.seed,
-                imitate=settings.train.imitate,
-                asked=settings.task,
-                own=own,
-            )
+            measured = validate_beside(target, source, settings, own)
         except ExportFailed:
             export.remove(target)
             raise

@@ -19,7 +19,7 @@ from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.session import Session
-from ltp_pipeline.stages.validate import find_evaluator, validate
+from ltp_pipeline.stages.validate import find_evaluator, validate_beside
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import ExportSettings, Settings
@@ -78,15 +78,7 @@ def quantize(
     judged = calibration(file.inputs, data, evaluator, settings.export, say)
     made = int8.make(file.model, {name: file.model.array(name) for name in kernels}, kernels, feeds, judged)
     export.write_made(made, kernels, Format(INT8, encoding), target, feeds, file.sha256)
-    measured = validate(
-        target,
-        settings.data,
-        against=source,
-        seed=settings.train.seed,
-        imitate=settings.train.imitate,
-        asked=settings.task,
-        own=own,
-    )
+    measured = validate_beside(target, source, settings, own)
     assert made.quantization is not None  # noqa: S101 - an int8 graph has one
     return Quantized(measured, made.quantization, made.notes)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ltp_pipeline import closeness, exporters
-from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, TaskSettings
+from ltp_pipeline.config import DataSettings, Imitate, KernelSettings, Settings, TaskSettings
 from ltp_pipeline.data import ANY_TASK, Data, Split, open_for
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.counting import count, count_in_file
@@ -231,6 +231,19 @@ def validate(
             latency_ratio=mine.ms / theirs[0].ms,
             bytes=other_bytes,
         ),
+    )
+
+
+def validate_beside(model: Path, other: Path, settings: Settings, own: OwnTask | None) -> Measurement:
+    """Measure a file beside the one that it was made of, as settings say."""
+    return validate(
+        model,
+        settings.data,
+        against=other,
+        seed=settings.train.seed,
+        imitate=settings.train.imitate,
+        asked=settings.task,
+        own=own,
     )
 
 

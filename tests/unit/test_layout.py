@@ -80,7 +80,7 @@ def test_exporters_do_not_know_torch():
 
 def test_only_the_command_line_knows_typer():
     users = {name for name, path in modules().items() if "import typer" in path.read_text()}
-    assert users == {"ltp_pipeline.cli", "ltp_pipeline.cli_files", "ltp_pipeline.cli_options"}
+    assert users == {f"ltp_pipeline.{name}" for name in ("cli", "cli_models", "cli_options", "cli_output", "cli_runs")}
 
 
 def test_nothing_heavy_is_imported_before_a_command_needs_it():

@@ -7,8 +7,8 @@ import pytest
 def test_every_command_that_judges_takes_every_gate(command: str):
     import inspect
 
-    from ltp_pipeline import cli, cli_files
+    from ltp_pipeline import cli, cli_runs
     from ltp_pipeline.cli_options import GATES
 
-    function = getattr(cli, command, None) or getattr(cli_files, command)
+    function = getattr(cli, command, None) or getattr(cli_runs, command)
     assert set(GATES) <= set(inspect.signature(function).parameters)
