@@ -7,14 +7,11 @@ The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and kee
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import random
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +25,8 @@ from pyarrow import ipc, parquet  # noqa: F401 - as above
 
 import ltp_pipeline.runner  # noqa: F401 - as above
 from ltp_pipeline import cli
+from tests.campaign import program
+from tests.campaign.program import Tried
 from tests.campaign.spoiled_arrays import IDX, NPY, NPZ, TABLES
 from tests.campaign.spoiled_files import ANY, Mutant, long_with_holes
 from tests.campaign.spoiled_images import CLASS_FOLDERS, IMAGES, SHARDS
@@ -79,8 +78,11 @@ def make(seed: int, number: int, runs: int, folder: Path) -> Case:
         done.append(mutant.__name__)
         if mutant is long_with_holes:  # others would read it
             break
-    verb = "run" if number % runs == runs - 1 else "validate"
-    return Case(f"{number}: {verb} {kind} {' '.join(done)}", verb, path)
+    return Case(f"{kind} {' '.join(done)}", _verb(number, runs), path)
+
+
+def _verb(number: int, runs: int) -> str:
+    return "run" if number % runs == runs - 1 else "validate"
 
 
 def command(case: Case, model: Path, folder: Path) -> int:
@@ -95,13 +97,12 @@ def command(case: Case, model: Path, folder: Path) -> int:
     return 0
 
 
-def problem(ended: children.Ended) -> str | None:
+def problem(verb: str, ended: children.Ended) -> str | None:
     """What is wrong with how a case ended; None where nothing is."""
-    name, _, said = ended.said.partition("\n")
-    exits = EXITS["run" if ": run " in name else "validate"]
+    said = ended.said.partition("\n")[2]  # behind its name
     if ended.code is None:
         return f"not done after {SECONDS:g} s"
-    if ended.code not in exits:
+    if ended.code not in EXITS[verb]:
         return f"exit {ended.code}"
     if "Traceback" in ended.said:
         return "a traceback"
@@ -115,7 +116,7 @@ def problem(ended: children.Ended) -> str | None:
     return None
 
 
-def cases(seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None) -> Iterator[children.Ended]:
+def tried(seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None) -> Iterator[Tried]:
     """Make and try each; what it was made of is removed unless it is to be kept."""
     for number in numbers:
         with contextlib.ExitStack() as stack:
@@ -124,53 +125,23 @@ def cases(seed: int, numbers: range, runs: int, model: Path, keep: Path | None =
             def work(number: int = number, folder: Path = folder) -> int:
                 return command(make(seed, number, runs, folder), model, folder)
 
-            yield children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
+            ended = children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
+            name = ended.said.partition("\n")[0]
+            yield Tried(number, name, _verb(number, runs), ended, problem(_verb(number, runs), ended))
 
 
 def main() -> None:
-    """Print findings as they are met, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=80)
+    """Try them on one model."""
+    parser = program.options(__doc__, 80)
     parser.add_argument("--runs", type=int, default=10, help="every n-th case is trained on, the others only measured")
-    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
-    parser.add_argument("--verbose", action="store_true", help="tell how each case ended")
-    parser.add_argument("--out", type=Path, help="where to write the results")
-    asked = parser.parse_args()
     Image.init()
-    exits: Counter[str] = Counter()
-    findings = []
-    slowest, largest = 0.0, 0
-    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if asked.only is not None else None
-    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
-    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-        model = Path(scratch, "model.onnx")
-        onnx.save(models.conv_bn_classifier(classes=data_sets.CLASSES), model)
-        for ended in cases(asked.seed, numbers, asked.runs, model, keep):
-            exits[str(ended.code)] += 1
-            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
-            if asked.verbose:
-                name = ended.said.partition("\n")[0]
-                print(f"{name}: {ended.code} {ended.seconds:.1f} s {ended.megabytes} MB", flush=True)
-            if keep is not None:
-                print(f"{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
-            if (wrong := problem(ended)) is not None:
-                name, _, said = ended.said.partition("\n")
-                findings.append(f"{name}: {wrong}")
-                print(f"{findings[-1]}\n{said[-1500:]}", flush=True)
-    results = {
-        "class": "data",
-        "seed": asked.seed,
-        "cases": len(numbers),
-        "exits": dict(sorted(exits.items())),
-        "seconds_at_most": round(slowest, 1),
-        "megabytes_at_most": largest,
-        "findings": findings,
-    }
-    print(json.dumps(results, indent=2))
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(findings))
+    program.main("data", parser, _tried)
+
+
+def _tried(asked: program.Asked) -> Iterator[Tried]:
+    model = asked.scratch / "model.onnx"
+    onnx.save(models.conv_bn_classifier(classes=data_sets.CLASSES), model)
+    return tried(asked.seed, asked.numbers, asked.options.runs, model, asked.keep)
 
 
 if __name__ == "__main__":

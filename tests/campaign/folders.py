@@ -7,37 +7,24 @@ The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and kee
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
 import torch
 
-from tests.campaign import tiny_run
+from tests.campaign import program, tiny_run
 from tests.campaign.folder_mutants import MUTANTS, Case
+from tests.campaign.program import Tried
 from tests.support import children
 
 LONGEST = 3000  # characters of a line
 FOREIGN = ("notes.txt", "state/notes.txt")  # which nobody may remove
-
-
-class Tried(NamedTuple):
-    """A case, how it ended, and what is wrong with that."""
-
-    number: int
-    case: Case
-    ended: children.Ended
-    problem: str | None
 
 
 def lay_out(folder: Path) -> None:
@@ -70,7 +57,7 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
                 problem = _problem(case._replace(exits=(0,)), again) or _lost(before, folder)
                 problem = problem or _other(case._replace(same=True), again, folder, whole)
                 problem = problem and f"--fresh: {problem}\n{again.said[-1500:]}"
-            yield Tried(number, case, ended, problem)
+            yield Tried(number, case.name, "run", ended, problem)
 
 
 def _call(work: object) -> children.Ended:
@@ -106,41 +93,14 @@ def _other(case: Case, ended: children.Ended, folder: Path, whole: dict[str, byt
 
 
 def main() -> None:
-    """Print findings as they are met, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=150)
-    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
-    parser.add_argument("--out", type=Path, help="where to write the results")
-    asked = parser.parse_args()
+    """Try them on copies of runs that were stopped."""
     torch.set_num_threads(1)
-    exits: Counter[str] = Counter()
-    findings, slowest, largest = [], 0.0, 0
-    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if asked.only is not None else None
-    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
-    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-        lay_out(Path(scratch))
-        for number, case, ended, problem in tried(asked.seed, numbers, Path(scratch), keep):
-            exits[str(ended.code)] += 1
-            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
-            if keep is not None:
-                print(f"{case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
-            if problem is not None:
-                findings.append(f"{number}: {case.name}: {problem}")
-                print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
-    results = {
-        "class": "folders",
-        "seed": asked.seed,
-        "cases": len(numbers),
-        "exits": dict(sorted(exits.items())),
-        "seconds_at_most": round(slowest, 1),
-        "megabytes_at_most": largest,
-        "findings": findings,
-    }
-    print(json.dumps(results, indent=2))
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(findings))
+    program.main("folders", program.options(__doc__, 150), _tried)
+
+
+def _tried(asked: program.Asked) -> Iterator[Tried]:
+    lay_out(asked.scratch)
+    return tried(asked.seed, asked.numbers, asked.scratch, asked.keep)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,19 @@ repeats it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
 import sys
-import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
 import torch
 
-from tests.campaign import tiny_run
+from tests.campaign import program, tiny_run
+from tests.campaign.program import Tried
 from tests.support import children
 
 KEPT = ("trail", "weights", "state")
@@ -33,15 +29,6 @@ EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 MOST_KILLS = 3  # of one run
 TORN = b'{"stage": "learn", "ke'  # of a line of the log
-
-
-class Tried(NamedTuple):
-    """A run that was killed before these calls, how it ended when it was let, and what is wrong with that."""
-
-    number: int
-    name: str
-    ended: children.Ended
-    problem: str | None
 
 
 def tried(seed: int, numbers: range, folder: Path) -> Iterator[Tried]:
@@ -65,7 +52,7 @@ def tried(seed: int, numbers: range, folder: Path) -> Iterator[Tried]:
                 log.write_bytes(log.read_bytes() + TORN)
         ended = _call(lambda place=place: tiny_run.command(place))
         name = f"killed before call {', then '.join(map(str, moments))} of {calls}"
-        yield Tried(number, name, ended, _problem(ended, place / "run", whole))
+        yield Tried(number, name, "run", ended, _problem(ended, place / "run", whole))
 
 
 def _run(folder: Path, moment: int | None, counted: Path) -> int:
@@ -108,39 +95,13 @@ def _problem(ended: children.Ended, run: Path, whole: dict[str, bytes]) -> str |
 
 
 def main() -> None:
-    """Print findings as they are met, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--only", type=int, help="repeat one case, and show what it says")
-    parser.add_argument("--out", type=Path, help="where to write the results")
-    asked = parser.parse_args()
+    """Kill runs in one folder."""
     torch.set_num_threads(1)
-    exits: Counter[str] = Counter()
-    findings, slowest, largest = [], 0.0, 0
-    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
-    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-        for number, name, ended, problem in tried(asked.seed, numbers, Path(scratch)):
-            exits[str(ended.code)] += 1
-            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
-            if asked.only is not None:
-                print(f"{name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s")
-            if problem is not None:
-                findings.append(f"{number}: {name}: {problem}")
-                print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
-    results = {
-        "class": "kills",
-        "seed": asked.seed,
-        "cases": len(numbers),
-        "exits": dict(sorted(exits.items())),
-        "seconds_at_most": round(slowest, 1),
-        "megabytes_at_most": largest,
-        "findings": findings,
-    }
-    print(json.dumps(results, indent=2))
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(findings))
+    program.main("kills", program.options(__doc__, 60), _tried)
+
+
+def _tried(asked: program.Asked) -> Iterator[Tried]:
+    return tried(asked.seed, asked.numbers, asked.keep or asked.scratch)
 
 
 if __name__ == "__main__":

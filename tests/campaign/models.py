@@ -8,14 +8,11 @@ hundredth is run. The case NUMBER of a seed is always the same: `--only NUMBER` 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import random
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -30,8 +27,10 @@ from ltp_pipeline import cli, exporters
 from ltp_pipeline.errors import LtpError
 from ltp_pipeline.graph import Model, copy_of
 from ltp_pipeline.stages.import_model import import_model
+from tests.campaign import program
 from tests.campaign.graph_mutants import GRAPH
 from tests.campaign.model_mutants import STRUCTURE, spoil_bytes
+from tests.campaign.program import Tried
 from tests.support import children
 from tests.support.models import prune
 from tests.support.sequence_models import SEQUENCE_MODELS
@@ -43,6 +42,7 @@ PATIENCE = 20  # times as much by the clock, on a machine that others use too
 MEGABYTES = {"inspect": 200, "import": 8000, "run": 8000}  # importing and training may take what is free
 EXITS = {"inspect": (0, 3, 4), "import": (0, 3, 4), "run": (0, 3, 4, 5)}  # what runs need not be worth training
 LONGEST = 3000  # characters of a line
+EVERY = {"inspect": 1, "import": 10, "run": 0}  # how many models are there for one that is given to it
 FILE = "model.onnx"
 
 
@@ -52,15 +52,6 @@ class Case(NamedTuple):
     number: int
     name: str
     content: bytes
-
-
-class Tried(NamedTuple):
-    """A case, what it was given to, how that ended, and what is wrong with it."""
-
-    case: Case
-    verb: str
-    ended: children.Ended
-    problem: str | None
 
 
 @cache
@@ -76,7 +67,7 @@ def victims() -> dict[str, ModelProto]:
 def make(seed: int, number: int) -> Case:
     """Spoil one of the models, on one of the levels."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
-    victim, level = rng.choice(sorted(victims())), LEVELS[number % len(LEVELS)]
+    victim, level = rng.choice(sorted(victims())), rng.choice(LEVELS)
     model = victims()[victim]
     if level == "bytes":
         return Case(number, f"{victim} bytes", spoil_bytes(model.SerializeToString(), rng))
@@ -93,6 +84,7 @@ def make(seed: int, number: int) -> Case:
 
 def lay_out(case: Case, folder: Path) -> Path:
     """Write a model, and beside it what external data may name."""
+    folder.mkdir(exist_ok=True)
     path = folder / FILE
     path.write_bytes(case.content)
     (folder / "weights.bin").write_bytes(bytes(range(256)) * 16)
@@ -109,10 +101,10 @@ def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = 
         for verb, every in verbs.items():
             if every and number % every == every - 1:
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-                    path = lay_out(case, keep or Path(scratch))
+                    path = lay_out(case, (keep or Path(scratch)) / verb)
                     work = partial(_work, verb, path)
                     ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb])
-                    yield Tried(case, verb, ended, _problem(verb, ended, len(case.content)))
+                    yield Tried(number, case.name, verb, ended, _problem(verb, ended, len(case.content)))
 
 
 def _work(verb: str, path: Path) -> int:
@@ -168,47 +160,18 @@ def _problem(verb: str, ended: children.Ended, size: int) -> str | None:
 
 
 def main() -> None:
-    """Print findings as they are met, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--inspect-every", type=int, default=1)
-    parser.add_argument("--import-every", type=int, default=10)
-    parser.add_argument("--run-every", type=int, default=0)
-    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
-    parser.add_argument("--out", type=Path, help="where to write the results")
-    asked = parser.parse_args()
-    verbs = {"inspect": asked.inspect_every, "import": asked.import_every, "run": asked.run_every}
-    numbers, keep = range(asked.first, asked.first + asked.count), None
-    if asked.only is not None:
-        numbers, keep = range(asked.only, asked.only + 1), Path(tempfile.mkdtemp(prefix="ltp-case-"))
-        verbs = {verb: 1 for verb, every in verbs.items() if every}
-    exits = {verb: Counter[str]() for verb, every in verbs.items() if every}
-    findings = list[str]()
-    slowest, largest = dict.fromkeys(exits, 0.0), dict.fromkeys(exits, 0)
-    for case, verb, ended, problem in tried(asked.seed, numbers, verbs, keep):
-        exits[verb][str(ended.code)] += 1
-        slowest[verb] = max(slowest[verb], round(ended.seconds, 1))
-        largest[verb] = max(largest[verb], ended.megabytes)
-        if keep is not None:
-            print(f"{verb} {case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
-        if problem is not None:
-            findings.append(f"{case.number}: {verb} {case.name}: {problem}")
-            print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
-    results = {
-        "class": "models",
-        "seed": asked.seed,
-        "cases": len(numbers),
-        "exits": {verb: dict(sorted(found.items())) for verb, found in exits.items()},
-        "seconds_at_most": slowest,
-        "megabytes_at_most": largest,
-        "findings": findings,
-    }
-    print(json.dumps(results, indent=2))
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(findings))
+    """Try them with those verbs whose turn it is."""
+    parser = program.options(__doc__, 1000)
+    for verb, every in EVERY.items():
+        parser.add_argument(f"--{verb}-every", type=int, default=every)
+    program.main("models", parser, _tried)
+
+
+def _tried(asked: program.Asked) -> Iterator[Tried]:
+    every = {verb: getattr(asked.options, f"{verb}_every") for verb in EVERY}
+    if asked.keep is not None:
+        every = {verb: 1 for verb, turn in every.items() if turn}
+    return tried(asked.seed, asked.numbers, every, asked.keep)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,13 @@ The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and kee
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
@@ -25,6 +21,8 @@ from ltp_pipeline import cli, report_io
 from ltp_pipeline.hashing import sha256_of, write_sums
 from ltp_pipeline.stages import recount  # noqa: F401 - children find it imported
 from ltp_pipeline.stages.report import html  # noqa: F401 - as well
+from tests.campaign import program
+from tests.campaign.program import Tried
 from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
 from tests.support import children
 from tests.support.finished import lay_out
@@ -32,15 +30,6 @@ from tests.support.finished import lay_out
 SECONDS = 120.0  # by the clock, on a machine that others use too
 MEGABYTES = 512
 LONGEST = 3000  # characters of a line
-
-
-class Tried(NamedTuple):
-    """A case, how it ended, and what is wrong with that."""
-
-    number: int
-    case: Case
-    ended: children.Ended
-    problem: str | None
 
 
 def base(folder: Path) -> None:
@@ -70,7 +59,8 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
             }
             arguments = [case.verb, *given[case.verb], *case.options]
             ended = children.call(lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES)
-            yield Tried(number, case, ended, _problem(case, ended))
+            name = f"{case.name} {' '.join(case.options)[:200]}"
+            yield Tried(number, name, case.verb, ended, _problem(case, ended))
 
 
 def _command(arguments: list[str]) -> int:
@@ -102,41 +92,14 @@ def _problem(case: Case, ended: children.Ended) -> str | None:
 
 
 def main() -> None:
-    """Print findings as they are met, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
-    parser.add_argument("--out", type=Path, help="where to write the results")
-    asked = parser.parse_args()
-    exits: Counter[str] = Counter()
-    findings, slowest, largest = [], 0.0, 0
-    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if asked.only is not None else None
-    numbers = range(asked.count) if asked.only is None else range(asked.only, asked.only + 1)
-    with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-        source = Path(scratch, "base")
-        base(source)
-        for number, case, ended, problem in tried(asked.seed, numbers, source, keep):
-            exits[str(ended.code)] += 1
-            slowest, largest = max(slowest, ended.seconds), max(largest, ended.megabytes)
-            if keep is not None:
-                print(f"{case.name} {case.options}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
-            if problem is not None:
-                findings.append(f"{number}: {case.verb} {case.name} {' '.join(case.options)[:200]}: {problem}")
-                print(f"{findings[-1]}\n{ended.said[-1500:]}", flush=True)
-    results = {
-        "class": "reports",
-        "seed": asked.seed,
-        "cases": len(numbers),
-        "exits": dict(sorted(exits.items())),
-        "seconds_at_most": round(slowest, 1),
-        "megabytes_at_most": largest,
-        "findings": findings,
-    }
-    print(json.dumps(results, indent=2))
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(findings))
+    """Try them on one finished run."""
+    program.main("reports", program.options(__doc__, 2000), _tried)
+
+
+def _tried(asked: program.Asked) -> Iterator[Tried]:
+    source = asked.scratch / "base"
+    base(source)
+    return tried(asked.seed, asked.numbers, source, asked.keep)
 
 
 if __name__ == "__main__":

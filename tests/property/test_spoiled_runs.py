@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 seed, spoiled, killed, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 folders.lay_out(folder / "runs")
 found = [*folders.tried(seed, range(spoiled), folder / "runs"), *kills.tried(seed, range(killed), folder / "kills")]
-print(json.dumps([f"{case[1]}: {case.problem}; {case.ended.said[-900:]}" for case in found if case.problem]))
+print(json.dumps([f"{case.name}: {case.problem}; {case.ended.said[-900:]}" for case in found if case.problem]))
 """
 
 
