@@ -19,7 +19,9 @@ FOLDER = ("exporters", "kernels")
 
 
 def load(name: str, path: Path) -> ModuleType:
-    """A module of the package, which is not installed yet."""
+    """A module of the package, which is not installed yet: its parents are empty but for where their modules are."""
+    package = sys.modules.setdefault("ltp_pipeline", ModuleType("ltp_pipeline"))
+    package.__path__ = [str(ROOT / "pipeline")]
     spec = spec_from_file_location(name, path)
     assert spec is not None  # noqa: S101 - the file is there
     assert spec.loader is not None  # noqa: S101
@@ -28,8 +30,8 @@ def load(name: str, path: Path) -> ModuleType:
     return module
 
 
-errors = load("ltp_pipeline.errors", ROOT / "pipeline" / "errors.py")  # the only module that the other one needs
 library = load("ltp_pipeline.exporters.kernels.library", ROOT.joinpath(*FOLDER, "library.py"))
+errors = sys.modules["ltp_pipeline.errors"]  # which it has imported
 
 
 class BuildKernels(Command):
