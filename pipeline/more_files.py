@@ -31,7 +31,7 @@ from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types
 from ltp_pipeline.stages.preflight import require_task
-from ltp_pipeline.stages.report.build import left_out_notes
+from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.workspace import REPORT_JSON, Workspace, point_folder
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from ltp_pipeline.stages import (
     validate,
 )
 from ltp_pipeline.stages.preflight import notes, rules
-from ltp_pipeline.stages.report.build import Findings, build, picture_weights
+from ltp_pipeline.stages.report.build import Findings, build
+from ltp_pipeline.stages.report.weights import picture_weights
 from ltp_pipeline.stages.select_entry import Selected
 from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy

@@ -7,7 +7,7 @@ from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
 from ltp_pipeline.report_schema import Baseline, Pruned, Report, size_bound
-from ltp_pipeline.stages.report.build import unlikely_gain
+from ltp_pipeline.stages.report.notes import unlikely_gain
 from ltp_pipeline.stages.report.text import network_words
 from ltp_pipeline.words import counted
 

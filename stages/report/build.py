@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ltp_pipeline import exporters
 from ltp_pipeline import report_parts as parts
 from ltp_pipeline import report_schema as schema
 from ltp_pipeline.data import recipe
-from ltp_pipeline.formats import find_format
 from ltp_pipeline.gain import Gain, Point, compare
 from ltp_pipeline.intervals import UNDEFINED
 from ltp_pipeline.stages.import_model.kernels import block_axes
 from ltp_pipeline.stages.report import environment
+from ltp_pipeline.stages.report.file_parts import accuracy_part, file_part, why_no_outcomes, why_null
+from ltp_pipeline.stages.report.notes import file_notes, unlikely_gain
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.evaluator import outcomes
 from ltp_pipeline.tasks.own import Own
@@ -25,30 +24,19 @@ from ltp_pipeline.tasks.own import Own
 if TYPE_CHECKING:
     from ltp_pipeline.config import Settings
     from ltp_pipeline.data import Data
-    from ltp_pipeline.metric import Metric
     from ltp_pipeline.records import (
-        Accuracy,
         BaselinePoint,
         Compared,
-        Latency,
         Learned,
         Measured,
         Original,
         TrailEntry,
-        Validation,
-        Weights,
     )
-    from ltp_pipeline.report_values import Outcomes
     from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.stages.report.weights import WeightPictures
     from ltp_pipeline.task import Task
 
-HISTOGRAMS = 6
-BINS = 60
-SCATTER_POINTS = 3000
 OTHERS = 5
-NO_CLASSES = "the data have no labels, or none that are one class a sample"
-FEW_CLASSES = "there are five classes or fewer, or one for each position"
-IN_PARTS = "the metric is no share of samples that are right or wrong"
 NO_SINGLE = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
@@ -76,14 +64,6 @@ class Findings:
     budget: float | None = None  # the accuracy budget that chose it
 
 
-@dataclass(frozen=True)
-class WeightPictures:
-    """What the pictures of single layers need."""
-
-    histograms: tuple[parts.Histogram, ...]
-    scatter: parts.Scatter | None
-
-
 def build(f: Findings) -> schema.Report:
     """The report without its gates."""
     model = f.network.file
@@ -96,8 +76,8 @@ def build(f: Findings) -> schema.Report:
         data=_data(f),
         own_task=_user_task(f),
         original=schema.Original(
-            accuracy=_accuracy(f.original.accuracy),
-            reasons=_reasons(f.original.accuracy),
+            accuracy=accuracy_part(f.original.accuracy),
+            reasons=why_null(f.original.accuracy),
             path=str(model.path) if model.path else None,
             bytes=model.bytes,
             load_ms=f.original.load_ms,
@@ -116,7 +96,7 @@ def build(f: Findings) -> schema.Report:
             *f.notes,
             *_task_notes(f),
             *([unlikely] if unlikely else []),
-            *_file_notes(f.pruned, pruned, model.bytes),
+            *file_notes(f.pruned, pruned, model.bytes),
         ),
         budget_missed=f.budget_missed,
         unlikely_gain=unlikely,
@@ -125,32 +105,6 @@ def build(f: Findings) -> schema.Report:
         sizes=_sizes(f, pruned),
         reasons={} if f.no_baseline is None else {"baseline": f.no_baseline},
     )
-
-
-def picture_weights(network: Network, after: Weights, thresholds: Mapping[str, float]) -> WeightPictures:
-    """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
-    largest = sorted(network.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
-    before = {k.name: network.file.model.array(k.name) for k in largest}
-    histograms = []
-    for kernel in largest:
-        old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))
-        edges = np.linspace(0, max(old.max(), new.max(), 1e-12), BINS + 1)
-        histograms.append(
-            parts.Histogram(
-                name=kernel.name,
-                threshold=thresholds.get(kernel.name),
-                edges=tuple(edges.tolist()),
-                before=tuple(np.histogram(old, edges)[0].tolist()),
-                after=tuple(np.histogram(new[new > 0], edges)[0].tolist()),
-            )
-        )
-    if not largest:
-        return WeightPictures((), None)
-    name = largest[0].name
-    rows = np.linspace(0, largest[0].elements - 1, min(SCATTER_POINTS, largest[0].elements)).astype(np.int64)
-    squares = [tuple((np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist()) for x in (before, after)]
-    scatter = parts.Scatter(name=name, threshold=thresholds.get(name), before=squares[0], after=squares[1])
-    return WeightPictures(tuple(histograms), scatter)
 
 
 def _model(f: Findings) -> parts.Model:
@@ -203,8 +157,8 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
     interval = f.task.interval(f.original.correct, m.correct)
     return schema.Pruned(
-        accuracy=_accuracy(accuracy),
-        reasons=_reasons(accuracy)
+        accuracy=accuracy_part(accuracy),
+        reasons=why_null(accuracy)
         | ({} if interval else {"drop_interval": UNDEFINED})
         | {f"files.{name}": why for name, why in m.left_out.items()},
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
@@ -216,7 +170,7 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
         model_nonzeros=counted.whole.nonzeros,
         epochs=schema.Epochs(**m.epochs),
         trainings=trainings,
-        files=tuple(_file(v) for v in m.validations),
+        files=tuple(file_part(v) for v in m.validations),
     )
 
 
@@ -267,81 +221,10 @@ def _gain(f: Findings, points: Sequence[Point]) -> Gain:
     return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
 
 
-def _file(v: Validation) -> schema.File:
-    return schema.File(
-        graph=v.file.graph,
-        encoding=v.file.encoding,
-        values=v.file.values,
-        path=v.file.name,
-        sha256=v.file.sha256,
-        data_sha256=v.file.data_sha256,
-        bytes=v.file.bytes,
-        nonzeros=v.counted.nonzeros,
-        accuracy=_accuracy(v.accuracy),
-        reasons=_reasons(v.accuracy) | _no_outcomes(v.outcomes),
-        outcomes=v.outcomes,
-        parity_max_abs=v.parity_max_abs,
-        load_ms=v.load_ms,
-        latency=tuple(_latency(found) for found in v.latency),
-        quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),
-        sparse_kernels=_sparse_kernels(v),
-    )
-
-
-def _sparse_kernels(v: Validation) -> parts.SparseKernels | None:
-    how = v.file.sparse_kernels
-    return None if how is None else parts.SparseKernels(**asdict(how), largest_difference=v.kernels_gap)
-
-
-def _latency(found: Latency) -> schema.FileLatency:
-    ratio = None if not found.original_ms else found.ms / found.original_ms
-    return schema.FileLatency(**asdict(found), ratio=ratio)
-
-
-def _accuracy(found: Accuracy) -> parts.Accuracy:
-    return parts.Accuracy(**vars(found))
-
-
-def _reasons(found: Accuracy) -> dict[str, str]:
-    """Why a key of an accuracy is null."""
-    if found.top1 is None:
-        return dict.fromkeys(("accuracy.top1", "accuracy.top5"), NO_CLASSES)
-    return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
-
-
-def _no_outcomes(found: Outcomes | None) -> dict[str, str]:
-    return {"outcomes": IN_PARTS} if found is None else {}
-
-
-def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
-    """A warning where pruning seems to have made the network better, and not by chance."""
-    if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
-        return None
-    low, high = pruned.drop_interval
-    least, most = metric.shown_drop(-high), metric.shown_drop(-low)
-    return (
-        f"the pruned network is better than the original by {least} to {most}, which is no chance: it "
-        "was trained further, or the labels or the preparation of samples do not fit the original; "
-        "check both before you trust a gate on the drop"
-    )
-
-
 def _task_notes(f: Findings) -> list[str]:
     task = _user_task(f)
     whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
     return [] if task is None else [f"{whose} those of {task.words}"]
-
-
-def _file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
-    large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
-    said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
-    notes = dict.fromkeys(note for v in m.validations for note in v.file.notes)
-    return [*notes, *left_out_notes(m.left_out), *([said] if large else [])]
-
-
-def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
-    """What is told of files that were asked for and not written."""
-    return [f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()]
 
 
 def _difference(f: Findings) -> schema.Difference | None:
@@ -352,7 +235,7 @@ def _difference(f: Findings) -> schema.Difference | None:
     value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
     ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
     interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
-    why = ({} if interval else {"interval": UNDEFINED}) | _no_outcomes(counts)
+    why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
     return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
 
 

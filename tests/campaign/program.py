@@ -55,7 +55,7 @@ def main(name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], It
     numbers = range(asked.only, asked.only + 1) if one else range(asked.count)
     exits: dict[str, Counter[str]] = {}
     slowest, largest = dict[str, float](), dict[str, int]()
-    findings = list[str]()
+    findings, told = list[str](), 0
     with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
         for case in tried(Asked(asked.seed, numbers, Path(scratch), keep, asked)):
             verb, ended = case.verb, case.ended
@@ -67,8 +67,10 @@ def main(name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], It
             if case.problem is not None:
                 findings.append(f"{case.number}: {verb} {case.name}: {case.problem}")
                 print(f"{findings[-1]}\n{ended.said[-SHOWN:]}", flush=True)
-            if (case.number + 1) % max(1, len(numbers) // PARTS) == 0:
-                print(f"{name}: {case.number + 1} of {len(numbers)}", file=sys.stderr, flush=True)
+            done = numbers.index(case.number) * PARTS // len(numbers)
+            if done > told:
+                told = done
+                print(f"{name}: {done / PARTS:.0%}, {len(findings)} findings", file=sys.stderr, flush=True)
     results = {
         "class": name,
         "seed": asked.seed,

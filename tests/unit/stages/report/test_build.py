@@ -9,7 +9,7 @@ import pytest
 
 from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.intervals import UNDEFINED
-from ltp_pipeline.metric import Figure, Metric
+from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import (
     Accuracy,
     BaselinePoint,
@@ -20,8 +20,8 @@ from ltp_pipeline.records import (
     Sparsity,
     Validation,
 )
-from ltp_pipeline.report_schema import Baseline, Pruned
-from ltp_pipeline.stages.report import build
+from ltp_pipeline.report_schema import Baseline
+from ltp_pipeline.stages.report import build, file_parts
 
 ELEMENTS = 1600
 ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
@@ -135,22 +135,6 @@ def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_d
     assert difference.value == 1.5  # the pruned network is better
 
 
-def test_a_gain_beyond_chance_is_told_in_the_unit_of_the_metric() -> None:
-    told = build.unlikely_gain(Pruned(drop_interval=(-0.5, -0.25)), ERROR)
-    assert str(told).startswith(
-        "the pruned network is better than the original by 0.25 °C to 0.5 °C, which is no chance"
-    )
-    told = build.unlikely_gain(Pruned(drop_interval=(-0.05, -0.025)), Metric())
-    assert "by 2.50 points to 5.00 points" in str(told)
-    assert build.unlikely_gain(Pruned(drop_interval=(-0.5, 0.0)), ERROR) is None
-
-
-def test_figures_beside_the_metric_come_into_the_report() -> None:
-    figures = (Figure("R²", 0.9), Figure("worst error", 3.5, "°C", share=False, higher_is_better=False))
-    found = build._accuracy(Accuracy(2.0, None, None, 100, "test", beside=figures))
-    assert found.beside == figures
-
-
 def test_a_drop_without_an_interval_says_why() -> None:
     task: Any = SimpleNamespace(metric=Metric(), interval=lambda *_: None, right=lambda _: None)
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False, task=task)
@@ -167,7 +151,7 @@ def test_a_drop_without_an_interval_says_why() -> None:
 
 def test_outcomes_that_are_not_counted_have_their_reason() -> None:
     (file,) = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).files
-    assert (file.outcomes, file.reasons["outcomes"]) == (None, build.IN_PARTS)
+    assert (file.outcomes, file.reasons["outcomes"]) == (None, file_parts.IN_PARTS)
 
 
 @pytest.mark.parametrize(("spared", "method"), [(False, ""), (True, ", classifier spared")])

@@ -1,0 +1,39 @@
+"""What a report tells in words of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ltp_pipeline.formats import find_format
+
+if TYPE_CHECKING:
+    from ltp_pipeline import report_schema as schema
+    from ltp_pipeline.metric import Metric
+    from ltp_pipeline.records import Measured
+
+
+def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
+    """A warning where pruning seems to have made the network better, and not by chance."""
+    if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
+        return None
+    low, high = pruned.drop_interval
+    least, most = metric.shown_drop(-high), metric.shown_drop(-low)
+    return (
+        f"the pruned network is better than the original by {least} to {most}, which is no chance: it "
+        "was trained further, or the labels or the preparation of samples do not fit the original; "
+        "check both before you trust a gate on the drop"
+    )
+
+
+def file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
+    """What is told of the files of a network, beside an original of so many bytes."""
+    large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
+    said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
+    notes = dict.fromkeys(note for v in m.validations for note in v.file.notes)
+    return [*notes, *left_out_notes(m.left_out), *([said] if large else [])]
+
+
+def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
+    """What is told of files that were asked for and not written."""
+    return [f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()]
