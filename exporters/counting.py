@@ -31,7 +31,7 @@ def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
 
 def count(model: Model, kernels: Sequence[str]) -> Counts:
     """The same of a model; a kernel of a quantised graph has the name that it had."""
-    found = float_weights(model)
+    found = list(float_weights(model))
     by_name = {name.removesuffix(SUFFIX): counted for name, counted in found} | dict(found)
     if missing := [name for name in kernels if name not in by_name]:
         raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")

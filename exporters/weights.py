@@ -20,7 +20,7 @@ from ltp_pipeline.graph import (
     is_mask,
     is_standard,
     reads,
-    stored,
+    stored_one_by_one,
     to_array,
 )
 from ltp_pipeline.records import Sparsity
@@ -29,13 +29,11 @@ _PRODUCTS = ("MatMulInteger", "ConvInteger")
 _QUANTISING = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", *_PRODUCTS})
 
 
-def float_weights(model: Model) -> list[tuple[str, Sparsity]]:
+def float_weights(model: Model) -> Iterator[tuple[str, Sparsity]]:
     """Name and count of each, in the order of the file."""
-    return [
-        (name, Sparsity(a.size, int(np.count_nonzero(a))))
-        for name, a in _arrays(model)
-        if a.dtype.kind == "i" or not is_mask(a)
-    ]
+    for name, array in _arrays(model):
+        if array.dtype.kind == "i" or not is_mask(array):
+            yield name, Sparsity(array.size, int(np.count_nonzero(array)))
 
 
 def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
@@ -58,7 +56,7 @@ def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
 def _arrays(model: Model) -> Iterator[tuple[str, Array]]:
     decoded = decode_all(model)
     weights, scales = integer_weights(model.graph)
-    for name, tensor in (item for graph in every_graph(model.graph) for item in stored(graph).items()):
+    for name, tensor in (item for graph in every_graph(model.graph) for item in stored_one_by_one(graph)):
         counts = tensor.data_type in FLOAT_TYPES or name in weights
         if counts and name not in scales and name not in decoded.added:
             yield name, model.weights[name] if name in model.weights else to_array(tensor, name)

@@ -59,6 +59,7 @@ from ltp_pipeline.graph.tensors import (
     make,
     named_tensors,
     stored,
+    stored_one_by_one,
     to_array,
     type_name,
 )
@@ -121,6 +122,7 @@ __all__ = [
     "standard_domain",
     "standard_opset",
     "stored",
+    "stored_one_by_one",
     "subgraphs",
     "to_array",
     "type_name",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -96,9 +95,9 @@ def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
     small. What else there is stays: integers are shapes and axes, so they are part of the graph.
     """
     held, cleared = dict(weights or {}), 0
-    floats = own_floats(proto)
-    least = _SMALL if len(floats) > _MANY else 0  # an array takes more memory than a few numbers in the graph
-    for name, tensor in floats:
+    many = sum(1 for _ in own_floats(proto)) > _MANY
+    least = _SMALL if many else 0  # an array takes more memory than a few numbers in the graph
+    for name, tensor in own_floats(proto):
         if name not in held and tensor.HasField("raw_data") and has_possible_dims(tensor):
             content, dtype = tensor.raw_data, dtype_of(tensor).newbyteorder("<")
             if least <= len(content) == elements(tensor) * dtype.itemsize:
@@ -109,10 +108,12 @@ def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
     return Model(copy_of(proto) if cleared > _WORTH_A_COPY else proto, held)
 
 
-def own_floats(proto: ModelProto) -> list[tuple[str, TensorProto]]:
+def own_floats(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """The floating-point tensors under a name that no other tensor of the graph, or nested in it, has."""
-    count = Counter(name for name, _ in named_tensors(proto))
-    return [(n, t) for n, t in named_tensors(proto) if n and count[n] == 1 and t.data_type in FLOAT_TYPES]
+    names, twice = set[str](), {""}
+    for name, _ in named_tensors(proto):
+        (twice if name in names else names).add(name)
+    return ((n, t) for n, t in named_tensors(proto) if n not in twice and t.data_type in FLOAT_TYPES)
 
 
 def copy_of(proto: ModelProto) -> ModelProto:

@@ -138,9 +138,13 @@ def constant_tensor(node: NodeProto) -> TensorProto:
 
 def stored(graph: GraphProto) -> dict[str, TensorProto]:
     """The tensors stored plainly in one graph, by the name its nodes know them under."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    found.update((node.output[0], constant_tensor(node)) for node in graph.node if is_constant(node))
-    return found
+    return dict(stored_one_by_one(graph))
+
+
+def stored_one_by_one(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """The same without a dictionary, which for very many tensors takes more memory than they do."""
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from ((node.output[0], constant_tensor(node)) for node in graph.node if is_constant(node))
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:

@@ -7,13 +7,24 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.config import KernelSettings, MethodSettings
 from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.exporters.rounding import output_axis
 from ltp_pipeline.exporters.weights import integer_weights
-from ltp_pipeline.graph import FLOAT_TYPES, Array, Model, is_mask, is_standard, label, stored, subgraphs
+from ltp_pipeline.graph import (
+    FLOAT_TYPES,
+    Array,
+    Model,
+    is_mask,
+    is_standard,
+    label,
+    stored,
+    stored_one_by_one,
+    subgraphs,
+    to_array,
+)
 from ltp_pipeline.records import BLOCK, MOST_WEIGHTS, Kernel
 from ltp_pipeline.results import OtherWeights
 from ltp_pipeline.stages.import_model.frequencies import frequencies
@@ -46,18 +57,24 @@ def find_kernels(model: Model, settings: KernelSettings, found: Readers | None =
 
     `found` are the readers of its tensors, where they are known already.
     """
-    held, rounded = stored(model.graph), integer_weights(model.graph)[0]
+    found = readers(model.graph) if found is None else found
+    held = {name: tensor for name, tensor in stored_one_by_one(model.graph) if name in found}
+    rounded = integer_weights(model.graph)[0]
     kernels, formulas = [], frequencies(model.graph)
-    for name, uses in (readers(model.graph) if found is None else found).items():
+    for name, uses in found.items():
         operator = next((use.node.op_type for use in uses if use.is_weight), None)
         if operator is None or name in formulas or 0 in held[name].dims:
             continue
         is_weight = held[name].data_type in FLOAT_TYPES or name in rounded
-        if is_weight and not _is_formula(model.array(name), uses):
+        if is_weight and not _is_formula(_values(model, name, held[name]), uses):
             reason = _other_use(uses) or _left_out(name, settings)
             shape = tuple(held[name].dims)
             kernels.append(Kernel(name, operator, shape, reason, _block_axis(name, shape, uses)))
     return kernels
+
+
+def _values(model: Model, name: str, tensor: TensorProto) -> Array:
+    return model.weights[name] if name in model.weights else to_array(tensor, name)
 
 
 def block_axes(kernels: Collection[Kernel], settings: MethodSettings) -> dict[str, int]:
@@ -69,15 +86,17 @@ def block_axes(kernels: Collection[Kernel], settings: MethodSettings) -> dict[st
 def others(model: Model, kernels: Collection[Kernel], found: Readers | None = None) -> list[OtherWeights]:
     """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
     known = {k.name for k in kernels}
-    sizes = {name: c.elements for name, c in float_weights(model) if name not in known}
     found = readers(model.graph) if found is None else found
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in sizes:
-        groups[_place(found[name][0]) if name in found else ("", "read by nothing")].append(name)
-    listed = [
-        OtherWeights(*place, len(names), sum(sizes[n] for n in names), max(names, key=lambda n: sizes[n]))
-        for place, names in groups.items()
-    ]
+    tensors, elements = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    largest: dict[tuple[str, str], tuple[int, str]] = {}
+    for name, counted in float_weights(model):
+        if name not in known:
+            place = _place(found[name][0]) if name in found else ("", "read by nothing")
+            tensors[place] += 1
+            elements[place] += counted.elements
+            if place not in largest or counted.elements > largest[place][0]:
+                largest[place] = counted.elements, name
+    listed = [OtherWeights(*place, tensors[place], elements[place], largest[place][1]) for place in tensors]
     return sorted(listed, key=lambda group: -group.elements)
 
 

@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN, attribute, is_standard, stored, subgraphs
+from ltp_pipeline.graph import (
+    ONNXRUNTIME_DOMAIN,
+    attribute,
+    every_graph,
+    every_node,
+    is_standard,
+    stored_one_by_one,
+    subgraphs,
+)
 
 # Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight; of an Einsum, an
 # operand is one where the equation is such a product.
@@ -55,7 +63,9 @@ def readers(graph: GraphProto) -> dict[str, list[Reader]]:
     Tensors that Concat joins with nothing but other stored tensors are read by what reads the joined one.
     """
     found: dict[str, list[Reader]] = defaultdict(list)
-    _walk(graph, {name: (name,) for name in stored(graph)}, found)
+    read = {name for node in every_node(graph) for name in node.input}
+    read |= {output.name for nested in every_graph(graph) for output in nested.output}
+    _walk(graph, {name: (name,) for name, _ in stored_one_by_one(graph) if name in read}, found)
     return found
 
 

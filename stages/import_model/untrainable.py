@@ -25,18 +25,22 @@ def reasons(model: ModelProto) -> list[str]:
         for value in given
         if value.type.tensor_type.elem_type == TensorProto.STRING
     ]
-    nodes = (*every_node(model.graph), *(node for function in model.functions for node in function.node))
-    quantised = [label(node) for node in nodes if is_quantised(node.op_type)]
+    quantised = [label(node) for node in _nodes(model) if is_quantised(node.op_type)]
     if quantised:
         more = f" and {len(quantised) - _NAMED} more" if len(quantised) > _NAMED else ""
         found.append(
             f"{', '.join(quantised[:_NAMED])}{more}: quantised weights and activations have no gradient; "
             "give the model from before quantisation"
         )
-    if any(is_standard(node, "If", "Loop") for node in nodes):
+    if any(is_standard(node, "If", "Loop") for node in _nodes(model)):
         dependent = _dependent(model.graph, [value.name for value in given])
         found += _control_flow(model.graph, dependent, {}, 1)
     return found
+
+
+def _nodes(model: ModelProto) -> Iterator[NodeProto]:
+    yield from every_node(model.graph)
+    yield from (node for function in model.functions for node in function.node)
 
 
 def _dependent(graph: GraphProto, data: Iterable[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,10 @@ from ltp_pipeline.graph import (
     clear_values,
     copy_fields,
     every_graph,
+    every_node,
     holds_its_values,
     named_tensors,
-    stored,
+    stored_one_by_one,
     subgraphs,
     to_array,
 )
@@ -29,6 +30,7 @@ AGAIN = "export the model again, or get it again from where it came from"
 LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
 _OUTLINE = "ltp.outline"  # a domain that no model has
+_AT_A_TIME = 20_000  # nodes that the checker is shown
 
 
 def require_valid(given: Model, path: Path | None = None) -> None:
@@ -47,7 +49,8 @@ def require_valid(given: Model, path: Path | None = None) -> None:
     if model.functions:
         require_bounded(model)
     try:
-        checker.check_model(_outline(given))
+        for outline in _outlines(given):
+            checker.check_model(outline)
     except Exception as error:  # noqa: BLE001 - the checker's C++ errors share no narrower type
         lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
         detail = " ".join(lines)[:300] or type(error).__name__
@@ -118,21 +121,50 @@ def _check_names(graph: GraphProto) -> None:
             raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
 
 
-def _outline(model: Model) -> bytes:
-    """The model for the checker, without the values of weights and large tensors, and with what runtimes forgive.
+def _outlines(model: Model) -> Iterator[bytes]:
+    """The model for the checker, some nodes at a time: for all of them it would take more memory than the model does.
 
-    The tensors of the graph itself, which are checked here, are outputs of one node: so many take less memory.
+    The values of weights and large tensors are left out, and what runtimes forgive is put right.
     """
-    outline = ModelProto()
-    copy_fields(model.proto, outline, skip={"graph", "training_info"})
-    copy_fields(model.graph, outline.graph, skip={"node", "initializer"})
-    outline.graph.name = outline.graph.name or "graph"
-    given = {value.name for value in model.graph.input}
-    stored_here = [tensor.name for tensor in model.graph.initializer if tensor.name not in given]
-    if stored_here:
-        outline.graph.node.add(op_type="Initializers", domain=_OUTLINE, output=stored_here)
-        outline.opset_import.add(domain=_OUTLINE, version=1)
-    outline.graph.node.extend(model.graph.node)
+    made = {tensor.name for tensor in model.graph.initializer}
+    for start in range(0, len(model.graph.node), _AT_A_TIME):
+        nodes, outline = model.graph.node[start : start + _AT_A_TIME], ModelProto()
+        if start == 0:
+            copy_fields(model.proto, outline, skip={"graph", "training_info"})
+            copy_fields(model.graph, outline.graph, skip={"node", "initializer", "output"})
+        else:
+            outline.ir_version = model.proto.ir_version
+            outline.opset_import.extend(model.proto.opset_import)
+        outline.graph.name = model.graph.name or "graph"
+        outline.graph.node.extend(nodes)
+        if start + _AT_A_TIME >= len(model.graph.node):
+            outline.graph.output.extend(model.graph.output)
+        _ease(outline, model)
+        here = {value.name for value in outline.graph.input}
+        yield _before((made - here) & _names_in(outline.graph)) + outline.SerializeToString()
+        made |= here | {name for node in nodes for name in node.output}
+
+
+def _before(names: Collection[str]) -> bytes:
+    """What lies before some nodes, as the outputs of one; appended to it, their model is merged into it."""
+    front = ModelProto()
+    if names:
+        front.graph.node.add(op_type="Before", domain=_OUTLINE, output=sorted(names))
+        front.opset_import.add(domain=_OUTLINE, version=1)
+    content: bytes = front.SerializeToString()
+    return content
+
+
+def _names_in(graph: GraphProto) -> set[str]:
+    """Every name that nodes read or make, those of nested graphs too."""
+    found = {name for node in every_node(graph) for names in (node.input, node.output) for name in names}
+    for nested in every_graph(graph):
+        found.update(value.name for values in (nested.output, nested.initializer) for value in values)
+    return found
+
+
+def _ease(outline: ModelProto, model: Model) -> None:
+    """Leave values out, and let pass what runtimes forgive."""
     allow_onnxruntime(outline)
     for name, tensor in named_tensors(outline):
         if name not in model.weights:
@@ -145,13 +177,11 @@ def _outline(model: Model) -> bytes:
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
                 value.type.tensor_type.shape.SetInParent()
-    content: bytes = outline.SerializeToString()
-    return content
 
 
 def _check_values(model: Model) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    floats = ((name, t) for name, t in stored(model.graph).items() if t.data_type in FLOAT_TYPES)
+    floats = ((name, t) for name, t in stored_one_by_one(model.graph) if t.data_type in FLOAT_TYPES)
     with np.errstate(invalid="ignore"):
         for name, tensor in floats:
             array = model.weights[name] if name in model.weights else to_array(tensor, name)

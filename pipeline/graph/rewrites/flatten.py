@@ -3,8 +3,7 @@
 The file itself keeps its functions and branches; tensors have the same names in both, so they are written back by name.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import ChainMap, Counter
 from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
@@ -16,6 +15,8 @@ from ltp_pipeline.graph.model import Model, take_apart
 from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
 from ltp_pipeline.graph.schemas import opset_of, standard_opset
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, stored
+
+Renamed = ChainMap[str, str]  # new names of values, those of each If within the other's
 
 
 def flatten(model: Model) -> tuple[Model, list[str]]:
@@ -51,24 +52,30 @@ def _inlined(model: ModelProto) -> ModelProto:
 
 
 def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
-    """A copy in which the nodes of the branch stand where such an If was, and how many there were; one pass."""
+    """A copy in which the nodes of the branch stand where such an If was, and how many there were; one pass.
+
+    Nodes are copied once, when it is known which there are and what their values are called.
+    """
     shared = Counter(name for graph in every_graph(model.graph) for name in stored(graph))
     known, names = constants(model.graph), Names.of(model.graph)
-    nodes: list[NodeProto] = []
+    nodes: list[tuple[NodeProto, Renamed]] = []
     weights: list[TensorProto] = []
     count = 0
-    ahead = list(reversed(model.graph.node))
+    nothing: Renamed = ChainMap()
+    ahead = [(node, nothing) for node in reversed(model.graph.node)]
     while ahead:
-        node = ahead.pop()
-        branch = _branch(node, known, shared) if is_standard(node, "If") else None
+        node, renamed = ahead.pop()
+        branch = _branch(node, known, shared, renamed) if is_standard(node, "If") else None
         if branch is None:
-            nodes.append(node)
+            if (value := constant_of(node)) is not None:
+                known[renamed.get(node.output[0], node.output[0])] = value
+            nodes.append((node, renamed))
             continue
-        written = _written_out(node, branch, names)
-        known |= {n.output[0]: value for n in written if (value := constant_of(n)) is not None}
+        inner = renamed.new_child(_made_in(node, branch, names, renamed))
+        ahead += [(joint, nothing) for joint in reversed(_joints(node, branch, renamed, inner))]
+        ahead += [(one, inner) for one in reversed(branch.node)]
         known |= {t.name: t for t in branch.initializer}
         weights.extend(branch.initializer)
-        ahead.extend(reversed(written))
         count += 1
     if not count:
         return model, 0
@@ -76,14 +83,18 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     copy_fields(model, flat, skip={"graph"})
     flat.graph.SetInParent()
     copy_fields(model.graph, flat.graph, skip={"node"})
-    flat.graph.node.extend(nodes)
+    for node, renamed in nodes:
+        copy = flat.graph.node.add()
+        copy.CopyFrom(node)
+        if renamed:
+            _rename(copy, renamed)
     flat.graph.initializer.extend(weights)
     return flat, count
 
 
-def _branch(node: NodeProto, known: Constants, shared: Counter[str]) -> GraphProto | None:
+def _branch(node: NodeProto, known: Constants, shared: Counter[str], renamed: Renamed) -> GraphProto | None:
     """The branch that a constant condition takes, unless a tensor in it shares its name with another branch's."""
-    value = small_value(known, node.input[0]) if node.input else None
+    value = small_value(known, renamed.get(node.input[0], node.input[0])) if node.input else None
     if value is None or value.size != 1:
         return None
     wanted = "then_branch" if bool(value.reshape(-1)[0]) else "else_branch"
@@ -93,27 +104,28 @@ def _branch(node: NodeProto, known: Constants, shared: Counter[str]) -> GraphPro
     return branch
 
 
-def _written_out(node: NodeProto, branch: GraphProto, names: Names) -> list[NodeProto]:
-    """The nodes of the branch, with what they make renamed after the If, and an Identity for each of its outputs."""
+def _made_in(node: NodeProto, branch: GraphProto, names: Names, renamed: Renamed) -> dict[str, str]:
+    """New names, after the If, of what the nodes of its branch make."""
     kept = set(stored(branch))
     inside = {o for n in branch.node for o in n.output if o and o not in kept}
-    prefix = node.name or next(iter(node.output), "If")
-    renamed = {name: names.fresh(f"{prefix}/{name}") for name in sorted(inside)}
-    copy = GraphProto()
-    copy.node.extend(branch.node)
-    _rename(copy.node, renamed)
-    outputs = [renamed.get(o.name, o.name) for o in branch.output]
-    joints = [helper.make_node("Identity", [o], [n]) for o, n in zip(outputs, node.output, strict=False) if n]
-    return [*copy.node, *joints]
+    first = next(iter(node.output), "If")
+    prefix = node.name or renamed.get(first, first)
+    return {name: names.fresh(f"{prefix}/{name}") for name in sorted(inside)}
 
 
-def _rename(nodes: Sequence[NodeProto], renamed: dict[str, str]) -> None:
-    for node in nodes:
-        for i, name in enumerate(node.input):
-            node.input[i] = renamed.get(name, name)
-        for i, name in enumerate(node.output):
-            node.output[i] = renamed.get(name, name)
-        for nested in subgraphs(node):
-            _rename(nested.node, renamed)
-            for output in nested.output:
-                output.name = renamed.get(output.name, output.name)
+def _joints(node: NodeProto, branch: GraphProto, renamed: Renamed, inner: Renamed) -> list[NodeProto]:
+    """An Identity for each output of an If, from that of its branch."""
+    pairs = zip((inner.get(o.name, o.name) for o in branch.output), node.output, strict=False)
+    return [helper.make_node("Identity", [o], [renamed.get(n, n)]) for o, n in pairs if n]
+
+
+def _rename(node: NodeProto, renamed: Renamed) -> None:
+    for i, name in enumerate(node.input):
+        node.input[i] = renamed.get(name, name)
+    for i, name in enumerate(node.output):
+        node.output[i] = renamed.get(name, name)
+    for nested in subgraphs(node):
+        for one in nested.node:
+            _rename(one, renamed)
+        for output in nested.output:
+            output.name = renamed.get(output.name, output.name)

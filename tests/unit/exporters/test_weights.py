@@ -33,7 +33,7 @@ def by_hand(model: ModelProto) -> Sparsity:
 def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
     write(exporters.ENCODINGS[name].encode(Model.of(model), KERNELS), tmp_path / "model.onnx")
-    found = exporters.float_weights(read(tmp_path / "model.onnx"))
+    found = list(exporters.float_weights(read(tmp_path / "model.onnx")))
     assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
     assert Sparsity.total(counted for _, counted in found) == by_hand(model)
     assert by_hand(model).nonzeros < by_hand(model).elements / 4

@@ -1,6 +1,7 @@
 """What is refused, with every reason at once and the right exit code."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -8,7 +9,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.import_model import read
+from ltp_pipeline.graph import Model
+from ltp_pipeline.stages.import_model import read, validity
 from tests.support.imported import refused
 from tests.support.models import Graph, mlp, with_function
 
@@ -143,6 +145,54 @@ def test_bad_models_are_refused_by_name(spoil: Callable[[ModelProto], None]) -> 
     error = refused(model)
     said = " ".join([error.what, *getattr(error, "reasons", ())])
     assert SPOILED[spoil].lower() in said.lower()
+
+
+def chain(nodes: int) -> ModelProto:
+    """Relus one after the other, and an If whose branch reads the first value."""
+    g = Graph()
+    h = first = g.add("Relu", "x")
+    for _ in range(nodes):
+        h = g.add("Relu", h)
+    branch = helper.make_graph(
+        [helper.make_node("Neg", [first], ["b"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
+    )
+    chosen = g.add("If", g.constant("yes", True, np.bool_), then_branch=branch, else_branch=branch)
+    g.add("Add", g.add("Mul", h, g.tensor("two", 2.0)), chosen, outputs=("y",))
+    return g.model({"x": ("N", 3)}, ["y"])
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
+def test_a_model_is_valid_however_many_nodes_the_checker_is_shown(
+    at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
+    validity.require_valid(Model.of(chain(5)))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda nodes: nodes[4].input.__setitem__(0, "nothing"), "'nothing'"),
+        (lambda nodes: nodes[4].output.__setitem__(0, nodes[1].output[0]), "SSA"),
+        (lambda nodes: nodes[4].output.__setitem__(0, "two"), "SSA"),
+        (lambda nodes: nodes[4].output.__setitem__(0, "x"), "SSA"),
+        (lambda nodes: nodes[-1].output.__setitem__(0, "other"), "'y'"),
+        (lambda nodes: nodes[4].attribute.append(helper.make_attribute("surprise", 1)), "surprise"),
+    ],
+    ids=["missing", "twice", "tensor", "input", "output", "attribute"],
+)
+def test_what_is_wrong_is_found_however_many_nodes_the_checker_is_shown(
+    spoil: Callable[[Any], None], said: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
+    model = chain(5)
+    spoil(model.graph.node)
+    with pytest.raises(InputError, match=said):
+        validity.require_valid(Model.of(model))
 
 
 @pytest.mark.parametrize("op", ["ConstantOfShape", "Expand", "Tile", "Resize", "Pad", "Range", "OneHot", "MatMul"])
