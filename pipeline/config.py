@@ -109,6 +109,7 @@ Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
+Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Pixels = Annotated[int, Field(ge=1, le=2**16)]
@@ -178,7 +179,7 @@ class BudgetSettings(Section):
     With none of them, and without λ, it is a drop that depends on the metric (Metric.default_budget).
     """
 
-    target_compression: Annotated[float, Field(gt=1)] | None = None
+    target_compression: Annotated[Compression, Field(gt=1)] | None = None
     target_sparsity: Annotated[Share, Field(gt=0, lt=1)] | None = None
     accuracy_budget: Annotated[InMetric, Field(ge=0)] | None = None
 
@@ -318,8 +319,8 @@ class GateSettings(Section):
     min_accuracy: InMetric | None = None
     max_drop: InMetric | None = None
     min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
-    min_compression: Annotated[float, Field(ge=1)] | None = None
-    min_model_compression: Annotated[float, Field(ge=1)] | None = None
+    min_compression: Compression | None = None
+    min_model_compression: Compression | None = None
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
