@@ -109,6 +109,7 @@ Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
+Single = Annotated[float, Field(ge=-(2.0**127), le=2.0**127)]  # samples are prepared in single precision
 Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
@@ -125,12 +126,12 @@ class Section(BaseModel):
 class InputSettings(Section):
     """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
 
-    scale: float | None = None
-    mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
-    std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
+    scale: Single | None = None
+    mean: Annotated[tuple[Single, ...], BeforeValidator(_several)] = ()
+    std: Annotated[tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Pixels, Pixels] | None = None
-    pad: float = 0.0
+    pad: Single = 0.0
 
 
 class DataSettings(InputSettings):
