@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ltp_pipeline import threads
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.stages.validate import Session
 from tests.support.models import mlp
@@ -100,6 +101,12 @@ def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
     with threads.used(before + 1, None, print):
         assert torch.get_num_threads() == threads.current() == before + 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("given", [(4096, None), (None, 4096)])
+def test_thousands_of_threads_are_refused(given: tuple[int | None, int | None]):
+    with pytest.raises(InputError, match="far more than"), threads.used(*given, say=print):
+        pass
 
 
 @pytest.mark.parametrize(
