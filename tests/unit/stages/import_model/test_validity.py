@@ -106,6 +106,14 @@ def from_the_future(m: ModelProto) -> None:
     m.opset_import[0].version = 2000
 
 
+def two_versions(m: ModelProto) -> None:
+    m.opset_import.append(helper.make_opsetid("ai.onnx", 9))
+
+
+def initializers_of_an_old_file(m: ModelProto) -> None:
+    m.ir_version = 3
+
+
 def empty(m: ModelProto) -> None:
     m.Clear()
 
@@ -132,6 +140,8 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
     no_outputs: "no outputs",
     ancient: "opset 5",
     from_the_future: "2000",
+    two_versions: "versions 17 and 9",
+    initializers_of_an_old_file: "IR version 3",
     empty: "no graph",
 }
 
