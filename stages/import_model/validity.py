@@ -29,6 +29,7 @@ from ltp_pipeline.stages.import_model.function_calls import require_bounded
 AGAIN = "export the model again, or get it again from where it came from"
 LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
 FREE_INITIALIZERS = 4  # the IR version from which an initializer need not be an input
+_NUMBERS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
 _OUTLINE = "ltp.outline"  # a domain that no model has
 
@@ -43,6 +44,7 @@ def require_valid(given: Model, path: Path | None = None) -> None:
     _check_text(model)
     _check_versions(model)
     for name, tensor in named_tensors(model, sparse=True):
+        _check_fields(tensor, name in given.weights)
         if name not in given.weights:
             _check_tensor(tensor)
     for graph in every_graph(model.graph):
@@ -115,6 +117,15 @@ def _check_versions(model: ModelProto) -> None:
         if hidden is not None:
             what = f"the initializer '{hidden}' is no input of the graph, and files of IR version {model.ir_version}"
             raise InputError(f"{what} have them all as inputs", AGAIN)
+
+
+def _check_fields(tensor: TensorProto, lifted: bool) -> None:
+    """Values that stand twice may be two; `lifted` are those that were taken out of the tensor."""
+    if tensor.HasField("segment"):
+        raise InputError(f"tensor '{tensor.name}' is a segment of another, which no runtime reads", AGAIN)
+    held = sum(bool(getattr(tensor, name)) for name in _NUMBERS) + tensor.HasField("raw_data") + lifted
+    if held > 1:
+        raise InputError(f"tensor '{tensor.name}' holds its values twice", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
