@@ -15,7 +15,7 @@ from ltp_pipeline.report_derivations import Claim
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import CurvePoint, File, Report, Stored
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.kernels import behind, find_kernels
 from ltp_pipeline.stages.import_model.readers import readers
 from ltp_pipeline.words import shortened
 
@@ -87,21 +87,29 @@ def _nonzeros(key: str, layers: Sequence[Layer], stated: Sequence[int | None], c
 
 
 def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
-    """The layers are the kernels of the graph: one that is left out, or that nothing multiplies by, proves nothing.
+    """The layers are the kernels that outputs depend on: none is left out, and by each of them something is multiplied.
 
     In other graphs than the original's, folded constants may be float kernels that it has not; they are not missed.
     """
     _, walked, _ = import_model.prepare(import_model.read(path))
-    found, held, told = readers(walked.graph), stored(walked.graph), "whole"
-    weights = {name for name, uses in found.items() if any(use.is_weight for use in uses)}
-    if unread := [name for name in listed if weights.isdisjoint((name, name + SUFFIX))]:
-        told = f"with {shortened(unread[0])}, by which nothing is multiplied"
+    needed = behind(walked.graph, [output.name for output in walked.graph.output])
+    alive = {
+        name: uses
+        for name, every in readers(walked.graph).items()
+        if (uses := [use for use in every if needed.intersection(use.node.output)])
+    }
+    weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
+    unread = [name for name in listed if weights.isdisjoint((name, name + SUFFIX))]
+    kernels, held = {k.name for k in find_kernels(walked, KernelSettings(), alive)}, stored(walked.graph)
+    if file.graph == ORIGINAL:
+        left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(listed)
     else:
-        kernels = {k.name for k in find_kernels(walked, KernelSettings(), found)}
-        ours = {name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)}
-        floats = {name for name in kernels if held[name].data_type in FLOAT_TYPES}
-        left_out = (floats if file.graph == ORIGINAL else ours).difference(listed)
-        told = f"without {shortened(min(left_out))}" if left_out else told
+        left_out = {name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)}.difference(listed)
+    told = "whole"
+    if unread:
+        told = f"with {shortened(unread[0])}, by which nothing is multiplied"
+    elif left_out:
+        told = f"without {shortened(min(left_out))}"
     yield Claim("the list of layers", told, "whole", file.path)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -86,7 +87,8 @@ def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("graph", ["original", "deploy"])
-def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: str) -> None:
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: str, dead: bool) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][1]
     model = onnx.load(tmp_path / file["path"])
@@ -96,6 +98,8 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: s
     model.graph.initializer.append(real)
     model.graph.node[0].input[1] = "sum"
     model.graph.node.insert(0, onnx.helper.make_node("Add", ["stem.weight", "real"], ["sum"]))
+    if dead:  # a node that no output depends on
+        model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "stem.weight"], ["unused"]))
     if graph != "original":
         model.metadata_props.add(key="ltp.graph", value=graph)
         file["graph"] = graph
@@ -103,6 +107,17 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: s
     content["model"]["float_elements"] = None
     with pytest.raises(InputError, match=r"with 'stem\.weight', by which nothing is multiplied"):
         require_counts(report_of(content), tmp_path)
+
+
+def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
+    model = onnx.load(tmp_path / file["path"])
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "unlisted"], ["unused"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 2), np.float32), "unlisted"))
+    saved_again(tmp_path, model, file)
+    content["model"]["float_elements"] = content["pruned"]["model_nonzeros"] = None
+    require_counts(report_of(content), tmp_path)
 
 
 def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
