@@ -17,7 +17,8 @@ from ltp_pipeline.results import Quantized
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
-from ltp_pipeline.stages.validate import Session, find_evaluator, validate
+from ltp_pipeline.stages.import_model.try_out import try_out
+from ltp_pipeline.stages.validate import TWO, Session, find_evaluator, validate
 
 if TYPE_CHECKING:
     from ltp_pipeline.config import ExportSettings, Settings
@@ -68,6 +69,7 @@ def quantize(
     kernels = [kernel.name for kernel in find_kernels(file.model, settings.kernels)]
     int8.require(file.model, kernels)
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)
+    try_out(file, source, data.test.first(TWO).inputs)
     session = Session(source)
     evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)

@@ -15,7 +15,8 @@ from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.report_parts import Accuracy
 from ltp_pipeline.report_schema import Baseline, CurvePoint, Difference, File, Pruned, Report
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.validate import Session, find_evaluator
+from ltp_pipeline.stages.import_model.try_out import try_out
+from ltp_pipeline.stages.validate import TWO, Session, find_evaluator
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.workspace import OWN_AGAIN
 
@@ -47,8 +48,12 @@ def measure_again(
     path = folder / report.pruned.files[0].path
     file = import_model.read(path)
     opened = open_for(file, settings.data, settings.train.seed, settings.task, own)
-    session, original = Session(path), _original(report, folder, against)
-    other = None if original is None else Session(original)
+    original = _original(report, folder, against)
+    shown = opened.test.first(TWO).inputs
+    for given in (*(folder / part.path for part in report.files), *([] if original is None else [original])):
+        if given.is_file():
+            try_out(import_model.read(given), given, shown)
+    session, other = Session(path), None if original is None else Session(original)
     graph, imitate = file.model.graph, settings.train.imitate
     evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric

@@ -24,6 +24,7 @@ from ltp_pipeline.records import ExportedFile, Latency, Measured, Original, Spar
 from ltp_pipeline.results import Against, Measurement
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.try_out import try_out
 from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.tasks.imitation import EXPLAINED
@@ -285,9 +286,14 @@ def validate(
     file = import_model.read(model)
     kernels = [k.name for k in find_kernels(file.model, KernelSettings())]
     opened = open_for(file, data, seed, asked, own)
+    shown = opened.test.first(TWO).inputs
+    try_out(file, Path(model), shown)
     session = Session(Path(model), provider)
-    other_bytes = 0 if against is None else import_model.read(against).bytes
-    other = None if against is None else Session(Path(against), provider)
+    original = None if against is None else import_model.read(against)
+    other, other_bytes = None, 0
+    if against is not None and original is not None:
+        try_out(original, Path(against), shown)
+        other, other_bytes = Session(Path(against), provider), original.bytes
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     accuracy, correct = evaluator(session.outputs, opened.test)
     counts = count(file.model, kernels) if kernels else None

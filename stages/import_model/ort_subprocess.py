@@ -87,15 +87,23 @@ _worker: Worker | None = None
 
 
 def run(
-    model: Path, feeds: dict[str, Array], seconds: float = SECONDS, optimised: bool = True
+    model: Path,
+    feeds: dict[str, Array],
+    seconds: float = SECONDS,
+    optimised: bool = True,
+    folder: Path | None = None,
 ) -> list[Array | list[Array] | None]:
-    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers."""
+    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers.
+
+    Arrays travel through `folder`; None: that of the model, which is a temporary one then.
+    """
     global _worker
     if _worker is None or not _worker.usable:
         _worker = Worker()
-    folder = model.parent
+    folder = folder or model.parent
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
-    request = {"model": str(model), "names": list(feeds), "optimised": optimised, "threads": threads.current()}
+    how = {"optimised": optimised, "threads": threads.current()}
+    request = {"model": str(model), "folder": str(folder), "names": list(feeds), **how}
     answer = _worker.ask(request, seconds)
     if "write" in answer:
         raise OSError(answer["write"], os.strerror(answer["write"]))
@@ -124,13 +132,14 @@ def _unpacked(stored: Any, index: int, count: int | None) -> Array | list[Array]
     return [stored[f"{index}_{j}"] for j in range(count)]
 
 
-def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any], sessions: dict[tuple[str, str, bool], Any]) -> dict[str, Any]:
     import onnxruntime
 
-    path, optimised = request["model"], request["optimised"]
+    path, folder, optimised = request["model"], Path(request["folder"]), request["optimised"]
+    key = path, request["folder"], optimised
     levels = onnxruntime.GraphOptimizationLevel
     try:
-        if (path, optimised) not in sessions:
+        if key not in sessions:
             sessions.clear()
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 4
@@ -138,14 +147,13 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimised else levels.ORT_DISABLE_ALL
             made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-            sessions[path, optimised] = made
+            sessions[key] = made
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
         return {"load": first_line(error).replace(path, "the file")}
-    folder = Path(path).parent
     try:
         with np.load(folder / "inputs.npz") as stored:
             feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
-        outputs = sessions[path, optimised].run(None, feeds)
+        outputs = sessions[key].run(None, feeds)
     except Exception as error:  # noqa: BLE001
         return {"run": first_line(error)}
     arrays: dict[str, Array] = {}
@@ -167,7 +175,7 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, bool], Any]) -> d
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # native code prints where it likes; that is no answer
-    sessions: dict[tuple[str, bool], Any] = {}
+    sessions: dict[tuple[str, str, bool], Any] = {}
     for line in sys.stdin:
         with memory.limited():
             answer = _answer(json.loads(line), sessions)

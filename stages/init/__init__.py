@@ -11,6 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_text
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.import_model.try_out import try_out
 from ltp_pipeline.stages.init import text, trial
 from ltp_pipeline.stages.inspect import inspect
 from ltp_pipeline.stages.validate import Session
@@ -36,6 +37,8 @@ def init(
     given = load_settings(None, options=said)
     file, found = import_model.read(model), inspect(model)
     tried = None
+    if task is not None or given.data.path is not None:
+        try_out(file, Path(model))
     if task is not None:
         tried = trial.of_task(file, Session(model), task, given)
     elif given.data.path is not None:
