@@ -110,6 +110,8 @@ Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
 InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
+Single = Annotated[float, Field(ge=-(2.0**127), le=2.0**127)]  # samples are prepared in single precision
+Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Pixels = Annotated[int, Field(ge=1, le=2**16)]
@@ -125,12 +127,12 @@ class Section(BaseModel):
 class InputSettings(Section):
     """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
 
-    scale: float | None = None
-    mean: Annotated[tuple[float, ...], BeforeValidator(_several)] = ()
-    std: Annotated[tuple[Positive, ...], BeforeValidator(_several)] = ()
+    scale: Single | None = None
+    mean: Annotated[tuple[Single, ...], BeforeValidator(_several)] = ()
+    std: Annotated[tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(_several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Pixels, Pixels] | None = None
-    pad: float = 0.0
+    pad: Single = 0.0
 
 
 class DataSettings(InputSettings):
@@ -179,7 +181,7 @@ class BudgetSettings(Section):
     With none of them, and without λ, it is a drop that depends on the metric (Metric.default_budget).
     """
 
-    target_compression: Annotated[float, Field(gt=1)] | None = None
+    target_compression: Annotated[Compression, Field(gt=1)] | None = None
     target_sparsity: Annotated[Share, Field(gt=0, lt=1)] | None = None
     accuracy_budget: Annotated[InMetric, Field(ge=0)] | None = None
 
@@ -326,8 +328,8 @@ class GateSettings(Section):
     min_accuracy: InMetric | None = None
     max_drop: InMetric | None = None
     min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
-    min_compression: Annotated[float, Field(ge=1)] | None = None
-    min_model_compression: Annotated[float, Field(ge=1)] | None = None
+    min_compression: Compression | None = None
+    min_model_compression: Compression | None = None
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None

@@ -20,9 +20,18 @@ MOST_TEXT = 64 << 20  # bytes of a report or a manifest
 
 
 def read_text(path: AnyPath, remedy: str, most: int = MOST_TEXT) -> str:
-    """The text of a small file; `remedy` is what to do where it cannot be read.
+    """The text of a small file; `remedy` is what to do where it cannot be read."""
+    content = read_bytes(path, remedy, most)
+    try:
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy) from None
 
-    It is looked at before it is opened, because opening a pipe would wait for ever.
+
+def read_bytes(path: AnyPath, remedy: str, most: int) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    It is looked at before it is opened, because opening a pipe would wait for ever, and a device has no end.
     """
     try:
         found = Path(path).stat()
@@ -31,13 +40,13 @@ def read_text(path: AnyPath, remedy: str, most: int = MOST_TEXT) -> str:
         if found.st_size > most:
             what = f"cannot read {path}: {found.st_size:,} bytes, and at most {most:,} are read"
             raise InputError(what, remedy)
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", remedy) from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy) from None
     except ValueError as error:  # a name with a zero byte
         raise InputError(f"cannot read {str(path)!r}: {error}", remedy) from None
+    except MemoryError:
+        raise InputError(f"cannot read {path}: it does not fit into memory", remedy) from None
 
 
 def _kind(mode: int) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ltp_pipeline.formats import FAST, INT8
+from ltp_pipeline.formats import EXACT, FAST, INT8
 from ltp_pipeline.gates import evaluate_gates, gate_settings, verdict_of
 from ltp_pipeline.metric import BUILT_IN, ROUNDING, Metric
 from ltp_pipeline.records import Sparsity
@@ -58,10 +58,11 @@ def _named_files(report: Report) -> Iterator[tuple[str, File]]:
 
 
 def _metric(report: Report) -> Iterator[Claim]:
-    """The metrics of this program's own tasks are shares of which more is better."""
+    """The metrics of this program's own tasks are shares of which more is better; another has a task of the user's."""
     metric = report.metric
-    if report.own_task is None and metric.name in BUILT_IN:
-        yield Claim("metric", metric, Metric(metric.name), "its name")
+    if report.own_task is None:
+        name = metric.name if metric.name in BUILT_IN else TOP1
+        yield Claim("metric", metric, Metric(name), "its name" if name == metric.name else "own_task, which is null,")
     if metric.is_relative:
         yield Claim("original.accuracy.value", report.original.value, 1.0, f"the metric {metric.name}")
 
@@ -221,7 +222,14 @@ def _names(report: Report) -> Iterator[Claim]:
 
 
 def _files(report: Report) -> Iterator[Claim]:
-    """A quantised graph says how it was quantised; a ratio is that of its two times; sizes stand in two places."""
+    """What was asked for is there, but for fast files that would not be; what a graph needs is told of it; a ratio is
+    that of two times; sizes stand twice."""
+    exact = [file.name for file in report.pruned.files if file.values == EXACT]
+    asked = report.settings.get("export", {}).get("formats")
+    for name in asked if isinstance(asked, list) else ():
+        if name not in exact and str(name).partition("-")[0] == FAST:  # not faster, so not written
+            continue
+        yield Claim(f"the number of {shortened(str(name))} files", exact.count(name), 1, "settings.export.formats")
     for name, file in _named_files(report):
         yield Claim(f"{name}.quantization", file.quantization is not None, file.graph == INT8, "its graph")
         yield Claim(f"{name}.sparse_kernels", file.sparse_kernels is not None, file.graph == FAST, "its graph")
@@ -283,9 +291,7 @@ def _gates(report: Report) -> Iterator[Claim]:
     yield Claim("verdict", report.verdict, verdict_of(report.gates), "gates")
     limits = gate_settings(report.settings.get("gates", {}))
     formats = report.settings.get("export", {}).get("formats")
-    if not isinstance(formats, list) or "gates" not in report.settings:
-        return
-    files = tuple(file for file in report.pruned.files if file.name in formats)
+    files = tuple(f for f in report.pruned.files if not isinstance(formats, list) or f.name in formats)
     judged = report.model_copy(update={"pruned": report.pruned.model_copy(update={"files": files})})
     found, stated = (
         [(v.name, v.limit, v.value, v.passed) for v in g] for g in (evaluate_gates(judged, limits), report.gates)

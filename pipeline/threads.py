@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ltp_pipeline import ranks, waiting
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.words import counted
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 _V2_FOLDERS = ("", "unified")
+_TIMES_CORES, _ALWAYS = 8, 64  # threads that may be asked for; the system refuses thousands, and ends the process
 _count: int | None = None  # of the run at work
 
 
@@ -95,6 +97,10 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
 
     before, cores = torch.get_num_threads(), usable()
     count, now = number(asked, kept, before, cores), number(asked, None, before, cores)
+    most = max(_TIMES_CORES * (os.cpu_count() or 1), _ALWAYS)
+    if count > most:
+        what = f"{count} threads are far more than the {counted(os.cpu_count() or 1, 'core')} of this machine"
+        raise InputError(what, f"set train.threads to at most {most}; the default is by the cores")
     if kept and now != kept:
         same = f"{counted(kept, 'thread')}, as it began, so that its files are the same to the byte"
         other = f"{counted(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"

@@ -70,7 +70,7 @@ def quantize(
     kernels = [kernel.name for kernel in find_kernels(file.model, settings.kernels)]
     int8.require(file.model, kernels)
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)
-    session = Session(source, foreign=True)
+    session = Session(source, foreign=file.model)
     evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs

@@ -6,6 +6,7 @@ from pathlib import Path
 from ltp_pipeline import exporters
 from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.counting import Counts, count
+from ltp_pipeline.exporters.quantize.layers import SUFFIX
 from ltp_pipeline.files import data_beside
 from ltp_pipeline.formats import ORIGINAL
 from ltp_pipeline.graph import FLOAT_TYPES, Model, read_with_data, stored
@@ -14,8 +15,11 @@ from ltp_pipeline.report_derivations import Claim
 from ltp_pipeline.report_parts import Layer
 from ltp_pipeline.report_schema import CurvePoint, File, Report, Stored
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.stages.import_model.kernels import behind, find_kernels
+from ltp_pipeline.stages.import_model.readers import readers
 from ltp_pipeline.words import shortened
+
+UNLABELLED = "not labelled"
 
 
 def require_counts(report: Report, folder: Path) -> None:
@@ -35,16 +39,14 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         model, data = read_with_data(path)
         yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
-        if names:
-            counted.append(count(model, names))
-            yield Claim(f"pruned.files.{number}.nonzeros", file.nonzeros, counted[-1].kernels.nonzeros, file.path)
-            if file.graph == ORIGINAL and file.is_exact:
-                yield from _elements(report, file.path, counted[-1])
+        counted.append(count(model, names))
+        yield Claim(f"pruned.files.{number}.nonzeros", file.nonzeros, counted[-1].kernels.nonzeros, file.path)
+        yield from _elements(report, file, counted[-1])
+        yield from _kernels(file, path, names)
     if counted:
         most = max(counted, key=lambda counts: counts.kernels.nonzeros)
         yield Claim("pruned.model_nonzeros", report.pruned.model_nonzeros, most.whole.nonzeros, "the files")
         yield from _nonzeros("nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most)
-        yield from _kernels(report, folder)
         yield from _baseline(report, folder, names)
 
 
@@ -57,26 +59,26 @@ def _data(file: Stored, path: Path, found: Sequence[Path]) -> Claim:
 
 
 def _said_of(file: File, key: str, path: Path, model: Model, source: str | None) -> Iterator[Claim]:
-    """Its size, and the labels in it, where it has any."""
+    """Its size, and the labels in it, which every exported file has."""
     parts = [path, *([data_beside(path)] if file.data_sha256 else [])]
     yield Claim(f"{key}.bytes", file.bytes, sum(part.stat().st_size for part in parts), f"the size of {file.path}")
     labels = exporters.labels(model)
-    if labels:
-        told = {
-            "encoding": labels.get("format"),
-            "graph": labels.get("graph", ORIGINAL),
-            "values": labels.get("values"),
-        }
-        for name, value in told.items():
-            yield Claim(f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}")
-        yield Claim("model.sha256", source, labels.get("source_sha256"), f"the labels in {file.path}")
+    told = {
+        "encoding": labels.get("format", UNLABELLED),
+        "graph": labels.get("graph", ORIGINAL),
+        "values": labels.get("values", UNLABELLED),
+    }
+    for name, value in told.items():
+        yield Claim(f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}")
+    yield Claim("model.sha256", source, labels.get("source_sha256", UNLABELLED), f"the labels in {file.path}")
 
 
-def _elements(report: Report, name: str, counts: Counts) -> Iterator[Claim]:
-    """Of a file with the graph of the original, which has all its weights."""
+def _elements(report: Report, file: File, counts: Counts) -> Iterator[Claim]:
+    """Those of kernels are the same in every graph; all float weights of the original only its own graph has."""
     for number, layer in enumerate(report.layers):
-        yield Claim(f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, name)
-    yield Claim("model.float_elements", report.model.float_elements, counts.whole.elements, name)
+        yield Claim(f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, file.path)
+    if file.graph == ORIGINAL:
+        yield Claim("model.float_elements", report.model.float_elements, counts.whole.elements, file.path)
 
 
 def _nonzeros(key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: Counts) -> Iterator[Claim]:
@@ -84,17 +86,31 @@ def _nonzeros(key: str, layers: Sequence[Layer], stated: Sequence[int | None], c
         yield Claim(f"layers.{number}.{key}", said, counts.each[layer.name].nonzeros, "the files")
 
 
-def _kernels(report: Report, folder: Path) -> Iterator[Claim]:
-    """No kernel may be left out of the layers: the rest would have another sparsity."""
-    plain = next((file for file in report.pruned.files if file.graph == ORIGINAL and file.is_exact), None)
-    if plain is None:
-        return
-    _, walked, _ = import_model.prepare(import_model.read(folder / plain.path))
-    held, listed = stored(walked.graph), {layer.name for layer in report.layers}
-    found = [k.name for k in find_kernels(walked, KernelSettings()) if held[k.name].data_type in FLOAT_TYPES]
-    left_out = [name for name in found if name not in listed]
-    told = f"without {shortened(left_out[0])}" if left_out else "whole"
-    yield Claim("the list of layers", told, "whole", plain.path)
+def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
+    """The layers are the kernels that outputs depend on: none is left out, and by each of them something is multiplied.
+
+    In other graphs than the original's, folded constants may be float kernels that it has not; they are not missed.
+    """
+    _, walked, _ = import_model.prepare(import_model.read(path))
+    needed = behind(walked.graph, [output.name for output in walked.graph.output])
+    alive = {
+        name: uses
+        for name, every in readers(walked.graph).items()
+        if (uses := [use for use in every if needed.intersection(use.node.output)])
+    }
+    weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
+    unread = [name for name in listed if weights.isdisjoint((name, name + SUFFIX))]
+    kernels, held = {k.name for k in find_kernels(walked, KernelSettings(), alive)}, stored(walked.graph)
+    if file.graph == ORIGINAL:
+        left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(listed)
+    else:
+        left_out = {name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)}.difference(listed)
+    told = "whole"
+    if unread:
+        told = f"with {shortened(unread[0])}, by which nothing is multiplied"
+    elif left_out:
+        told = f"without {shortened(min(left_out))}"
+    yield Claim("the list of layers", told, "whole", file.path)
 
 
 def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]:

@@ -49,8 +49,8 @@ def measure_again(
     path = folder / report.pruned.files[0].path
     file = import_model.read(path)
     opened = open_for(file, settings.data, settings.train.seed, settings.task, own)
-    session, original = Session(path, foreign=True), _original(report, folder, against)
-    other = None if original is None else Session(original, foreign=True)
+    session, original = Session(path, foreign=file.model), _original(report, folder, against)
+    other = None if original is None else Session(original, foreign=read(original))
     graph, imitate = file.model.graph, settings.train.imitate
     evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric
@@ -163,7 +163,8 @@ class _Again:
     def _measured(self, name: str) -> Any:
         positions = [output.position for output in self.evaluator.task.outputs]
         path = self.folder / name
-        session = Session(path, positions=positions, library=library_for(read(path)), foreign=True)
+        model = read(path)
+        session = Session(path, positions=positions, library=library_for(model), foreign=model)
         return self.evaluator(session.outputs, self.split)
 
     def _points(self, baseline: Baseline) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ltp_pipeline.graph import Model
 from ltp_pipeline.records import Latency
 from ltp_pipeline.scratch import scratch_folder
 from ltp_pipeline.stages.import_model import ort_subprocess
+from ltp_pipeline.stages.import_model.value_sizes import require_room
 from ltp_pipeline.timing import Timing, in_turns
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Session:
         optimised: bool = True,
         single: bool = False,  # on one thread, whatever the run uses
         library: Path | None = None,  # of sparse kernels
-        foreign: bool = False,  # not written by this process: another one tries it first
+        foreign: Model | None = None,  # what is in it, if it comes from elsewhere: another process tries it first
     ) -> None:
         import onnxruntime
 
@@ -65,7 +66,8 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if foreign:
+        if foreign is not None:
+            require_room(foreign)
             try_elsewhere(path, {})
         begun = time.perf_counter()
         try:
@@ -77,7 +79,7 @@ class Session:
             raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
         self.path = path
         self.library = library
-        self.untried = foreign
+        self.untried = foreign is not None
         self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}

@@ -180,11 +180,11 @@ def validate(
     kernels = [k.name for k in find_kernels(flatten(file.model)[0], KernelSettings())]
     opened = open_for(file, data, seed, asked, own)
     beside = None if against is None else import_model.read(against)
-    session = Session(Path(model), provider, library=library_for(file.model), foreign=True)
+    session = Session(Path(model), provider, library=library_for(file.model), foreign=file.model)
     other_bytes = 0 if beside is None else beside.bytes
     other = None
     if against is not None and beside is not None:
-        other = Session(Path(against), provider, library=library_for(beside.model), foreign=True)
+        other = Session(Path(against), provider, library=library_for(beside.model), foreign=beside.model)
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     kernels_beside = Beside(session) if session.library is not None else None
     accuracy, correct = evaluator(kernels_beside.outputs if kernels_beside else session.outputs, opened.test)

@@ -97,8 +97,14 @@ def static(
 
 
 def _typed(model: Model, floats: Collection[str]) -> ModelProto:
-    """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes."""
+    """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes.
+
+    It also stumbles over operators that are imported twice, which some exporters write.
+    """
     proto = model.filled()
+    versions = opsets(proto)
+    del proto.opset_import[:]
+    proto.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in versions.items())
     known = {value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)}
     new = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in floats if name not in known)
     proto.graph.value_info.extend(new)

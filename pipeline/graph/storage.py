@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
-from ltp_pipeline.files import data_beside, write_pieces
+from ltp_pipeline.files import data_beside, read_bytes, write_pieces
 from ltp_pipeline.graph.model import Model, copy_of, own_floats, take_apart
 from ltp_pipeline.graph.tensors import (
     AGAIN,
@@ -55,14 +55,7 @@ def read_with_data(path: Path) -> tuple[Model, list[Path]]:
 
 
 def _parse(path: Path) -> ModelProto:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"no such file: {path}", "give the path of an ONNX model") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder", "give the path of an ONNX model") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "give a readable ONNX model") from None
+    content = read_bytes(path, "give the path of an ONNX model", LARGEST)
     if not content:
         raise InputError(f"{path} is empty", AGAIN)
     try:

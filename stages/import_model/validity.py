@@ -20,6 +20,7 @@ from ltp_pipeline.graph import (
     every_node,
     holds_its_values,
     named_tensors,
+    standard_domain,
     stored_one_by_one,
     subgraphs,
     to_array,
@@ -28,6 +29,8 @@ from ltp_pipeline.stages.import_model.function_calls import require_bounded
 
 AGAIN = "export the model again, or get it again from where it came from"
 LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
+FREE_INITIALIZERS = 4  # the IR version from which an initializer need not be an input
+_NUMBERS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
 _OUTLINE = "ltp.outline"  # a domain that no model has
 _AT_A_TIME = 20_000  # nodes that the checker is shown
@@ -41,7 +44,9 @@ def require_valid(given: Model, path: Path | None = None) -> None:
     if not model.graph.output:
         raise InputError(f"{what} has no outputs", "give a trained ONNX model")
     _check_text(model)
+    _check_versions(model)
     for name, tensor in named_tensors(model, sparse=True):
+        _check_fields(tensor, name in given.weights)
         if name not in given.weights:
             _check_tensor(tensor)
     for graph in every_graph(model.graph):
@@ -99,6 +104,31 @@ def _node_texts(nodes: Iterable[NodeProto]) -> Iterator[str | bytes]:
         for attribute in node.attribute:
             yield attribute.name
             yield attribute.ref_attr_name
+
+
+def _check_versions(model: ModelProto) -> None:
+    """An operator set has one version, and old files list their initializers among the inputs."""
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        version = versions.setdefault(standard_domain(entry.domain), entry.version)
+        if version != entry.version:
+            what = f"operators of the domain '{entry.domain}' are imported in versions {version} and {entry.version}"
+            raise InputError(what, AGAIN)
+    if model.ir_version < FREE_INITIALIZERS:
+        given = {value.name for value in model.graph.input}
+        hidden = next((tensor.name for tensor in model.graph.initializer if tensor.name not in given), None)
+        if hidden is not None:
+            what = f"the initializer '{hidden}' is no input of the graph, and files of IR version {model.ir_version}"
+            raise InputError(f"{what} have them all as inputs", AGAIN)
+
+
+def _check_fields(tensor: TensorProto, lifted: bool) -> None:
+    """Values that stand twice may be two; `lifted` are those that were taken out of the tensor."""
+    if tensor.HasField("segment"):
+        raise InputError(f"tensor '{tensor.name}' is a segment of another, which no runtime reads", AGAIN)
+    held = sum(bool(getattr(tensor, name)) for name in _NUMBERS) + tensor.HasField("raw_data") + lifted
+    if held > 1:
+        raise InputError(f"tensor '{tensor.name}' holds its values twice", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:

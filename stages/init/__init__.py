@@ -37,9 +37,9 @@ def init(
     file, found = import_model.read(model), inspect(model)
     tried = None
     if task is not None:
-        tried = trial.of_task(file, Session(model, foreign=True), task, given)
+        tried = trial.of_task(file, Session(model, foreign=file.model), task, given)
     elif given.data.path is not None:
-        tried = trial.of_data(file, Session(model, foreign=True), given)
+        tried = trial.of_data(file, Session(model, foreign=file.model), given)
     told = [text.about_model(found), *found.plan]
     if tried is not None:
         told += [text.sizes(tried), *text.stored(tried), *text.suggested(tried, given), text.how_well(tried, task)]

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.metric import Metric
+from ltp_pipeline.report_parts import UserTask
+from ltp_pipeline.stages.report import build
 from ltp_pipeline.tasks import Classification
 from tests.support.cli import Result, invoke
 
@@ -14,8 +16,9 @@ SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--trust-l
 
 
 def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:
-    """Call the share of right answers something else."""
+    """Call the share of right answers something else, as a task of the user's may."""
     monkeypatch.setattr(Classification, "metric", metric)
+    monkeypatch.setattr(build, "_user_task", lambda _: UserTask(name="task"))
 
 
 def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> Result:

@@ -29,8 +29,11 @@ def lay_out(folder: Path) -> dict[str, Any]:
     layers, baseline = report["layers"], report["baseline"]
     kept = [layer["nonzeros"] for layer in layers]
     kept_by_baseline = [layer["baseline_nonzeros"] for layer in layers]
+    model = report["model"]
+    model["sha256"] = _written(folder / model["path"], layers, [x["elements"] for x in layers])["sha256"]
     for file in report["pruned"]["files"]:
-        file |= _written(folder / file["path"], layers, kept, external=file["encoding"] == "sparse")
+        labels = {"format": file["encoding"], "values": "exact", "source_sha256": model["sha256"]}
+        file |= _written(folder / file["path"], layers, kept, file["encoding"] == "sparse", labels)
         report["sizes"][file["encoding"]] = file["bytes"]
     for file in baseline["files"]:
         file |= _written(folder / file["path"], layers, kept_by_baseline)
@@ -39,9 +42,6 @@ def lay_out(folder: Path) -> dict[str, Any]:
         point["sha256"] = _written(folder / point["path"], layers, _spread(point["nonzeros"], layers))["sha256"]
     for entry in report["trail"]:
         entry["sha256"] = _written(folder / entry["file"], layers, kept)["sha256"]
-    report["model"]["sha256"] = _written(folder / report["model"]["path"], layers, [x["elements"] for x in layers])[
-        "sha256"
-    ]
     write_json(folder / "report.json", report)
     return report
 
@@ -55,7 +55,13 @@ def _spread(nonzeros: int, layers: list[dict[str, Any]]) -> list[int]:
     return found
 
 
-def _written(path: Path, layers: list[dict[str, Any]], kept: list[int], external: bool = False) -> dict[str, Any]:
+def _written(
+    path: Path,
+    layers: list[dict[str, Any]],
+    kept: list[int],
+    external: bool = False,
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
     """A model with so many nonzeros in each kernel; its hashes and size."""
     arrays = {"others": np.ones(OTHERS, np.float32)}
     for layer, nonzeros in zip(layers, kept, strict=True):
@@ -71,6 +77,7 @@ def _written(path: Path, layers: list[dict[str, Any]], kept: list[int], external
     model = helper.make_model(
         helper.make_graph(nodes, path.stem, ends[:1], ends[1:], tensors), opset_imports=[helper.make_opsetid("", 17)]
     )
+    helper.set_model_props(model, {f"ltp.{name}": text for name, text in (labels or {}).items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     data = data_beside(path)
     onnx.save(model, path, save_as_external_data=external, location=data.name, size_threshold=0)

@@ -343,6 +343,7 @@ def in_celsius() -> dict[str, Any]:
     report["difference"]["interval"] = [0.0035, 0.0147]
     report["metric"] = {"name": "MAE", "unit": "°C", "higher_is_better": False, "share": False}
     report["task"] = {"kind": "own", "output": "logits", "axis": None, "threshold": None}
+    report["own_task"] = {"name": "task.py", "sha256": "c" * 64}
     return report
 
 

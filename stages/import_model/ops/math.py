@@ -76,7 +76,12 @@ def mul(a: Tensor, b: Tensor) -> Tensor:
 @op("Div", since=7)
 @any_integer
 def div(a: Tensor, b: Tensor) -> Tensor:
-    return a / b if a.is_floating_point() or a.is_complex() else torch.div(a, b, rounding_mode="trunc")
+    if a.is_floating_point() or a.is_complex():
+        return a / b
+    if not a.dtype.is_signed:
+        return torch.div(a, b, rounding_mode="trunc")
+    # The processor stops the process where the lowest number is divided by -1.
+    return torch.where(b == -1, -a, torch.div(a, torch.where(b == -1, 1, b), rounding_mode="trunc"))
 
 
 @op("Mod", since=10)

@@ -28,6 +28,15 @@ def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float
     assert (data.mean, data.std) == (kept, kept)
 
 
+@pytest.mark.parametrize(
+    "beyond", [{"scale": 1e39}, {"mean": [-1e39]}, {"std": [1e308]}, {"std": 1e-40}, {"std": 0}, {"pad": 1e39}]
+)
+def test_what_single_precision_does_not_hold_is_refused(beyond: dict[str, object]):
+    for data in (beyond, {"inputs": {"image": beyond}}):
+        with pytest.raises(InputError, match=r"should be (less|greater) than"):
+            load_settings(None, options={"data": data})
+
+
 def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
     given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
     kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))

@@ -1,12 +1,13 @@
 """Writing in one move, hashed on the way; what is written as text is UTF-8, or nothing is written."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import write_hashed, write_json
+from ltp_pipeline.files import read_bytes, write_hashed, write_json
 
 
 def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
@@ -31,3 +32,23 @@ def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path
     with pytest.raises(ValueError, match="manifest"):
         write_hashed(tmp_path / "file", [b"one"], fail)
     assert not any(tmp_path.iterdir())
+
+
+def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((Path("/dev/zero"), "device"), (tmp_path / "pipe", "pipe"), (tmp_path, "a folder")):
+        with pytest.raises(InputError, match=kind):
+            read_bytes(path, "give another", 10)
+
+
+def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_bytes(tmp_path / "file", "give another", 10) == b"0123456789"
+    with pytest.raises(InputError, match="10 bytes, and at most 9 are read"):
+        read_bytes(tmp_path / "file", "give another", 9)
+
+
+@pytest.mark.parametrize("name", ["nothing", "zero\0byte"])
+def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_bytes(tmp_path / name, "give another", 10)

@@ -188,6 +188,8 @@ def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) 
         ({"beat_baseline": True, "by": -0.1}, "by"),
         ({"confidence": 95}, "write 0.95"),
         ({"min_compression": 0.5}, "min_compression"),
+        ({"min_compression": 1e308}, "min_compression"),
+        ({"min_model_compression": 2.0**63}, "min_model_compression"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"max_latency_ratio": 0}, "max_latency_ratio"),
         ({"min_gain": 0}, "min_gain"),

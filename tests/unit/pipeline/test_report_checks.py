@@ -71,8 +71,20 @@ def twice_as_many_samples(report: dict[str, Any]) -> None:
     counts |= {key: 2 * count for key, count in counts.items()}
 
 
+def no_formats(report: dict[str, Any]) -> None:
+    del report["settings"]["export"]
+    report["gates"][0]["value"] = 0.0
+
+
 # what is edited, and the key that the message names
 EDITS: dict[str, tuple[Edit, str]] = {
+    "metric of a task that is not there": (item("metric", "name", value="error"), "metric"),
+    "a file that was asked for left out": (
+        lambda report: report["pruned"]["files"].pop(),
+        "the number of 'packed' files",
+    ),
+    "verdicts without limits": (lambda report: report["settings"].pop("gates"), "the number of gates"),
+    "verdicts of no known files": (no_formats, "gates.0"),
     "drop": (item("pruned", "drop", value=0.0), "pruned.drop"),
     "drop, by little": (item("pruned", "drop", value=0.0045 + 1e-8), "pruned.drop"),
     "drop of the baseline": (item("baseline", "drop", value=0.0), "baseline.drop"),

@@ -81,7 +81,7 @@ def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
-    content = {"schema": "ltp-report/1", "metric": {"name": "mse", "unit": "m²", "share": False}}
+    content = {"schema": "ltp-report/1", "metric": {"name": "mse", "share": False}, "own_task": {"name": "task.py"}}
     write_json(tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}})
     assert read(tmp_path / "report.json").pruned.value == 88
 
@@ -109,9 +109,8 @@ def test_a_share_is_at_most_one(tmp_path: Path) -> None:
 def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"baseline\.budget is 5"):
         read(written(tmp_path, baseline={"budget": 5}))
-    assert (
-        read(written(tmp_path, metric={"name": "error", "share": False}, baseline={"budget": 5})).baseline is not None
-    )
+    own = {"metric": {"name": "error", "share": False}, "own_task": {"name": "task.py"}}
+    assert read(written(tmp_path, **own, baseline={"budget": 5})).baseline is not None
 
 
 @pytest.mark.parametrize("wrong", [{"share": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}])

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ltp_pipeline import threads
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.import_model import ort_subprocess
 from ltp_pipeline.stages.session import Session
 from tests.support.models import mlp
@@ -102,6 +103,12 @@ def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize("given", [(4096, None), (None, 4096)])
+def test_thousands_of_threads_are_refused(given: tuple[int | None, int | None]):
+    with pytest.raises(InputError, match="far more than"), threads.used(*given, say=print):
+        pass
+
+
 @pytest.mark.parametrize(
     ("asked", "kept", "said"),
     [
@@ -171,7 +178,13 @@ def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path
     onnx.save(mlp(), tmp_path / "model.onnx")
     np.savez(tmp_path / "inputs.npz", input_0=np.ones((2, 6), np.float32))
     sessions: dict[tuple[str, bool], onnxruntime.InferenceSession] = {}
-    request = {"model": str(tmp_path / "model.onnx"), "names": ["x"], "optimised": True, "threads": 3}
+    request = {
+        "model": str(tmp_path / "model.onnx"),
+        "names": ["x"],
+        "level": "BASIC",
+        "folder": str(tmp_path),
+        "threads": 3,
+    }
     ort_subprocess._answer(request, sessions)
     with threads.used(3, None, print):
         found = [*sessions.values(), Session(tmp_path / "model.onnx").session]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -69,6 +70,79 @@ def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str,
         require_counts(report_of(content), laid_out)
 
 
+def test_a_report_without_layers_is_counted_all_the_same(laid_out: Path, content: dict[str, Any]) -> None:
+    content["layers"] = []
+    for network in (content["pruned"], content["baseline"]):
+        for part in (network, *network["files"]):
+            part["nonzeros"] = None
+    with pytest.raises(InputError, match=r"the list of layers is without 'body\.weight'"):
+        require_counts(report_of(content), laid_out)
+
+
+def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> None:
+    """A file with other content, of which the report has hash and size."""
+    path = folder / file["path"]
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+
+
+@pytest.mark.parametrize("graph", ["original", "deploy"])
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: str, dead: bool) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    model = onnx.load(tmp_path / file["path"])
+    real = onnx.TensorProto()
+    real.CopyFrom(next(t for t in model.graph.initializer if t.name == "stem.weight"))
+    real.name = "real"
+    model.graph.initializer.append(real)
+    model.graph.node[0].input[1] = "sum"
+    model.graph.node.insert(0, onnx.helper.make_node("Add", ["stem.weight", "real"], ["sum"]))
+    if dead:  # a node that no output depends on
+        model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "stem.weight"], ["unused"]))
+    if graph != "original":
+        model.metadata_props.add(key="ltp.graph", value=graph)
+        file["graph"] = graph
+    saved_again(tmp_path, model, file)
+    content["model"]["float_elements"] = None
+    with pytest.raises(InputError, match=r"with 'stem\.weight', by which nothing is multiplied"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
+    model = onnx.load(tmp_path / file["path"])
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "unlisted"], ["unused"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 2), np.float32), "unlisted"))
+    saved_again(tmp_path, model, file)
+    content["model"]["float_elements"] = content["pruned"]["model_nonzeros"] = None
+    require_counts(report_of(content), tmp_path)
+
+
+def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
+    model = onnx.load(tmp_path / file["path"])
+    model.metadata_props.add(key="ltp.graph", value="deploy")
+    file["graph"] = "deploy"
+    saved_again(tmp_path, model, file)
+    require_counts(report_of(content), tmp_path)
+    content["layers"][0]["elements"] *= 10
+    with pytest.raises(InputError, match=r"layers\.0\.elements is 640"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    model = onnx.load(tmp_path / file["path"])
+    del model.metadata_props[:]
+    saved_again(tmp_path, model, file)
+    with pytest.raises(InputError, match="not labelled"):
+        require_counts(report_of(content), tmp_path)
+
+
 def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
     content["layers"][0]["name"] = "elsewhere"
     with pytest.raises(InputError, match="no tensor named 'elsewhere'"):
@@ -89,9 +163,7 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
     file = content["pruned"]["files"][1]
     path = tmp_path / file["path"]
     model = onnx.load(path)
-    said = {"format": "packed", "values": "exact", "source_sha256": content["model"]["sha256"], label: value}
-    for name, text in said.items():
-        model.metadata_props.add(key=f"ltp.{name}", value=text)
+    onnx.helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | {f"ltp.{label}": value})
     onnx.save(model, path)
     file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
     with pytest.raises(InputError, match=f"{key} is "):

@@ -1,6 +1,7 @@
 """Files: what is put back and read, what external data may do, and what bad files get."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -186,3 +187,8 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
         write(model_of(sparse_array() * 2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_a_device_is_no_model() -> None:
+    with pytest.raises(InputError, match="no regular file"):
+        read(Path("/dev/zero"))

@@ -67,6 +67,20 @@ def numbers_of_another_type(m: ModelProto) -> None:
     tensor.int64_data.extend([1] * (tensor.dims[0] * tensor.dims[1]))
 
 
+def values_twice(m: ModelProto) -> None:
+    m.graph.initializer[0].float_data.append(1.0)
+
+
+def values_twice_of_no_weight(m: ModelProto) -> None:
+    shape = onnx.numpy_helper.from_array(np.array([1, 2]), "shape")
+    shape.int64_data.extend([3, 4])
+    m.graph.initializer.append(shape)
+
+
+def segment(m: ModelProto) -> None:
+    m.graph.initializer[0].segment.end = 10
+
+
 def name_without_end(m: ModelProto) -> None:
     m.graph.node[0].name = "long" * 100_000
 
@@ -108,6 +122,14 @@ def from_the_future(m: ModelProto) -> None:
     m.opset_import[0].version = 2000
 
 
+def two_versions(m: ModelProto) -> None:
+    m.opset_import.append(helper.make_opsetid("ai.onnx", 9))
+
+
+def initializers_of_an_old_file(m: ModelProto) -> None:
+    m.ir_version = 3
+
+
 def empty(m: ModelProto) -> None:
     m.Clear()
 
@@ -125,6 +147,9 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
     more_dims_than_arrays_have: "fc1.weight",
     four_bits_in_too_many_bytes: "fc1.weight",
     numbers_of_another_type: "fc1.weight",
+    values_twice: "'fc1.weight' holds its values twice",
+    values_twice_of_no_weight: "'shape' holds its values twice",
+    segment: "'fc1.weight' is a segment",
     name_without_end: "400,000 characters",
     not_a_number: "fc1.weight",
     values_elsewhere: "fc1.weight",
@@ -134,6 +159,8 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
     no_outputs: "no outputs",
     ancient: "opset 5",
     from_the_future: "2000",
+    two_versions: "versions 17 and 9",
+    initializers_of_an_old_file: "IR version 3",
     empty: "no graph",
 }
 
