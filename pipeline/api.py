@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline import comparison, report_io
-from ltp_pipeline.config import (
-    CONFIG_NAME,
-    DataSettings,
-    Imitate,
-    Settings,
-    changed_export,
-    check_budget,
-    load_settings,
-)
+from ltp_pipeline.config import DataSettings, Imitate, Settings, check_budget
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
 from ltp_pipeline.gate_files import check_files
@@ -29,6 +21,7 @@ from ltp_pipeline.progress import Reporter, SilentReporter
 from ltp_pipeline.report_checks import borne_out
 from ltp_pipeline.report_schema import Report
 from ltp_pipeline.results import TrailRow
+from ltp_pipeline.setting_files import CONFIG_NAME, changed_export, load_settings
 from ltp_pipeline.workspace import OWN_AGAIN, REPORT_JSON, SUMS, Workspace
 
 if TYPE_CHECKING:

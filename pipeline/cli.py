@@ -167,8 +167,8 @@ def _run(
     shown_in: Path = Path(),
     task: Path | None = None,
 ) -> None:
-    from ltp_pipeline.config import load_settings
     from ltp_pipeline.progress import make_reporter
+    from ltp_pipeline.setting_files import load_settings
 
     settings = load_settings(model, config, preset, options)
     reporter = make_reporter(quiet or not ranks.is_leader())

@@ -105,7 +105,7 @@ def baseline_mode(given: str | None, none: bool) -> str | None:
 def assign(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
     """Add to options by section and key what --set says."""
     if settings:
-        from ltp_pipeline.config import join
+        from ltp_pipeline.setting_files import join
 
         for assigned in map(assignment, settings):
             join(options, assigned)

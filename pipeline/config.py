@@ -1,13 +1,5 @@
-"""Settings: one frozen class per section of ltp.toml, unknown keys refused.
+"""Settings: one frozen class per section of ltp.toml, unknown keys refused."""
 
-Later sources win: defaults < preset < ltp.toml < options of the command line.
-"""
-
-import json
-import os
-import re
-from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,18 +9,33 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     field_serializer,
     model_validator,
 )
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath, read_text
-from ltp_pipeline.formats import EXACT, FAST, GRAPHS, INT8, ROUNDED, Rounding, find_format
-from ltp_pipeline.strict_toml import MOST_BYTES, parse_toml
+from ltp_pipeline.formats import FAST, GRAPHS, INT8, ROUNDED, Rounding, find_format
+from ltp_pipeline.setting_types import (
+    ClassNumber,
+    Compression,
+    Count,
+    FormatName,
+    Fraction,
+    InMetric,
+    Natural,
+    Pixels,
+    Positive,
+    Share,
+    Single,
+    input_section,
+    limits_by_name,
+    once,
+    plain_path,
+    quoted_names,
+    rounded_only,
+    several,
+)
 
-LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
-CONFIG_NAME = "ltp.toml"
 Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
@@ -37,85 +44,6 @@ OptimizerName = Literal["sgd", "adamw"]
 GRAPH_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials", "fast_from")
 SUREST = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
 SPARE_CLASSIFIER = False  # which of the two baselines is the default
-
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("a number is wanted, not true or false")
-    return value
-
-
-def _no_percent(value: Any) -> Any:
-    if isinstance(_no_bool(value), int | float) and abs(value) > 1:
-        raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
-    return value
-
-
-def _path(value: Any) -> Any:
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
-    if isinstance(path, str) and "\0" in path:
-        raise ValueError("no path has a zero byte in it")
-    if isinstance(path, str) and any("\ud800" <= sign <= "\udfff" for sign in path):  # as Python reads other bytes
-        raise ValueError("its name is no UTF-8, and no report could hold it; rename it")
-    return path
-
-
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _quoted(value: Any) -> Any:
-    """Refuse a section inside the section of an input: TOML reads it into a name with dots that is not quoted."""
-    for name, own in value.items() if isinstance(value, Mapping) else ():
-        whole, inner = name, own
-        while isinstance(inner, Mapping):
-            key, inner = next(((key, part) for key, part in inner.items() if isinstance(part, Mapping)), ("", None))
-            whole = f"{whole}.{key}" if inner is not None else whole
-        if whole != name:
-            raise ValueError(f"a name with dots must be quoted: {_input_section(whole)}")
-    return value
-
-
-def _input_section(name: str) -> str:
-    return f"[data.inputs.{json.dumps(name, ensure_ascii=False)}]"
-
-
-def _rounded(value: Any) -> Any:
-    kinds = (value,) if isinstance(value, str) else value
-    return tuple(k for k in kinds if k != EXACT) if isinstance(kinds, list | tuple) else value
-
-
-def _by_name(value: Any) -> Any:
-    """Limits as the command line has them: a number, or `int8=0.5` and more of these."""
-    if not isinstance(value, list | tuple):
-        return _no_bool(value)
-    named = [str(one).rpartition("=") for one in value]
-    if len(named) == 1 and not named[0][1]:
-        return named[0][2]
-    if not all(name and equal for name, equal, _ in named):
-        raise ValueError("give one limit for all files, or a limit for each by its name, such as int8=0.5")
-    return {name: limit for name, _, limit in named}
-
-
-def _full_name(value: str) -> str:
-    return find_format(value).name
-
-
-def _once(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-FormatName = Annotated[str, AfterValidator(_full_name)]
-Share = Annotated[float, BeforeValidator(_no_percent)]
-Fraction = Annotated[Share, Field(ge=0, le=1)]
-InMetric = Annotated[float, BeforeValidator(_no_bool)]  # in the metric's unit; limits.py tells more once that is known
-Positive = Annotated[float, Field(gt=0)]
-Single = Annotated[float, Field(ge=-(2.0**127), le=2.0**127)]  # samples are prepared in single precision
-Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
-Count = Annotated[int, Field(ge=1, lt=2**63)]
-Natural = Annotated[int, Field(ge=0, lt=2**63)]
-Pixels = Annotated[int, Field(ge=1, le=2**16)]
-ClassNumber = Annotated[int, Field(ge=0, lt=10**6)]
 
 
 class Section(BaseModel):
@@ -128,8 +56,8 @@ class InputSettings(Section):
     """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
 
     scale: Single | None = None
-    mean: Annotated[tuple[Single, ...], BeforeValidator(_several)] = ()
-    std: Annotated[tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(_several)] = ()
+    mean: Annotated[tuple[Single, ...], BeforeValidator(several)] = ()
+    std: Annotated[tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(several)] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Pixels, Pixels] | None = None
     pad: Single = 0.0
@@ -138,8 +66,8 @@ class InputSettings(Section):
 class DataSettings(InputSettings):
     """Where the samples are; how they become inputs, for all of these, and for each by its name."""
 
-    path: Annotated[Path, BeforeValidator(_path)] | None = None
-    inputs: Annotated[dict[str, InputSettings], BeforeValidator(_quoted)] = Field(default_factory=dict)
+    path: Annotated[Path, BeforeValidator(plain_path)] | None = None
+    inputs: Annotated[dict[str, InputSettings], BeforeValidator(quoted_names)] = Field(default_factory=dict)
     classes: dict[str, ClassNumber] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
@@ -156,7 +84,7 @@ class DataSettings(InputSettings):
 
     def section_of(self, name: str, alone: bool) -> str:
         """Where the settings of an input stand, or would; an input that is alone needs no section of its own."""
-        return "[data]" if alone and name not in self.inputs else _input_section(name)
+        return "[data]" if alone and name not in self.inputs else input_section(name)
 
     def of(self, name: str) -> InputSettings:
         """Those of one input: its own, and for the rest those of all."""
@@ -255,8 +183,8 @@ class ExportSettings(Section):
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
 
-    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(_once)] = ("sparse", "packed")
-    values: Annotated[tuple[Rounding, ...], BeforeValidator(_rounded), AfterValidator(_once)] = ()
+    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(once)] = ("sparse", "packed")
+    values: Annotated[tuple[Rounding, ...], BeforeValidator(rounded_only), AfterValidator(once)] = ()
     external_data: bool = False
     int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
     int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
@@ -333,8 +261,8 @@ class GateSettings(Section):
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
-    max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(_by_name)] = None
-    max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(_by_name)] = None
+    max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(limits_by_name)] = None
+    max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(limits_by_name)] = None
     per_layer_floor: Fraction | None = None
     confidence: Annotated[Share, Field(gt=0, le=SUREST)] | None = None
 
@@ -413,43 +341,6 @@ def require_baseline(settings: Settings) -> None:
         raise InputError(what, "drop the gate, or ask for the curve: --baseline curve")
 
 
-_SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
-
-
-def load_settings(
-    model: AnyPath | None,
-    config: AnyPath | None = None,
-    preset: str | None = None,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Settings:
-    """Merge preset, ltp.toml (given, or beside the model) and options into one checked whole."""
-    merged: dict[str, dict[str, Any]] = {}
-    if preset is not None:
-        _merge(merged, _read_preset(preset))
-    beside = None if model is None else Path(model).parent / CONFIG_NAME
-    if config is None and beside is not None and beside.is_file():
-        config = beside
-    if config is not None:
-        _merge(merged, read_settings(Path(config)))
-    _merge(merged, options or {})
-    try:
-        settings = Settings.model_validate(merged)
-    except ValidationError as error:
-        raise InputError(*_complaint(error)) from None
-    check_budget(settings)
-    return settings
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """What a file of settings says, unchecked; the path of the data is relative to it."""
-    return _relative_to(path.parent, _read_toml(path))
-
-
-def changed_export(had: ExportSettings, **changes: Any) -> ExportSettings:
-    """Export settings with some changed, checked as those of ltp.toml are."""
-    return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
-
-
 def check_budget(settings: Settings) -> None:
     """Refuse what cannot stand beside λ: a budget, and blocks."""
     if settings.method.lambda_ is not None and settings.method.block is not None:
@@ -459,86 +350,3 @@ def check_budget(settings: Settings) -> None:
         )
     if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
         raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
-
-
-def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
-    if _decides_outcome(more):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
-        into.pop("budget", None)
-        into.get("method", {}).pop("lambda", None)
-    for section, values in more.items():
-        if not isinstance(values, Mapping):
-            raise InputError(
-                f"setting {section!r} stands outside a section", "put it under its section, such as [data] or [train]"
-            )
-        join(into.setdefault(section, {}), values)
-
-
-def join(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Put what is said into a section, or into a table of one; None says nothing."""
-    for key, value in more.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            join(into[key], value)
-        elif value is not None:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _decides_outcome(values: Mapping[str, Any]) -> bool:
-    budget, method = (part if isinstance(part := values.get(name), Mapping) else {} for name in ("budget", "method"))
-    return any(v is not None for v in budget.values()) or method.get("lambda") is not None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, "check the path given by --config", MOST_BYTES)
-    try:
-        return parse_toml(text)
-    except ValueError as error:
-        remedy = _unquoted(text, str(error)) or "correct the file at that line"
-        raise InputError(f"{path} is not valid TOML: {error}", remedy) from None
-
-
-def _unquoted(text: str, error: str) -> str | None:
-    """What to do where TOML stops at a sign in the name of an input that has no quotes; None where it is not that."""
-    at = re.search(r"at line (\d+)", error)
-    line = text.split("\n")[int(at[1]) - 1][:LONGEST_LINE] if at else ""
-    named = re.match(r"\s*\[\s*data\s*\.\s*inputs\s*\.\s*([^\"']+?)\s*\]\s*(#.*)?$", line)
-    if named:
-        return f"a name with such signs must be quoted: {_input_section(named[1])}"
-    key = re.match(r"\s*([^\s\"'=\[#]+)\s*=", line)
-    if key and re.search(r"[^A-Za-z0-9_.-]", key[1]):
-        return f"a name with such signs must be quoted: {json.dumps(key[1], ensure_ascii=False)} = …"
-    return None
-
-
-def _read_preset(name: str) -> dict[str, Any]:
-    folder = resources.files("ltp_pipeline.presets")
-    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-    if name not in known:
-        raise InputError(f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}")
-    return parse_toml((folder / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    data = values.get("data")
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        values["data"] = {**data, "path": str(folder / data["path"])}
-    return values
-
-
-def _complaint(error: ValidationError) -> tuple[str, str]:
-    """What is wrong with which keys, and what could stand there."""
-    parts = []
-    remedy = "correct the setting in ltp.toml or on the command line"
-    wrong = [item["loc"] for item in error.errors()]
-    for item in error.errors():
-        if item["type"] == "too_short" and any(loc[:-1] == item["loc"] for loc in wrong):
-            continue  # what it has is wrong, which is said already
-        key = ".".join(str(p) for p in item["loc"])
-        if item["type"] == "extra_forbidden":
-            parts.append(f"unknown setting {key}")
-            section = _SECTIONS.get(str(item["loc"][0])) if len(item["loc"]) > 1 else None
-            names = ", ".join(field.alias or name for name, field in (section or Settings).model_fields.items())
-            remedy = f"known {'keys' if section else 'sections'}: {names}"
-        else:
-            said = item["msg"].removeprefix("Value error, ")
-            parts.append(f"setting {key}: {said}" if key else said)
-    return "; ".join(parts), remedy

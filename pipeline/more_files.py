@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ltp_pipeline import ranks, report_io, threads
-from ltp_pipeline.config import ExportSettings, Settings, changed_export
+from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.exporters import float_weights
 from ltp_pipeline.exporters.counting import Counts, count_in_file
@@ -27,6 +27,7 @@ from ltp_pipeline.records import Sparsity
 from ltp_pipeline.report_parts import Layer, SparseKernels
 from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report, size_bound
 from ltp_pipeline.runner import run
+from ltp_pipeline.setting_files import changed_export
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.lower import as_file_types

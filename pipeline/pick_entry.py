@@ -15,8 +15,6 @@ from ltp_pipeline.config import (
     MethodSettings,
     Mode,
     Settings,
-    changed_export,
-    load_settings,
     require_baseline,
 )
 from ltp_pipeline.errors import InputError
@@ -27,6 +25,7 @@ from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import BLOCK, Learned
 from ltp_pipeline.runner import complete, plan
+from ltp_pipeline.setting_files import changed_export, load_settings
 from ltp_pipeline.stages import baseline, import_model, learn_thresholds, preflight, select_entry
 from ltp_pipeline.stages.curve import MOST_POINTS
 from ltp_pipeline.stages.preflight import rules

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ltp_pipeline.config import Settings, load_settings
+from ltp_pipeline.config import Settings
 from ltp_pipeline.data import Split, open_for
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import AnyPath
@@ -15,6 +15,7 @@ from ltp_pipeline.hashing import sha256_together
 from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.report_parts import Accuracy
 from ltp_pipeline.report_schema import Baseline, CurvePoint, Difference, File, Pruned, Report
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.session import Session, library_for
 from ltp_pipeline.stages.validate import find_evaluator

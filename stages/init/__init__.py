@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ltp_pipeline.config import CONFIG_NAME, join, load_settings, read_settings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_text
 from ltp_pipeline.own_task import OwnTask
+from ltp_pipeline.setting_files import CONFIG_NAME, join, load_settings, read_settings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.init import text, trial
 from ltp_pipeline.stages.inspect import inspect

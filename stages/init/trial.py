@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline.config import DataSettings, Settings, TaskSettings, join
+from ltp_pipeline.config import DataSettings, Settings, TaskSettings
 from ltp_pipeline.data import open_for, recipe
 from ltp_pipeline.data.matching import Untaken
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.setting_files import join
 from ltp_pipeline.stages.session import TWO, Session
 from ltp_pipeline.tasks import Imitation, find_task
 from ltp_pipeline.tasks.evaluator import Evaluator

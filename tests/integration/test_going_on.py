@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltp_pipeline.config import Settings, load_settings
+from ltp_pipeline.config import Settings
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.stages.train import loop
 from tests.support.cli import invoke, start
 

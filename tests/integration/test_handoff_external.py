@@ -7,13 +7,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.outcome import Outcome
 from ltp_pipeline.pick_entry import pick
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
+from ltp_pipeline.setting_files import load_settings
 from tests.support.bare import ONNX, bare
 from tests.support.cli import invoke
 from tests.support.runs import quick

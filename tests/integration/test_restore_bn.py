@@ -8,9 +8,10 @@ import pytest
 from onnx import NodeProto
 
 from benchmarks.restore_bn import folded
-from ltp_pipeline.config import Settings, load_settings
+from ltp_pipeline.config import Settings
 from ltp_pipeline.progress import SilentReporter
 from ltp_pipeline.runner import run
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.stages.train import loop
 from tests.support.cli import invoke
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.config import ExportSettings, Settings, load_settings
+from ltp_pipeline.config import ExportSettings, Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.setting_files import load_settings
 from tests.support.paths import ROOT
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline import formats
-from ltp_pipeline.config import ExportSettings, load_settings
+from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters import ENCODINGS, encodings, graphs, rounding
 from ltp_pipeline.exporters.graphs import GRAPHS
+from ltp_pipeline.setting_files import load_settings
 from tests.support.cli import invoke
 from tests.support.paths import ROOT
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.strict_toml import MOST_BYTES, MOST_DOTS, parse_toml
 from tests.support.cli import invoke
 

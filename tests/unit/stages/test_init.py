@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from ltp_pipeline import api
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.setting_files import load_settings
 from tests.support import kinds
 from tests.support.cli import invoke
 from tests.support.models import Array, Graph, run_onnxruntime, two_outputs

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError, UnsupportedModel
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.preflight import original_accuracy, prepare
 from ltp_pipeline.workspace import Workspace

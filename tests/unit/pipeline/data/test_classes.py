@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import load_settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.setting_files import load_settings
 from tests.support.photos import jpeg, opened, pairs, put, refusal, shard
 
 PER_CLASS = 10

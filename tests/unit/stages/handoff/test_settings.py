@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from ltp_pipeline.config import load_settings
+from ltp_pipeline.setting_files import load_settings
 from ltp_pipeline.stages.handoff import settings as handoff_settings
 from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
