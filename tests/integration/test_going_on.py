@@ -68,7 +68,7 @@ def stop_and_go_on(
     return files(example / "run")
 
 
-@pytest.mark.parametrize("stop_after", [pytest.param(1, marks=SLOW), 25, pytest.param(45, marks=SLOW), 80])
+@pytest.mark.parametrize("stop_after", [25, *(pytest.param(step, marks=SLOW) for step in (1, 45, 80))])
 def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
 ):

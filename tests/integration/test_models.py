@@ -50,7 +50,7 @@ def test_a_graph_that_ends_in_softmax_is_trained_on_its_logarithm(example: Path,
     assert prune(capsys, example, model)["pruned"]["accuracy"]["top1"] > 0.9
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: int):
     model = onnx.load(example / "model.onnx")
     for value in (*model.graph.input, *model.graph.output):

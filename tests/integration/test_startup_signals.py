@@ -17,7 +17,7 @@ SOON = [0.0, 0.002, 0.03]
 LATER = [0.0005, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1.8, 2.5]
 
 
-@pytest.mark.parametrize("number", [SIGINT, SIGTERM, SIGHUP])
+@pytest.mark.parametrize("number", [SIGINT, pytest.param(SIGTERM, marks=SLOW), pytest.param(SIGHUP, marks=SLOW)])
 @pytest.mark.parametrize("seconds", [*SOON, *(pytest.param(s, marks=SLOW) for s in LATER)])
 def test_a_signal_so_long_after_the_first_line_ends_with_130(example: Path, seconds: float, number: Signals):
     process = start("run", "model.onnx", cwd=example)

@@ -46,6 +46,7 @@ def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
     assert "equal arg-max" not in shown
 
 
+@pytest.mark.slow
 def test_logits_are_imitated_as_values_and_the_way_to_scores_is_told(example: Path, capsys):
     without_labels(example)
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, "--no-baseline")
@@ -87,6 +88,7 @@ def test_a_regressor_of_several_numbers_keeps_its_values(tmp_path: Path, capsys)
     assert report["pruned"]["accuracy"]["value"] == pytest.approx(explained, abs=0.03)
 
 
+@pytest.mark.slow
 def test_multi_label_logits_keep_the_side_of_zero_they_are_on(tmp_path: Path, capsys):
     """Each number says yes or no; the largest of them says nothing."""
     x, y = regression()
@@ -99,6 +101,7 @@ def test_multi_label_logits_keep_the_side_of_zero_they_are_on(tmp_path: Path, ca
     assert (before == after).mean() > 0.93
 
 
+@pytest.mark.slow
 def test_behind_a_softmax_the_same_class_is_what_counts(tmp_path: Path, capsys):
     x, y = regression()
     model = ending_in("Softmax", trained_mlp(x, (y[:, 1] > -4.5).astype(np.int64)))
