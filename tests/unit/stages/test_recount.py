@@ -164,3 +164,23 @@ def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
     content["pruned"]["files"][1]["graph"] = graph
     with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
         require_counts(report_of(content), tmp_path)
+
+
+def add_a_kernel(model: onnx.ModelProto) -> None:
+    first = model.graph.node[0]
+    (tensor,) = (t for t in model.graph.initializer if t.name == first.input[1])
+    square = numpy_helper.from_array(np.zeros((tensor.dims[0],) * 2, np.float32), "more")
+    model.graph.initializer.append(square)
+    node = onnx.helper.make_node("MatMul", [first.input[0], "more"], ["more.output"])
+    first.input[0] = "more.output"
+    model.graph.node.insert(0, node)
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
+def test_kernels_are_looked_for_in_a_file_with_the_original_graph(tmp_path: Path, graph: str, refused: bool) -> None:
+    content = changed_file(tmp_path, add_a_kernel)
+    files = content["pruned"]["files"]
+    files[1]["graph"] = graph
+    files.reverse()
+    with pytest.raises(InputError, match=r"model\.float_elements|the list of layers") if refused else nullcontext():
+        require_counts(report_of(content), tmp_path)
