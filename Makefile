@@ -58,7 +58,7 @@ bench: $(STAMP)
 campaign: $(STAMP)
 	$(BIN)/python -m tests.campaign --out benchmarks/results/campaign.json
 
-# Two hours of one core: small changes of the code that prunes and judges, and whether the tests notice. SHARE=0.2 takes
+# An hour or two of one core: small changes of the code that prunes and judges, and whether the tests notice. SHARE=0.2 takes
 # a fifth of them.
 mutants: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
