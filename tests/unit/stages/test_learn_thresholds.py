@@ -15,7 +15,7 @@ from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train import Job
 
 
-@pytest.mark.parametrize(("pruned", "fails"), [(1.0, True), (1.0004, False)])
+@pytest.mark.parametrize(("pruned", "fails"), [(0.99, True), (1.0, True), (1.0004, False)])
 def test_nothing_was_pruned_is_said_only_where_nothing_was(
     started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
 ):
@@ -49,6 +49,14 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
     given = {"method": {"lambda": 1e-6, "weight_gradient": gradient}, "train": {"optimizer": optimizer}}
     with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
         learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+
+
+def test_a_search_goes_no_further_than_floors_allow(started: tuple[Job, State]):
+    job, state = started
+    given = {"method": {"floor": 0.25, "floor_weights": 1}, "budget": {"accuracy_budget": 0.02}}
+    method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+    assert isinstance(method, SolvedLambda)
+    assert method.schedule.last == sum(method.lowest.values())
 
 
 def test_blocks_are_learned_where_the_network_has_them(started: tuple[Job, State]):

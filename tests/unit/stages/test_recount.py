@@ -1,11 +1,14 @@
 """Files of a report are counted again: what it says otherwise is refused, whether or not it agrees with itself."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.hashing import sha256_of
@@ -196,3 +199,59 @@ def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
         (tmp_path / part["path"]).unlink(missing_ok=True)
     content["baseline"]["files"][0]["nonzeros"] = 1
     require_counts(report_of(content), tmp_path)
+
+
+def changed_file(folder: Path, change: Callable[[onnx.ModelProto], object]) -> dict[str, Any]:
+    """The report of files of which the packed one is another, with its size as it is."""
+    content = lay_out(folder)
+    file = content["pruned"]["files"][1]
+    path = folder / file["path"]
+    model = onnx.load(path)
+    change(model)
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    return content
+
+
+def clear_a_weight(model: onnx.ModelProto) -> None:
+    (tensor,) = (t for t in model.graph.initializer if t.name == "stem.weight")
+    array = numpy_helper.to_array(tensor).copy()
+    array.flat[array.ravel().nonzero()[0][0]] = 0
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def test_each_file_is_counted_by_itself(tmp_path: Path) -> None:
+    content = changed_file(tmp_path, clear_a_weight)
+    content["pruned"]["files"][1]["nonzeros"] -= 1
+    require_counts(report_of(content), tmp_path)
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
+def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
+    tmp_path: Path, graph: str, refused: bool
+) -> None:
+    more = numpy_helper.from_array(np.ones(5, np.float32), "more")
+    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more))
+    content["pruned"]["files"][1]["graph"] = graph
+    with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
+        require_counts(report_of(content), tmp_path)
+
+
+def add_a_kernel(model: onnx.ModelProto) -> None:
+    first = model.graph.node[0]
+    (tensor,) = (t for t in model.graph.initializer if t.name == first.input[1])
+    square = numpy_helper.from_array(np.zeros((tensor.dims[0],) * 2, np.float32), "more")
+    model.graph.initializer.append(square)
+    node = onnx.helper.make_node("MatMul", [first.input[0], "more"], ["more.output"])
+    first.input[0] = "more.output"
+    model.graph.node.insert(0, node)
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
+def test_kernels_are_looked_for_in_a_file_with_the_original_graph(tmp_path: Path, graph: str, refused: bool) -> None:
+    content = changed_file(tmp_path, add_a_kernel)
+    files = content["pruned"]["files"]
+    files[1]["graph"] = graph
+    files.reverse()
+    with pytest.raises(InputError, match=r"model\.float_elements|the list of layers") if refused else nullcontext():
+        require_counts(report_of(content), tmp_path)

@@ -109,3 +109,8 @@ def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
     settings = MethodSettings(floor=0.0125, floor_weights=1)  # 5 weights
     assert masks.floors(kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}) == {"blocks": 8, "single": 5}
     assert masks.floors(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {"blocks": 4, "single": 4}
+
+
+def test_a_floor_of_whole_blocks_is_as_it_is():
+    kernels, settings = [Kernel("blocks", "Conv", (8, 50))], MethodSettings(floor=0.0, floor_weights=8)
+    assert masks.floors(kernels, {"blocks": 400}, settings, {"blocks": 0}) == {"blocks": 8}

@@ -224,6 +224,14 @@ def test_eq_17_leaves_weights_outside_the_transition_region_their_gradient():
     assert torch.allclose(F.clamped_weight_gradient(grad, w, tau, T, lam=0.3, lr=0.1, momentum=0.9), grad, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("distance", "limited"), [(-7.9, True), (-8.1, False), (7.9, True), (8.1, False)])
+def test_eq_17_takes_eight_temperatures_on_either_side_for_the_transition_region(distance: float, limited: bool):
+    tau = torch.tensor(0.5, dtype=torch.float64)
+    w = (tau + distance * T).sqrt()[None]
+    found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, tau, T, lam=0.0, lr=0.1)
+    assert found.item() == pytest.approx(0.1 * T / 0.1 if limited else 1e3)
+
+
 def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
     """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
     w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)

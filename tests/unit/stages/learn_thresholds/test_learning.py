@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from ltp_pipeline import ranks
+from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.records import State, TrailEntry
-from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds import make_method, trail
 from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.train import Job, train
+from ltp_pipeline.stages.train.phase import StepPosition
 from tests.support.jobs import compressed, with_train
 
 ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
@@ -50,6 +53,75 @@ def test_what_is_zero_when_learning_begins_stays_zero(
     for name, before in kernels.items():
         assert torch.equal(trained[name].flatten() != 0, before != 0), name
         assert not torch.equal(trained[name].flatten(), before)
+
+
+def learning(said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.0)) -> Learning:
+    """Two layers of ten weights, of which so many are kept."""
+    workspace = SimpleNamespace(progress=SimpleNamespace(say=said.append))
+    job: Any = SimpleNamespace(workspace=workspace)
+    leaf = torch.zeros(2, requires_grad=True)
+    leaf.grad = torch.tensor([1.0, 2.0])
+    method: Any = SimpleNamespace(
+        live={"first": torch.ones(10), "second": torch.ones(10)},
+        leaf=leaf,
+        tau=torch.tensor(taus),
+        kept=lambda: kept,
+        after_backward=lambda _: None,
+    )
+    return Learning(method.live, job, method)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
+def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(steps: int, expected: int):
+    said: list[str] = []
+    told = []
+    for step in range(steps):
+        learning(said).after_backward(StepPosition(0, step, steps))
+        told += [step] * len(said)
+        said.clear()
+    assert told == [expected]
+
+
+def test_nothing_is_told_where_a_weight_is_pruned():
+    said: list[str] = []
+    for step in range(40):
+        learning(said, kept=19).after_backward(StepPosition(0, step, 40))
+    assert not said
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_threshold_that_runs_away_stops_the_training_and_is_named(value: float):
+    with pytest.raises(TrainingFailed, match=r"'second' .* epoch 3, step 7"):
+        learning([], taus=(1.0, value)).after_backward(StepPosition(2, 7, 40))
+
+
+def test_thresholds_move_by_the_mean_of_the_gradients_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
+    averaged: list[list[float]] = []
+    monkeypatch.setattr(ranks, "average", lambda gradient: averaged.append(gradient.tolist()))
+    learning([]).after_backward(StepPosition(0, 0, 40))
+    assert averaged == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(4, 1), (48, 2)])
+def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_only_the_first_one_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, epochs: int, every: int
+):
+    said: list[str] = []
+    shares: list[float] = []
+    told: list[int] = []
+    phase = learning(said)
+    phase.job.epochs, phase.job.task, phase.least = epochs, SimpleNamespace(metric=Metric()), 0.9
+    phase.method.hard = lambda share: shares.append(share) or {}
+    entry = TrailEntry(1, 1, 2.0, 0.5, "")
+    monkeypatch.setattr(trail, "add", lambda *_: entry)
+    ends = range(every - 1, epochs, every)
+    for epoch in ends:
+        found = phase.end_epoch(epoch)
+        told += [epoch] * len(said)
+        said.clear()
+    assert shares == [(epoch + 1) / epochs for epoch in ends]
+    assert told == [ends[0]]
+    assert found == {"compression": 2.0, "model_compression": 1.0, "val_accuracy": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,13 @@ def test_a_floor_widens_a_mask_that_would_be_too_small():
     assert masks.keep_above(w, 1.0, 2).tolist() == [False, False, True, True]
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 3])
+def test_where_nothing_is_to_be_pruned_but_zeros_thresholds_are_half_of_the_smallest_square(zeros: int):
+    w = torch.tensor([0.5, -0.2, 0.4] + [0.0] * zeros)
+    (found,) = masks.thresholds_for({"layer0": w}, taus(3.0), {"layer0": 1}, 3)
+    assert found.item() == pytest.approx(0.2**2 / 2)
+
+
 def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[Kernel]:
     reasons = reasons or (None,) * len(sizes)
     return [Kernel(f"k{i}", "Conv", (n,), reason) for i, (n, reason) in enumerate(zip(sizes, reasons, strict=True))]
@@ -91,6 +98,19 @@ def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
 def test_a_target_below_the_present_sparsity_is_refused():
     with pytest.raises(InputError, match=r"already has compression 10\.00×"):
         masks.wanted_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
+
+
+def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
+    with pytest.raises(InputError, match=r" 5\.5× is the most"):
+        masks.wanted_nonzeros(kernels(1000, 100, reasons=(None, "excluded")), {"k0": 1000, "k1": 100}, {"k0": 100}, 8.0)
+
+
+@pytest.mark.parametrize(("present", "compression"), [({"k0": 100, "k1": 100}, 5.0), ({"k0": 10, "k1": 100}, 10.0)])
+def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_pruned_too(
+    present: dict[str, int], compression: float
+):
+    with pytest.raises(InputError, match="already has compression"):
+        masks.wanted_nonzeros(kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression)
 
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():

@@ -46,6 +46,10 @@ def test_the_count_falls_as_a_cubic():
     assert schedule.count(0.5) == 200 + round(800 * 0.5**3)
 
 
+def test_the_count_stays_at_the_last_one_when_learning_is_over():
+    assert Schedule(1000, 1000, 200, 1.0).count(1.5) == 200
+
+
 def test_a_search_begins_with_all_weights_and_has_the_width_of_the_compression_just_reached():
     schedule = Schedule(TOTAL, TOTAL, TOTAL // 100)
     assert schedule.count(0.0) == TOTAL

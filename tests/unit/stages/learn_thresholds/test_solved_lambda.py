@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
-from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
+from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda, _groups
 from ltp_pipeline.stages.train.phase import StepPosition
 
 SHAPES = {"conv": (16, 8, 3), "matmul": (20, 8), "single": (10, 20)}
@@ -116,3 +116,31 @@ def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are()
     assert int(pruned.count_nonzero()) == pytest.approx(300, abs=2)
     kept = live.abs() >= live.abs().sort().values[-300]
     assert torch.dist(pruned, live * kept) < 0.1 * torch.linalg.vector_norm(live * kept)
+
+
+def test_lambda_is_solved_two_hundred_times_or_at_each_step_and_is_the_pull_of_a_step_on_log_thresholds(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    method = make()
+    assert method.log(StepPosition(0, 0, 500, threshold_lr=0.01))["lambda"] == 0
+    solved = []
+    monkeypatch.setattr(method, "_solve", lambda _: (solved.append(step), method.log_tau.add_(0.3)))
+    for step in range(500):
+        method.log_tau.grad = torch.zeros_like(method.log_tau)
+        method.after_backward(StepPosition(0, step, 500, threshold_lr=0.01))
+    assert solved == list(range(1, 500, 2))
+    assert method.lam == pytest.approx(0.3 / (2 * 0.01), rel=1e-4)
+
+
+def test_a_hard_network_has_the_values_of_the_forward_pass_where_both_keep_a_weight():
+    method = make(scales=(1.0, 1.0))
+    hard, soft = method.hard(0.0), method.weights()
+    for name, v in soft.items():
+        both = (v != 0) & (hard[name] != 0) & ((v / method.live[name]).abs() > 0.01)
+        assert int(both.sum()) > 10
+        assert torch.allclose(hard[name][both], v[both])
+
+
+def test_neighbouring_layers_are_pruned_together_as_far_as_a_cache_holds_them():
+    sizes = {"a": 2**17, "b": 2**17, "c": 1, "large": 2**19, "d": 1, "e": 1}
+    assert list(_groups(sizes)) == [["a", "b"], ["c"], ["large"], ["d", "e"]]

@@ -1,0 +1,23 @@
+"""The trail: an entry for each network met, in the order of epochs."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ltp_pipeline.records import State
+from ltp_pipeline.stages.learn_thresholds import trail
+from ltp_pipeline.stages.train import Job
+
+
+def test_entries_are_counted_from_one_and_an_epoch_done_again_takes_the_place_of_what_came_of_it(
+    started: tuple[Job, State],
+):
+    job, state = started
+    none: Any = SimpleNamespace(live={}, tau=torch.zeros(0), T=torch.zeros(0))
+    for epoch in (0, 1, 2, 1):
+        entry = trail.add(job, state, none, epoch)
+        assert (entry.entry, entry.epoch) == (epoch + 1, epoch + 1)
+        assert job.workspace.root.joinpath(entry.file) == job.workspace.trail_path(epoch + 1)
+    assert [e.entry for e in trail.read(job.workspace)] == [1, 2]
+    assert [e.entry for e in trail.read(job.workspace, before=2)] == [1]
