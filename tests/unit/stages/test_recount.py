@@ -201,15 +201,16 @@ def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
     require_counts(report_of(content), tmp_path)
 
 
-def changed_file(folder: Path, change: Callable[[onnx.ModelProto], object]) -> dict[str, Any]:
+def changed_file(folder: Path, change: Callable[[onnx.ModelProto], object], graph: str = "original") -> dict[str, Any]:
     """The report of files of which the packed one is another, with its size as it is."""
     content = lay_out(folder)
     file = content["pruned"]["files"][1]
-    path = folder / file["path"]
-    model = onnx.load(path)
+    model = onnx.load(folder / file["path"])
     change(model)
-    onnx.save(model, path)
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    if graph != "original":
+        model.metadata_props.add(key="ltp.graph", value=graph)
+    saved_again(folder, model, file)
+    file["graph"] = graph
     return content
 
 
@@ -231,8 +232,7 @@ def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
     tmp_path: Path, graph: str, refused: bool
 ) -> None:
     more = numpy_helper.from_array(np.ones(5, np.float32), "more")
-    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more))
-    content["pruned"]["files"][1]["graph"] = graph
+    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more), graph)
     with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
         require_counts(report_of(content), tmp_path)
 
@@ -249,9 +249,7 @@ def add_a_kernel(model: onnx.ModelProto) -> None:
 
 @pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
 def test_kernels_are_looked_for_in_a_file_with_the_original_graph(tmp_path: Path, graph: str, refused: bool) -> None:
-    content = changed_file(tmp_path, add_a_kernel)
-    files = content["pruned"]["files"]
-    files[1]["graph"] = graph
-    files.reverse()
+    content = changed_file(tmp_path, add_a_kernel, graph)
+    content["pruned"]["files"].reverse()
     with pytest.raises(InputError, match=r"model\.float_elements|the list of layers") if refused else nullcontext():
         require_counts(report_of(content), tmp_path)
