@@ -22,7 +22,7 @@ from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.kernels import library
 from ltp_pipeline.exporters.kernels.choose import choose
-from ltp_pipeline.graph import read
+from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.workspace import REPORT_JSON
 
@@ -81,7 +81,7 @@ def measure_run(plan: series.Plan, folder: Path) -> dict[str, Any]:
 def timed(run: Path) -> dict[str, Any]:
     """The pruned network of a run, with every layer turned over that can be, beside its dense deploy form."""
     report = report_io.read(run / REPORT_JSON)
-    model = read(run / report.pruned.files[0].path)
+    model = import_model.read(run / report.pruned.files[0].path).model  # with its weights unpacked
     names = [kernel.name for kernel in find_kernels(model, KernelSettings())]
     model, _ = deploy.rewrite(model, names)
     rng = np.random.default_rng(0)
