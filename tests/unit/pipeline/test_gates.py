@@ -55,6 +55,12 @@ def test_passes_fails_and_fails_on_null(
     assert not judge({}, gate_settings({name: passing}))[0].passed
 
 
+def test_a_layer_that_was_not_counted_fails_the_floor(report: dict[str, Any]) -> None:
+    (verdict,) = judge(changed(report, ("layers", 1, "nonzeros"), None), gate_settings({"per_layer_floor": 0.0}))
+    assert (verdict.passed, verdict.value) == (False, None)
+    assert "nothing counted in layer" in verdict.detail
+
+
 @pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "per_layer_floor"])
 def test_a_limit_of_zero_is_a_limit(report: dict[str, Any], name: str) -> None:
     (verdict,) = judge(report, gate_settings({name: 0}))

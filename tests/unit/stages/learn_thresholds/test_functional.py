@@ -176,8 +176,8 @@ def test_r6_within_r2_is_a_constant_factor_in_values_and_gradients():
 
 
 def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
-    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0]), lr=0.1, cs=torch.ones(3))
-    assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1])
+    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0, -100.0]), lr=0.1, cs=torch.ones(4))
+    assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1, 0.1])
 
 
 def test_r3_takes_the_steepness_of_a_narrow_gate_out_of_the_step():

@@ -58,6 +58,14 @@ def test_temperature_anneals_to_its_end():
     assert method.T.item() == pytest.approx(0.001 * method.unit.item(), rel=1e-5)
 
 
+def test_temperature_anneals_from_step_to_step():
+    settings = MethodSettings(t0=0.1, t0_end=0.001)
+    method = GivenLambda({"layer": torch.randn(9).requires_grad_()}, {"layer": 1}, 0.1, settings)
+    method.weights()["layer"].sum().backward()
+    method.after_backward(StepPosition(0, 1, 4, threshold_lr=0.01))  # half of the way
+    assert method.T.item() == pytest.approx(0.01 * method.unit.item(), rel=1e-5)
+
+
 def test_every_layer_keeps_its_floor():
     assert int(learn(1e6).hard(1.0)["layer"].count_nonzero()) >= 4
 

@@ -115,3 +115,17 @@ def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_prune
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
     assert masks.floors(kernels(1000), {"k0": 3}, MethodSettings(floor=0.1)) == {"k0": 3}
+
+
+@pytest.mark.parametrize("pruned", [0, 1, 2, 4])
+def test_thresholds_prune_exactly_so_many_of_different_weights(pruned: int):
+    sizes = {"layer0": torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])}
+    (tau,) = masks.thresholds_for(sizes, taus(1.0), {"layer0": 0}, 5 - pruned)
+    assert masks.count_above(sizes, tau[None]) == 5 - pruned
+
+
+def test_a_floor_of_all_weights_leaves_all_of_them():
+    sizes = {"layer0": torch.tensor([1.0, 2.0, 3.0]), "layer1": torch.tensor([4.0, 5.0, 6.0])}
+    found = masks.thresholds_for(sizes, taus(1.0, 1.0), {"layer0": 3, "layer1": 1}, 4)
+    assert masks.count_above(sizes, torch.stack(found)) == 4
+    assert found[0] < 1

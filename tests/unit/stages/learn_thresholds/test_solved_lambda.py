@@ -144,3 +144,21 @@ def test_a_hard_network_has_the_values_of_the_forward_pass_where_both_keep_a_wei
 def test_neighbouring_layers_are_pruned_together_as_far_as_a_cache_holds_them():
     sizes = {"a": 2**17, "b": 2**17, "c": 1, "large": 2**19, "d": 1, "e": 1}
     assert list(_groups(sizes)) == [["a", "b"], ["c"], ["large"], ["d", "e"]]
+
+
+def test_gates_narrow_from_step_to_step():
+    method = make(m=0.0)
+    begun = list(method.widths)
+    found = []
+    for step in range(4):
+        method.log_tau.grad = torch.zeros_like(method.log_tau)
+        method.after_backward(StepPosition(0, step, 4, threshold_lr=0.01))
+        found.append(list(method.widths))
+    assert begun == method._widths(0.0)
+    assert found == [method._widths(share) for share in (0.25, 0.5, 0.75, 1.0)]
+
+
+def test_the_forward_pass_keeps_every_weight_that_a_hard_network_keeps():
+    """The one at its threshold too, whose gate would be zero."""
+    method = make()
+    assert nonzeros(method.hard(0.0)) == method.schedule.count(0.0)
