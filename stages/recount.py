@@ -1,5 +1,6 @@
 """Count the files of a report again: sizes, zeros, and what the files say of themselves; needs no data and no torch."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -52,10 +53,9 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
 
 def _data(file: Stored, path: Path, found: Sequence[Path]) -> Claim:
     """The weights outside the file are those that the report has the hash of."""
-    wanted = [data_beside(path).resolve()] if file.data_sha256 else []
-    stated, read = ([part.name for part in parts] for parts in (wanted, found))
-    same_place = [part.resolve() for part in found] == wanted
-    return Claim(f"the list of data files of {file.path}", stated, stated if same_place else read, "the file")
+    hashed = [data_beside(path)] if file.data_sha256 else []
+    stated, read = ([os.path.relpath(part.resolve(), path.parent.resolve()) for part in p] for p in (hashed, found))
+    return Claim(f"the list of data files of {file.path}", stated, read, "the file")
 
 
 def _said_of(file: File, key: str, path: Path, model: Model, source: str | None) -> Iterator[Claim]:

@@ -186,6 +186,24 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_p
         require_counts(report_of(content), tmp_path)
 
 
+def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][0]
+    path = tmp_path / file["path"]
+    data = path.with_name(f"{path.name}.data")
+    (tmp_path / "other").mkdir()
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = f"other/{data.name}"
+    (tmp_path / "other" / data.name).write_bytes(data.read_bytes())
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size + data.stat().st_size}
+    with pytest.raises(InputError, match="the list of data files"):
+        require_counts(report_of(content), tmp_path)
+
+
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     (tmp_path / "model.packed.onnx").write_bytes(b"no model")
