@@ -11,7 +11,7 @@ from ltp_pipeline.data import open_for
 from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.kernels.library import kernels_library
+from ltp_pipeline.exporters.kernels.library import kernels_library, paths
 from ltp_pipeline.formats import FAST, Format
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.results import Accelerated
@@ -44,6 +44,7 @@ def accelerate(
     if target.exists() and source.exists() and target.samefile(source):
         raise InputError(f"{out} is the file to accelerate", "give another file with --out")
     library = kernels_library()
+    paths(library)  # raises where it cannot be loaded
     file = import_model.read(source)
     walked, _ = flatten(file.model)
     kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from ltp_pipeline.errors import InputError
@@ -38,6 +39,23 @@ def test_a_file_that_is_no_library_is_said(tmp_path: Path):
     (tmp_path / "made.so").write_text("no library")
     with pytest.raises(InputError, match="cannot be loaded"):
         library.paths(tmp_path / "made.so")
+
+
+def test_a_library_of_something_else_is_said():
+    with pytest.raises(InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_path"):
+        library.paths(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
+
+
+def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp_path: Path):
+    cut = tmp_path / kernels.name
+    cut.write_bytes(kernels.read_bytes()[:20000])
+    with pytest.raises(InputError, match="cannot be loaded"):
+        library.paths(cut)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match=r"nothing can be written to .*nowhere"):
+        library.build(tmp_path / "nowhere" / "made.so", "true")
 
 
 def test_the_library_says_which_path_it_takes(kernels: Path):
