@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.data import open_for
-from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
+from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.kernels.library import kernels_library, paths
+from ltp_pipeline.files import keep_apart
 from ltp_pipeline.formats import FAST, Format
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.results import Accelerated
@@ -41,11 +42,10 @@ def accelerate(
 ) -> Accelerated:
     """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
     source, target = Path(model), Path(out)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{out} is the file to accelerate", "give another file with --out")
     library = kernels_library()
     paths(library)  # raises where it cannot be loaded
     file = import_model.read(source)
+    keep_apart(target, [source, *(source.parent / name for name in file.data)])
     walked, _ = flatten(file.model)
     kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]
     if not kernels:
@@ -60,16 +60,14 @@ def accelerate(
     made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
     export.write_made(made, kernels, Format(FAST, encoding), target, feeds, file.sha256)
-    measured = None
-    if with_data:
-        try:
-            measured = validate_beside(target, source, settings, own)
-        except ExportFailed:
-            export.remove(target)
-            raise
-    sample, sessions = fast.one_sample(walked, feeds), [output_proof.load(target, library), output_proof.load(source)]
-    calls = [partial(session.run, None, dict(sample)) for session in sessions]
-    ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
+    try:
+        measured = validate_beside(target, source, settings, own) if with_data else None
+        sessions = [output_proof.load(target, library), output_proof.load(source)]
+        calls = [partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions]
+        ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
+    except BaseException:  # an interrupt, too: what fails leaves no file
+        export.remove(target)
+        raise
     return Accelerated(
         path=str(out),
         bytes=export.size_of(target),
