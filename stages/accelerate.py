@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.data import open_for
 from ltp_pipeline.errors import InputError, UnsupportedModel
@@ -19,7 +19,7 @@ from ltp_pipeline.results import Accelerated
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
-from ltp_pipeline.stages.session import try_elsewhere
+from ltp_pipeline.stages.session import Session, try_elsewhere
 from ltp_pipeline.stages.validate import validate_beside
 from ltp_pipeline.timing import in_turns
 
@@ -50,12 +50,13 @@ def accelerate(
     kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]
     if not kernels:
         raise UnsupportedModel("the model has no kernels", "`ltp-pipeline inspect` shows what was found")
+    session = Session(source, single=True, foreign=True).session
     if with_data:
         shown = open_for(file, settings.data, settings.train.seed, settings.task, own).test.first(PROOF_SAMPLES).inputs
         feeds, proven_on = {i.name: as_input(i, shown[i.name]) for i in file.inputs}, "the test split"
         try_elsewhere(source, feeds)
     else:
-        feeds, proven_on = _random(source, file.inputs)
+        feeds, proven_on = _random(source, session, file.inputs)
     weights = {name: walked.array(name) for name in kernels}
     made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
@@ -81,13 +82,11 @@ def accelerate(
     )
 
 
-def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
+def _random(source: Path, session: Any, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
     """Random inputs that the model runs on, and what to call them."""
     refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
     if not all(map(numeric, inputs)):
         raise refused
-    try_elsewhere(source, {})
-    session = output_proof.load(source)
     for feeds in likely(inputs, None):
         if feeds is None:
             continue

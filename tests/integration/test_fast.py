@@ -175,6 +175,16 @@ def test_accelerate_does_not_remove_weights_that_it_reads(tmp_path: Path, capsys
 
 
 @needs_kernels
+def test_a_file_that_onnxruntime_refuses_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = conv_net(0.9, size=8)
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("dilations", [1, 1, 1]))
+    onnx.save(model, tmp_path / "sparse.onnx")
+    refused = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", tmp_path / "fast.onnx")
+    assert refused.code == 3, refused.err
+    assert "onnxruntime cannot load" in refused.err
+
+
+@needs_kernels
 def test_accelerate_leaves_no_file_where_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
