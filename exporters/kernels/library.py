@@ -85,5 +85,5 @@ import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
 for function in (library.ltp_kernels_path, library.ltp_kernels_paths):
     function.restype = ctypes.c_char_p
-    print(function().decode())
+    print(function().decode().strip())
 """

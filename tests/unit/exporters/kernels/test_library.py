@@ -1,6 +1,4 @@
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import onnxruntime
@@ -64,18 +62,20 @@ def test_the_library_says_which_path_it_takes(kernels: Path):
     assert "portable" not in found.refused
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("portable", "portable"), ("unknown", "LTP_KERNELS_PATH is 'unknown', which cannot be used here")],
-)
-def test_a_path_can_be_asked_for(kernels: Path, name: str, said: str):
-    code = "import sys; from pathlib import Path; from ltp_pipeline.exporters.kernels import library;"
-    code += "print(library.paths(Path(sys.argv[1])).chosen)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(kernels)],
-        env={**os.environ, library.PATH_VARIABLE: name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said in (done.stdout or done.stderr)
+def test_a_path_can_be_asked_for(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(library.PATH_VARIABLE, "portable")
+    assert library.paths(kernels).chosen == "portable"
+
+
+def test_an_empty_name_asks_for_nothing(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(library.PATH_VARIABLE, raising=False)
+    best = library.paths(kernels)
+    monkeypatch.setenv(library.PATH_VARIABLE, "")
+    assert library.paths(kernels) == best
+
+
+def test_a_path_that_cannot_be_used_is_said_with_those_that_can(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(library.PATH_VARIABLE, "unknown")
+    with pytest.raises(InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here") as error:
+        library.paths(kernels)
+    assert re.fullmatch("leave it out, or take (\\w+, )*portable", error.value.remedy)
