@@ -5,7 +5,6 @@ What takes long to import is imported where it is used: a gate needs no torch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline import comparison, report_io
 from ltp_pipeline.config import DataSettings, Imitate, Settings, check_budget
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath
+from ltp_pipeline.files import AnyPath, keep_apart
 from ltp_pipeline.gate_files import check_files
 from ltp_pipeline.gates import effective_limits, evaluate_gates
 from ltp_pipeline.limits import check_settings
@@ -283,9 +282,9 @@ def unpack(model: AnyPath, out: AnyPath) -> Path:
     from ltp_pipeline import exporters, graph
 
     source, target = Path(model), Path(out)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{os.fspath(out)} is the file to unpack", "give another file with --out")
-    dense = exporters.to_dense(graph.read(source))
+    packed, data = graph.read_with_data(source)
+    keep_apart(target, [source, *data])
+    dense = exporters.to_dense(packed)
     if exporters.labels(dense):
         dense = exporters.stamp(dense, format="dense")
     graph.write(dense, target)

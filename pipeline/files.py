@@ -133,3 +133,11 @@ def _unsigned(value: Any) -> Any:
 def data_beside(path: Path) -> Path:
     """Where an ONNX file that we wrote keeps its weights, if it keeps them outside."""
     return path.with_name(path.name + DATA)
+
+
+def keep_apart(out: AnyPath, sources: Iterable[Path]) -> None:
+    """Refuse a file to write that would replace, with the data beside it, one of those that are read."""
+    written = [part for part in (Path(out), data_beside(Path(out))) if part.exists()]
+    for source in sources:
+        if source.exists() and any(part.samefile(source) for part in written):
+            raise InputError(f"writing {out} would replace {source}, which is read", "give another file with --out")

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.data import open_for
-from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
+from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.kernels.library import kernels_library
+from ltp_pipeline.exporters.kernels.library import kernels_library, paths
+from ltp_pipeline.files import keep_apart
 from ltp_pipeline.formats import FAST, Format
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.results import Accelerated
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.import_model.kernels import find_kernels
 from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
-from ltp_pipeline.stages.session import try_elsewhere
+from ltp_pipeline.stages.session import Session, try_elsewhere
 from ltp_pipeline.stages.validate import validate_beside
 from ltp_pipeline.timing import in_turns
 
@@ -41,34 +42,33 @@ def accelerate(
 ) -> Accelerated:
     """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
     source, target = Path(model), Path(out)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{out} is the file to accelerate", "give another file with --out")
     library = kernels_library()
+    paths(library)  # raises where it cannot be loaded
     file = import_model.read(source)
+    keep_apart(target, [source, *(source.parent / name for name in file.data)])
     walked, _ = flatten(file.model)
     kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]
     if not kernels:
         raise UnsupportedModel("the model has no kernels", "`ltp-pipeline inspect` shows what was found")
+    session = Session(source, single=True, foreign=file.model).session
     if with_data:
         shown = open_for(file, settings.data, settings.train.seed, settings.task, own).test.first(PROOF_SAMPLES).inputs
         feeds, proven_on = {i.name: as_input(i, shown[i.name]) for i in file.inputs}, "the test split"
         try_elsewhere(source, feeds)
     else:
-        feeds, proven_on = _random(source, file.inputs)
+        feeds, proven_on = _random(source, session, file.inputs)
     weights = {name: walked.array(name) for name in kernels}
     made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
     export.write_made(made, kernels, Format(FAST, encoding), target, feeds, file.sha256)
-    measured = None
-    if with_data:
-        try:
-            measured = validate_beside(target, source, settings, own)
-        except ExportFailed:
-            export.remove(target)
-            raise
-    sample, sessions = fast.one_sample(walked, feeds), [output_proof.load(target, library), output_proof.load(source)]
-    calls = [partial(session.run, None, dict(sample)) for session in sessions]
-    ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
+    try:
+        measured = validate_beside(target, source, settings, own) if with_data else None
+        sessions = [output_proof.load(target, library), output_proof.load(source)]
+        calls = [partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions]
+        ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
+    except BaseException:  # an interrupt, too: what fails leaves no file
+        export.remove(target)
+        raise
     return Accelerated(
         path=str(out),
         bytes=export.size_of(target),
@@ -82,13 +82,11 @@ def accelerate(
     )
 
 
-def _random(source: Path, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
+def _random(source: Path, session: Any, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
     """Random inputs that the model runs on, and what to call them."""
     refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
     if not all(map(numeric, inputs)):
         raise refused
-    try_elsewhere(source, {})
-    session = output_proof.load(source)
     for feeds in likely(inputs, None):
         if feeds is None:
             continue

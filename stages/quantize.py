@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.data import open_for
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.files import keep_apart
 from ltp_pipeline.formats import INT8, Format
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.results import Quantized
@@ -64,9 +64,8 @@ def quantize(
 ) -> Quantized:
     """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
     source, target = Path(model), Path(out)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise InputError(f"{out} is the file to quantise", "give another file with --out")
     file = import_model.read(source)
+    keep_apart(target, [source, *(source.parent / name for name in file.data)])
     kernels = [kernel.name for kernel in find_kernels(file.model, settings.kernels)]
     int8.require(file.model, kernels)
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)

@@ -154,11 +154,8 @@ class Beside:
 
 
 def library_for(model: Model) -> Path | None:
-    """The sparse kernels that a model uses, where they were built."""
-    try:
-        return kernels_library() if fast.is_turned_over(model) else None
-    except InputError:
-        return None
+    """The sparse kernels that a model uses, where they can be loaded."""
+    return kernels_library() if fast.is_turned_over(model) and fast.why_missing() is None else None
 
 
 def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]:

@@ -250,8 +250,8 @@ def validate_beside(model: Path, other: Path, settings: Settings, own: OwnTask |
 def _kernel_notes(beside: Beside | None, model: Model) -> list[str]:
     """What is told of a file that uses sparse kernels."""
     if beside is None:
-        missing = "measured without the sparse kernels, which were not built: `ltp-pipeline kernels --build`"
-        return [missing] if fast.is_turned_over(model) else []
+        is_fast = fast.is_turned_over(model)
+        return [f"measured without the sparse kernels: {fast.why_missing()}"] if is_fast else []
     apart = f"outputs differ from those without them by at most {beside.largest():.1e} of the largest"
     return [f"measured with the sparse kernels at {beside.session.library}; {apart}"]
 

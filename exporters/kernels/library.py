@@ -1,6 +1,5 @@
 """Where the library of sparse kernels is, and how it is built: one command of any C++17 compiler (GCC or Clang)."""
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -48,6 +47,8 @@ def build(target: Path | None = None, compiler: str | None = None) -> Path:
     words = command(made, compiler)
     if shutil.which(words[0]) is None:
         raise InputError(f"there is no C++ compiler named '{words[0]}'", "install one, or name it in the variable CXX")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"nothing can be written to {target.parent}", "build it as a user who may write there")
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -60,20 +61,29 @@ def build(target: Path | None = None, compiler: str | None = None) -> Path:
 
 
 def paths(library: Path) -> Paths:
-    """Which path the library takes on this processor, after each has proven itself."""
-    try:
-        loaded = ctypes.CDLL(str(library))
-        functions = loaded.ltp_kernels_path, loaded.ltp_kernels_paths
-    except (OSError, AttributeError) as error:
+    """Which path the library takes on this processor, after each has proven itself.
+
+    Another process asks it: a file that was cut off, or instructions that are not there, end a process without a word.
+    """
+    done = subprocess.run([sys.executable, "-I", "-c", _ASK, str(library)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        ended = f"{library} ends the process that loads it (signal {-done.returncode})"
+        said = next(reversed(done.stderr.split("Error: ")[1:]), ended).strip()
         raise InputError(
-            f"the sparse kernels cannot be loaded: {error}", "build them anew: 'ltp-pipeline kernels --build'"
-        ) from error
-    for function in functions:
-        function.restype = ctypes.c_char_p
-    chosen, lines = (function().decode() for function in functions)
+            f"the sparse kernels cannot be loaded: {said}", "build them anew: 'ltp-pipeline kernels --build'"
+        )
+    chosen, *lines = done.stdout.splitlines()
     if not chosen:
         wanted = os.environ.get(PATH_VARIABLE)
-        known = ", ".join(line.split(": ")[0] for line in lines.splitlines() if ": " not in line)
+        known = ", ".join(line for line in lines if ": " not in line)
         raise InputError(f"{PATH_VARIABLE} is {wanted!r}, which cannot be used here", f"leave it out, or take {known}")
-    refused = dict(line.split(": ", 1) for line in lines.splitlines() if ": " in line)
-    return Paths(chosen, refused)
+    return Paths(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
+
+
+_ASK = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+for function in (library.ltp_kernels_path, library.ltp_kernels_paths):
+    function.restype = ctypes.c_char_p
+    print(function().decode().strip())
+"""

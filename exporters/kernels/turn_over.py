@@ -1,6 +1,6 @@
 """Nodes of a graph turned into the operators of the library, with what follows them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +123,8 @@ def _start(
         return len(tensor.dims) if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT else 0
 
     if is_standard(node, "Conv") and inputs[1] in kernels and axes(inputs[1]) == 4:
-        return inputs[1], f"SparseConv{bias}", inputs, attributes
+        clear = _says_which_pixels(attributes, known[inputs[1]].dims[2:])
+        return (inputs[1], f"SparseConv{bias}", inputs, attributes) if clear else None
     if is_standard(node, "Gemm") and inputs[1] in kernels and axes(inputs[1]) == 2 and not attributes.get("transA"):
         attributes.pop("transA", None)
         columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]
@@ -136,6 +137,13 @@ def _start(
         if inputs[0] in kernels and axes(inputs[0]) == 2 and shapes.get(inputs[1]):
             return inputs[0], "SparseLeftMatMul", inputs, attributes
     return None
+
+
+def _says_which_pixels(attributes: Mapping[str, Any], kernel: Sequence[int]) -> bool:
+    """Whether attributes say which pixels are read; SAME does not where a stride is larger than the kernel's reach."""
+    strides, dilations = (attributes.get(name, (1, 1)) for name in ("strides", "dilations"))
+    covers_all = all(s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel, strict=True))
+    return covers_all or not attributes.get("auto_pad", b"").startswith(b"SAME")
 
 
 def _is_bias(name: str, known: Constants, shapes: Shapes, node: NodeProto) -> bool:
@@ -161,7 +169,7 @@ def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tupl
             if value is None or value.size != 1:
                 return None
             limits[i] = float(value.reshape(()))
-    return limits[0], limits[1]
+    return None if np.isnan(limits).any() else (limits[0], limits[1])
 
 
 def shapes_of(proto: ModelProto) -> dict[str, tuple[object, ...]]:

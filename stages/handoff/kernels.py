@@ -97,7 +97,7 @@ onnxruntime among them, fill the zeros in when they load the file, and latency a
 original."""
     return f"""The zeros save storage and transfer. They make the model faster only in {named},
 and only where the sparse kernels are registered: elsewhere runtimes fill the zeros in when they load the file, and
-latency is that of the original. Memory is never less than the original's."""
+latency and memory are those of the original."""
 
 
 def _in_cpp(file: File, name: str) -> str:

@@ -165,6 +165,38 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
 
 
 @needs_kernels
+def test_accelerate_does_not_remove_weights_that_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a file that was renamed, they have the name of those that an older file to write would have."""
+    onnx.save(conv_net(0.9, size=8), tmp_path / "old.onnx", save_as_external_data=True, location="new.onnx.data")
+    before = sha256_of(tmp_path / "new.onnx.data")
+    refused = invoke(capsys, "accelerate", tmp_path / "old.onnx", "--out", tmp_path / "new.onnx", "--fast-from", "0.5")
+    assert refused.code == 3
+    assert sha256_of(tmp_path / "new.onnx.data") == before
+
+
+@needs_kernels
+def test_a_file_that_onnxruntime_refuses_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = conv_net(0.9, size=8)
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("dilations", [1, 1, 1]))
+    onnx.save(model, tmp_path / "sparse.onnx")
+    refused = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", tmp_path / "fast.onnx")
+    assert refused.code == 3, refused.err
+    assert "onnxruntime cannot load" in refused.err
+
+
+@needs_kernels
+def test_accelerate_leaves_no_file_where_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    onnx.save(conv_net(0.9, size=8), tmp_path / "sparse.onnx")
+    monkeypatch.setattr("ltp_pipeline.stages.accelerate.in_turns", stop)
+    with pytest.raises(KeyboardInterrupt):
+        ltp_pipeline.accelerate(tmp_path / "sparse.onnx", out=tmp_path / "fast.onnx", fast_from=0.5)
+    assert [path.name for path in tmp_path.iterdir()] == ["sparse.onnx"]
+
+
+@needs_kernels
 def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,7 @@ Case conv_case(Random& random) {
   width = std::max(width, dx * (kx - 1) + 1 - pads[1] - pads[3]);
   c.info.arrays = {{"strides", {sy, sx}}, {"dilations", {dy, dx}}, {"pads", pads}, {"kernel_shape", {ky, kx}}};
   c.info.integers = {{"group", groups}};
-  if (random.chance(0.1)) {
+  if (sy <= dy * (ky - 1) + 1 && sx <= dx * (kx - 1) + 1 && random.chance(0.15)) {
     c.info.texts = {{"auto_pad", random.one_of<std::string>({"SAME_UPPER", "SAME_LOWER"})}};
     const auto same = [&](int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t& a, int64_t& b) {
       const int64_t total =
@@ -359,6 +359,16 @@ void bad_input() {
   conv("a pad that overflows", w, array("pads", {INT64_MAX, 0, INT64_MAX, 0}), {&x, &w});
   conv("a dilation that overflows", w, array("dilations", {INT64_MAX / 2, 1}), {&x, &w});
   conv("an output that overflows", w, array("pads", {1 << 30, 1 << 30, 1 << 30, 1 << 30}), {&x, &w});
+  conv("auto_pad and a stride larger than the kernel", w, [](OrtKernelInfo& info) {
+    info.texts["auto_pad"] = "SAME_UPPER";
+    info.arrays["strides"] = {5, 1};
+  }, {&x, &w});
+  const OrtValue none = random.tensor({0, 4, 5, 5});
+  const int64_t most = INT32_MAX;
+  OrtKernelInfo padded;
+  padded.arrays["pads"] = {most, most, most, most};
+  OrtKernelContext without{{&none, &w}, {}};
+  expect(Kernel("SparseConv", padded).run(without).empty(), "no images, which would be too large");
   conv("three strides", w, array("strides", {1, 1, 1}), {&x, &w});
   conv("another kernel_shape", w, array("kernel_shape", {1, 1}), {&x, &w});
   conv("groups that do not divide", w, [](OrtKernelInfo& info) { info.integers["group"] = 4; }, {&x, &w});

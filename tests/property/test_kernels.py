@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto
 
@@ -68,6 +68,24 @@ def test_convolutions_are_those_of_onnxruntime(
     y = g.add("Relu", y)
     shape = (images, channels * groups, *size)
     check(g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads)
+
+
+@few
+@given(
+    kernel=pairs,
+    strides=pairs,
+    size=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    pad=st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
+)
+def test_paddings_by_name_are_those_of_onnxruntime(
+    kernel: tuple[int, int], strides: tuple[int, int], size: tuple[int, int], pad: str, kernels: Path
+):
+    least = size if pad == "VALID" else kernel
+    assume(all(a <= b for a, b in zip(kernel if pad == "VALID" else strides, least, strict=True)))
+    g, rng = Graph(), np.random.default_rng(0)
+    y = g.add("Conv", "x", g.tensor("w", sparse(rng, (5, 3, *kernel), 0.3)), strides=strides, auto_pad=pad)
+    shape = (1, 3, *size)
+    check(g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads=1)
 
 
 @few

@@ -2,7 +2,6 @@
 
 #include "band_plan.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -23,7 +22,8 @@ Axis axis(int64_t input, int64_t kernel, int64_t stride, int64_t dilation, int64
   if (pad == AutoPad::kValid) before = after = 0;
   if (pad == AutoPad::kSameUpper || pad == AutoPad::kSameLower) {
     const int64_t size = (input + stride - 1) / stride;
-    const int64_t total = std::max<int64_t>((size - 1) * stride + reach - input, 0);
+    const int64_t total = (size - 1) * stride + reach - input;
+    if (total < 0) refuse("auto_pad does not say which pixels a stride larger than the kernel leaves out");
     before = pad == AutoPad::kSameUpper ? total / 2 : total - total / 2;
     after = total - before;
   }
@@ -88,10 +88,10 @@ std::vector<int64_t> Conv::output_dims(const std::vector<int64_t>& input) const 
 
 void Conv::run(const Path& path, const float* input, const std::vector<int64_t>& dims, const float* bias,
                const float* residual, Limits limits, float* output, const Parallel& parallel) const {
+  const size_t images = static_cast<size_t>(dims[0]);
+  if (!images) return;  // before sizes are multiplied, which are not limited by an empty output
   const Frame out = frame(dims);
   const size_t positions = static_cast<size_t>(out.height * out.width);
-  const size_t images = static_cast<size_t>(dims[0]);
-  if (!images || !positions) return;
 
   const size_t rows = groups_[0].rows();
   const size_t plane = static_cast<size_t>(dims[2] * dims[3]);

@@ -329,7 +329,7 @@ const std::vector<Op>& ops() {
 #define LTP_EXPORT extern "C" __attribute__((visibility("default")))
 
 // What SessionOptions.register_custom_ops_library calls.
-LTP_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
+LTP_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) try {
   using namespace ltp;
   const Api api(base->GetApi(kApiVersion));
   if (!api) {  // too old to have any table of ours; version 1 has been there from the beginning
@@ -345,6 +345,8 @@ LTP_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
   }();
   if (failed) return api.CreateStatus(kInvalidArgument, api.GetErrorMessage(failed));
   return api.AddCustomOpDomain(options, domain);
+} catch (const std::exception& error) {
+  return ltp::Api(base->GetApi(1)).CreateStatus(ltp::kInvalidArgument, error.what());
 }
 
 // The name of the path that is used here; empty where LTP_KERNELS_PATH names none that can be.

@@ -107,8 +107,9 @@ const std::vector<Candidate>& candidates() {
 const Path* chosen_path() {
   static const Path* const chosen = []() -> const Path* {
     const char* const wanted = std::getenv("LTP_KERNELS_PATH");
+    const bool any = !wanted || !*wanted;
     for (const Candidate& candidate : candidates()) {
-      if (candidate.refused.empty() && (!wanted || !std::strcmp(wanted, candidate.path.name))) return &candidate.path;
+      if (candidate.refused.empty() && (any || !std::strcmp(wanted, candidate.path.name))) return &candidate.path;
     }
     return nullptr;
   }();

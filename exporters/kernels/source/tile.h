@@ -57,7 +57,7 @@ void single_rows(const RowsTask& task) {
     }
     stop<kVectors>(task, row, sum);
   }
-  if (task.streams) Vec::end_stream();
+  if (task.streams && task.ends) Vec::end_stream();
 }
 
 // Blocks of four weights, one in each of four neighbouring rows: one load feeds four multiply-adds.
@@ -86,7 +86,7 @@ void quad_rows(const RowsTask& task) {
 #pragma GCC unroll 4
     for (size_t k = 0; k < 4; ++k) stop<kVectors>(task, 4 * quad + k, sum[k]);
   }
-  if (task.streams) Vec::end_stream();
+  if (task.streams && task.ends) Vec::end_stream();
 }
 
 // A single position: the result of a matrix's only row, or an image of one pixel. Vectors would be filled by one value

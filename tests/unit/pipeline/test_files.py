@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import read_bytes, write_hashed, write_json
+from ltp_pipeline.files import keep_apart, read_bytes, write_hashed, write_json
 
 
 def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
@@ -52,3 +52,20 @@ def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
 def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_bytes(tmp_path / name, "give another", 10)
+
+
+@pytest.mark.parametrize("out", ["model.onnx", "link.onnx", "weights.onnx.data", "weights.onnx"])
+def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
+    """Neither the model nor its weights, which lie beside the file that `weights.onnx` names."""
+    sources = [tmp_path / name for name in ("model.onnx", "weights.onnx.data")]
+    for source in sources:
+        source.touch()
+    (tmp_path / "link.onnx").symlink_to("model.onnx")
+    with pytest.raises(InputError, match="would replace"):
+        keep_apart(tmp_path / out, sources)
+
+
+def test_another_file_may_be_written_over(tmp_path: Path):
+    for name in ("model.onnx", "old.onnx"):
+        (tmp_path / name).touch()
+    keep_apart(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])

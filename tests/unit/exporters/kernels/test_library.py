@@ -1,8 +1,7 @@
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from ltp_pipeline.errors import InputError
@@ -40,24 +39,43 @@ def test_a_file_that_is_no_library_is_said(tmp_path: Path):
         library.paths(tmp_path / "made.so")
 
 
+def test_a_library_of_something_else_is_said():
+    with pytest.raises(InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_path"):
+        library.paths(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
+
+
+def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp_path: Path):
+    cut = tmp_path / kernels.name
+    cut.write_bytes(kernels.read_bytes()[:20000])
+    with pytest.raises(InputError, match="cannot be loaded"):
+        library.paths(cut)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
+    with pytest.raises(InputError, match=r"nothing can be written to .*nowhere"):
+        library.build(tmp_path / "nowhere" / "made.so", "true")
+
+
 def test_the_library_says_which_path_it_takes(kernels: Path):
     found = library.paths(kernels)
     assert found.chosen in ("avx512", "avx2", "neon", "portable")
     assert "portable" not in found.refused
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("portable", "portable"), ("unknown", "LTP_KERNELS_PATH is 'unknown', which cannot be used here")],
-)
-def test_a_path_can_be_asked_for(kernels: Path, name: str, said: str):
-    code = "import sys; from pathlib import Path; from ltp_pipeline.exporters.kernels import library;"
-    code += "print(library.paths(Path(sys.argv[1])).chosen)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(kernels)],
-        env={**os.environ, library.PATH_VARIABLE: name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert said in (done.stdout or done.stderr)
+def test_a_path_can_be_asked_for(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(library.PATH_VARIABLE, "portable")
+    assert library.paths(kernels).chosen == "portable"
+
+
+def test_an_empty_name_asks_for_nothing(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(library.PATH_VARIABLE, raising=False)
+    best = library.paths(kernels)
+    monkeypatch.setenv(library.PATH_VARIABLE, "")
+    assert library.paths(kernels) == best
+
+
+def test_a_path_that_cannot_be_used_is_said_with_those_that_can(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(library.PATH_VARIABLE, "unknown")
+    with pytest.raises(InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here") as error:
+        library.paths(kernels)
+    assert re.fullmatch("leave it out, or take (\\w+, )*portable", error.value.remedy)

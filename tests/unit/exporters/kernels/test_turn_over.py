@@ -51,6 +51,28 @@ def test_limits_stay_a_node_where_they_cannot_be_said():
     assert names(residual(between="Clip", opset=11), "c.weight") == ["SparseConvBiasAdd", "Clip"]
 
 
+def test_a_limit_that_is_not_a_number_stays_a_node():
+    model = residual(between="Clip")
+    next(t for t in model.graph.initializer if t.name == "low").CopyFrom(
+        onnx.numpy_helper.from_array(np.float32(np.nan).reshape(()), "low")
+    )
+    assert names(model, "c.weight") == ["SparseConvBiasAdd", "Clip"]
+
+
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_padding_by_name_with_a_stride_beyond_the_kernel_is_left_alone(pad: str):
+    g = Graph()
+    y = g.add("Conv", "x", g.random("w", 4, 4, 3, 3), auto_pad=pad, strides=[1, 4])
+    assert names(g.model({"x": (1, 4, 9, 9)}, [y]), "w") == ["Conv"]
+
+
+@pytest.mark.parametrize("attributes", [{"auto_pad": "SAME_UPPER", "strides": [3, 3]}, {"strides": [4, 4]}])
+def test_other_strides_are_turned_over(attributes: dict[str, object]):
+    g = Graph()
+    y = g.add("Conv", "x", g.random("w", 4, 4, 3, 3), **attributes)
+    assert names(g.model({"x": (1, 4, 9, 9)}, [y]), "w") == ["SparseConv"]
+
+
 def test_a_value_that_is_read_twice_stays():
     g = Graph()
     y = g.conv("x", "c", 4, 4)
