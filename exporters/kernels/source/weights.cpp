@@ -20,49 +20,77 @@ constexpr double kQuadCost = 3;
 
 size_t up(size_t a, size_t b) { return (a + b - 1) / b; }
 
-template <size_t kHeight>
-bool any(const float* at, size_t pitch) {
-  bool found = false;
-  for (size_t i = 0; i < kHeight; ++i) found |= at[i * pitch] != 0.0f;
-  return found;
-}
-
-// Calls f(unit, column, address) for every place where one of kHeight neighbouring rows has a weight, in the order of
-// the memory: walking across it would take many times as long.
-template <size_t kHeight, class F>
-void each(const Dense& dense, F f) {
-  const size_t units = dense.rows / kHeight;
-  if (dense.column_pitch <= dense.row_pitch) {
-    for (size_t unit = 0; unit < units; ++unit) {
-      const float* at = dense.data + unit * kHeight * dense.row_pitch;
-      for (size_t column = 0; column < dense.columns; ++column, at += dense.column_pitch) {
-        if (any<kHeight>(at, dense.row_pitch)) f(unit, column, at);
-      }
-    }
-  } else {
-    for (size_t column = 0; column < dense.columns; ++column) {
-      const float* at = dense.data + column * dense.column_pitch;
-      for (size_t unit = 0; unit < units; ++unit, at += kHeight * dense.row_pitch) {
-        if (any<kHeight>(at, dense.row_pitch)) f(unit, column, at);
+// Which elements are not zero, a bit for each, in the order of the memory: lines of rows, or of columns. The dense matrix
+// is read once for it; all that follows goes over the bits.
+class Bits {
+ public:
+  explicit Bits(const Dense& dense) : by_rows_(dense.column_pitch <= dense.row_pitch) {
+    const size_t lines = by_rows_ ? dense.rows : dense.columns, length = by_rows_ ? dense.columns : dense.rows;
+    const size_t line_pitch = by_rows_ ? dense.row_pitch : dense.column_pitch;
+    const size_t pitch = by_rows_ ? dense.column_pitch : dense.row_pitch;
+    words_ = up(length, 64);
+    bits_.assign(lines * words_, 0);
+    for (size_t line = 0; line < lines; ++line) {
+      const float* at = dense.data + line * line_pitch;
+      for (size_t i = 0; i < words_; ++i) {
+        const size_t count = std::min<size_t>(64, length - 64 * i);
+        uint64_t word = 0;
+        for (size_t k = 0; k < count; ++k, at += pitch) word |= static_cast<uint64_t>(*at != 0.0f) << k;
+        bits_[line * words_ + i] = word;
       }
     }
   }
-}
+
+  // Calls f(unit, column) for every place where one of kHeight neighbouring rows has a weight, of rows `first` (a
+  // multiple of kHeight) to `last`, in the order of the memory: walking across it would take many times as long.
+  template <size_t kHeight, class F>
+  void each(size_t first, size_t last, F f) const {
+    if (by_rows_) {
+      for (size_t row = first; row + kHeight <= last; row += kHeight) {
+        for (size_t i = 0; i < words_; ++i) {
+          uint64_t word = 0;
+          for (size_t k = 0; k < kHeight; ++k) word |= bits_[(row + k) * words_ + i];
+          for (; word; word &= word - 1) f((row - first) / kHeight, 64 * i + lowest(word));
+        }
+      }
+      return;
+    }
+    for (size_t column = 0; column * words_ < bits_.size(); ++column) {
+      for (size_t i = 0; i < words_; ++i) {
+        uint64_t word = bits_[column * words_ + i];
+        if (kHeight == 4) word = (word | word >> 1 | word >> 2 | word >> 3) & 0x1111111111111111u;
+        for (; word; word &= word - 1) {
+          const size_t row = 64 * i + lowest(word);
+          if (row >= first && row + kHeight <= last) f((row - first) / kHeight, column);
+        }
+      }
+    }
+  }
+
+ private:
+  static size_t lowest(uint64_t word) { return static_cast<size_t>(__builtin_ctzll(word)); }
+
+  bool by_rows_;
+  size_t words_;  // of a line
+  std::vector<uint64_t> bits_;
+};
 
 // Count, sum up, place. Within a row entries are in the order of columns, whichever way the memory is walked.
 template <size_t kHeight>
-void fill(Weights::Part& part, const Dense& dense, const std::vector<uint32_t>& place, size_t block, size_t blocks) {
+void fill(Weights::Part& part, const Dense& dense, const Bits& bits, size_t first, size_t last,
+          const std::vector<uint32_t>& place, size_t block, size_t blocks) {
   part.height = kHeight;
-  part.rows = dense.rows / kHeight;
+  part.rows = (last - first) / kHeight;
   std::vector<uint32_t> next(blocks * (part.rows + 1) + 1, 0);
   const auto cell = [&](size_t unit, size_t column) { return place[column] / block * (part.rows + 1) + unit; };
-  each<kHeight>(dense, [&](size_t unit, size_t column, const float*) { ++next[cell(unit, column) + 1]; });
+  bits.each<kHeight>(first, last, [&](size_t unit, size_t column) { ++next[cell(unit, column) + 1]; });
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
   part.columns.resize(next.back());
   part.values.resize(kHeight * next.back());
   part.begin.assign(next.begin(), next.end() - 1);
-  each<kHeight>(dense, [&](size_t unit, size_t column, const float* at) {
+  bits.each<kHeight>(first, last, [&](size_t unit, size_t column) {
     const size_t to = next[cell(unit, column)]++;
+    const float* const at = dense.data + (first + unit * kHeight) * dense.row_pitch + column * dense.column_pitch;
     part.columns[to] = static_cast<uint16_t>(place[column] % block);
     for (size_t i = 0; i < kHeight; ++i) part.values[to * kHeight + i] = at[i * dense.row_pitch];
   });
@@ -71,8 +99,9 @@ void fill(Weights::Part& part, const Dense& dense, const std::vector<uint32_t>& 
 }  // namespace
 
 Weights::Weights(const Dense& dense) : rows_(dense.rows) {
+  const Bits bits(dense);
   std::vector<uint32_t> place(dense.columns, 0);  // first: has a weight; then: where among those that have
-  each<1>(dense, [&](size_t, size_t column, const float*) {
+  bits.each<1>(0, rows_, [&](size_t, size_t column) {
     place[column] = 1;
     ++nonzeros_;
   });
@@ -82,23 +111,19 @@ Weights::Weights(const Dense& dense) : rows_(dense.rows) {
     place[column] = static_cast<uint32_t>(used_.size());
     used_.push_back(static_cast<uint32_t>(column));
   }
-  Dense fours = dense, rest = dense;
-  fours.rows = dense.rows / 4 * 4;
-  size_t quads = 0;
-  each<4>(fours, [&](size_t, size_t, const float*) { ++quads; });
-  if (kQuadCost * static_cast<double>(quads) >= static_cast<double>(nonzeros_)) fours.rows = 0;
+  size_t fours = rows_ / 4 * 4, quads = 0;  // rows that are taken in fours
+  bits.each<4>(0, fours, [&](size_t, size_t) { ++quads; });
+  if (kQuadCost * static_cast<double>(quads) >= static_cast<double>(nonzeros_)) fours = 0;
   if (!used_.empty()) {
-    const BlockRule& rule = fours.rows ? kQuadRule : kSingleRule;
+    const BlockRule& rule = fours ? kQuadRule : kSingleRule;
     const double cells = static_cast<double>(used_.size()) * static_cast<double>(rows_);
     const double wanted = rule.entries * cells / static_cast<double>(nonzeros_);
     const size_t columns = static_cast<size_t>(std::clamp<double>(wanted, rule.least, rule.most));
     block_ = up(used_.size(), up(used_.size(), columns));  // blocks of nearly the same size
     blocks_ = up(used_.size(), block_);
   }
-  rest.data += fours.rows * dense.row_pitch;
-  rest.rows -= fours.rows;
-  fill<4>(quads_, fours, place, block_, blocks_);
-  fill<1>(singles_, rest, place, block_, blocks_);
+  fill<4>(quads_, dense, bits, 0, fours, place, block_, blocks_);
+  fill<1>(singles_, dense, bits, fours, rows_, place, block_, blocks_);
 }
 
 size_t Weights::used_count(size_t block) const { return std::min(block_, used_.size() - block * block_); }
