@@ -59,8 +59,7 @@ def speed(rows: Sequence[Row]) -> Iterable[str]:
         return
     yield text(
         "Time of the same networks on sparse kernels / dense, one sample on one thread, median over seeds; every layer",
-        "is turned over that can be, depthwise ones stay dense. Networks of 0.06 ms gain little: a call of onnxruntime",
-        "costs a part of that. A fast file that is slower is not written.",
+        "is turned over that can be, depthwise ones stay dense. A fast file that is slower is not written.",
     )
     found: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in rows:

@@ -37,6 +37,7 @@ from ltp_pipeline.data import Data, batches, images, open_data
 from ltp_pipeline.data.decoding import random_box
 from ltp_pipeline.files import write_json
 from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.stages.report.environment import processor
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 
 SIZE, BATCH, SEED = 224, 32, 0
@@ -70,7 +71,7 @@ def main() -> None:
         },
         "load_average_after": os.getloadavg()[0],
         "workers": options.workers,
-        "rows": [{**row, "commit": series.commit(), "processor": series.processor()} for row in rows],
+        "rows": [{**row, "commit": series.commit(), "processor": processor()} for row in rows],
     }
     if options.out is not None:
         write_json(options.out, report)

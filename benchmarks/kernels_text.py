@@ -26,11 +26,11 @@ def by_sparsity(about: Mapping[str, Any]) -> Iterable[str]:
     """Networks of full size."""
     machine, version = about["machine"], about["versions"]["onnxruntime"]
     yield text(
-        "Time on our sparse kernels / time of the dense network, both in onnxruntime",
-        f"{version} on {machine['processor']} with AVX-512, in turns; medians, and the ratio of the shortest times in",
-        "brackets. Zeros are at random places, the same share of every kernel; MobileNetV2 has them in its pointwise",
-        "layers. One sample on one thread unless said. *avx2* is the same processor without AVX-512. A session is what",
-        "onnxruntime makes of the file: seconds of the processor and bytes, beside a session of the dense network.",
+        f"Time on our sparse kernels / time of the dense network, both in onnxruntime {version} on",
+        f"{machine['processor']} ({machine['path']} unless another path is named), in turns; medians, and the ratio",
+        "of the shortest times in brackets. Zeros are at random places, the same share of every kernel; MobileNetV2",
+        "has them in its pointwise layers. One sample on one thread unless said. A session is what onnxruntime makes",
+        "of the file: seconds of the processor and bytes, beside a session of the dense network.",
     )
     lines = []
     for row in about["rows"]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ltp_pipeline.files import write_json
+from ltp_pipeline.stages.report.environment import processor
 
 # Modules that make the page of results: rows do not depend on them.
 WORDS = ("*_text", "results_page", "findings", "plots", "drawing", "tables", "rows")
@@ -79,14 +80,6 @@ def commit() -> str:
 def _git(root: Path, *words: str) -> str:
     found = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)  # noqa: S607
     return found.stdout.strip()
-
-
-def processor() -> str:
-    """What the processor calls itself."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text(encoding="utf-8").splitlines() if told.is_file() else []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def versions() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ltp_pipeline.data import images
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.graph import Model
 from ltp_pipeline.graph.rewrites import simplify
-from tests.support.kernel_library import built
+from tests.support.kernels import built
 from tests.support.photos import jpeg, put
 from tests.support.runs import common_root, quick
 

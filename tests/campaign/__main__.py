@@ -14,8 +14,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.series import commit, processor
+from benchmarks.series import commit
 from ltp_pipeline.files import write_json
+from ltp_pipeline.stages.report.environment import processor
 
 AT_A_TIME = 2
 # Cases of each class; every tenth model goes on from `inspect` to the import.

@@ -158,6 +158,15 @@ def more_accurate(folder: Path, rng: random.Random) -> Case:
     return Case(f"accuracy {value} everywhere", rng.choice(MISSED), EITHER)
 
 
+def _drop_what_follows(report: dict[str, Any]) -> None:
+    """Leave out what would have to be made anew from other counts."""
+    report["sizes"].pop("bound")
+    for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
+        report["baseline"].pop(key)
+    report["gates"], report["verdict"] = [], "not-gated"
+    report["settings"].pop("gates")
+
+
 def sparser(folder: Path, rng: random.Random) -> Case:
     """Layers, sums and ratios agree with each other, and not with the files."""
     report = read(folder)
@@ -172,11 +181,7 @@ def sparser(folder: Path, rng: random.Random) -> Case:
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
     for file in pruned["files"]:
         file["nonzeros"] = pruned["nonzeros"]
-    report["sizes"].pop("bound")
-    for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
-        report["baseline"].pop(key)
-    report["gates"], report["verdict"] = [], "not-gated"
-    report["settings"].pop("gates")
+    _drop_what_follows(report)
     write(folder, report)
     return Case(f"{layer['name']} with {less} nonzeros fewer", KEPT, REFUSED)
 
@@ -195,11 +200,7 @@ def one_kernel_less(folder: Path, rng: random.Random) -> Case:
         part["sparsity"] = 1 - part["nonzeros"] / model["kernel_elements"]
         for file in part["files"]:
             file["nonzeros"] = part["nonzeros"]
-    report["sizes"].pop("bound")
-    for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
-        report["baseline"].pop(key)
-    report["gates"], report["verdict"] = [], "not-gated"
-    report["settings"].pop("gates")
+    _drop_what_follows(report)
     write(folder, report)
     return Case(f"without kernel {gone['name']}", KEPT, REFUSED)
 

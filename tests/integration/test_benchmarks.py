@@ -10,6 +10,7 @@ from benchmarks import blocks, datasets, matrix, restore_bn, results_page, serie
 from benchmarks.ablations import __main__ as ablations
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import measure
+from ltp_pipeline.stages.report.environment import processor
 
 SHORT = {"epochs": 1, "finetune_epochs": 1}
 NOWHERE: dict[str, Any] = {"folders": {}, "cache": Path()}
@@ -64,7 +65,7 @@ def test_rows_of_a_series_make_a_page(tmp_path: Path):
     (tmp_path / "paper.json").write_text('{"source": "p", "resnet20": "r", "rows": []}', encoding="utf-8")
     page = " ".join(results_page.page(results_page.read(tmp_path)).split())
     assert "test top-1 91.0 ± 1.0 %" in page
-    assert f"| {series.commit()} | {series.processor()} |" in page
+    assert f"| {series.commit()} | {processor()} |" in page
 
 
 def _dense(plan: series.Plan) -> dict[str, Any]:

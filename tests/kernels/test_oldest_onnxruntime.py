@@ -10,7 +10,7 @@ import pytest
 
 from ltp_pipeline.exporters.kernels.turn_over import turn_over
 from ltp_pipeline.graph import Model
-from tests.support.kernel_library import session, sparse
+from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
 OLDEST = ["onnxruntime==1.17.3", "numpy<2"]

@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from ltp_pipeline.exporters.kernels.turn_over import turn_over
 from ltp_pipeline.graph import Array, Model
-from tests.support.kernel_library import session, sparse
+from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -7,7 +7,7 @@ from onnx import ModelProto, helper
 
 from ltp_pipeline.exporters.kernels import functions
 from ltp_pipeline.graph import Array
-from tests.support.kernel_library import session, sparse
+from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
 CLIP = {"min": -0.5, "max": 0.75}

@@ -9,7 +9,7 @@ from ltp_pipeline import exporters
 from ltp_pipeline.exporters.kernels import functions
 from ltp_pipeline.exporters.kernels.turn_over import turn_over
 from ltp_pipeline.graph import Model
-from tests.support.kernel_library import session, sparse
+from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
 
