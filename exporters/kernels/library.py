@@ -1,5 +1,6 @@
 """Where the library of sparse kernels is, and how it is built: one command of any C++17 compiler (GCC or Clang)."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -34,10 +35,19 @@ def kernels_library() -> Path:
     return path
 
 
-def command(target: Path, compiler: str | None = None, source: Path = SOURCE) -> list[str]:
+def hash_of_sources() -> str:
+    """What the library is known by: it is told when it is built, and says so when it is loaded."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in SOURCE.iterdir() if p.suffix in (".cpp", ".h")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def command(target: Path, compiler: str | None = None) -> list[str]:
     """The one command that builds the library."""
     compiler = compiler or os.environ.get("CXX") or "c++"
-    return [*compiler.split(), *FLAGS, "-o", str(target), *map(str, sorted(source.glob("*.cpp"))), "-pthread"]
+    flags = [*FLAGS, f"-DLTP_KERNELS_SOURCES={hash_of_sources()}"]
+    return [*compiler.split(), *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp"))), "-pthread"]
 
 
 def build(target: Path | None = None, compiler: str | None = None) -> Path:
@@ -72,7 +82,12 @@ def paths(library: Path) -> Paths:
         raise InputError(
             f"the sparse kernels cannot be loaded: {said}", "build them anew: 'ltp-pipeline kernels --build'"
         )
-    chosen, *lines = done.stdout.splitlines()
+    sources, chosen, *lines = done.stdout.splitlines()
+    if sources != hash_of_sources():
+        raise InputError(
+            "the sparse kernels were built from other sources than these",
+            "build them anew: 'ltp-pipeline kernels --build'",
+        )
     if not chosen:
         wanted = os.environ.get(PATH_VARIABLE)
         known = ", ".join(line for line in lines if ": " not in line)
@@ -83,7 +98,7 @@ def paths(library: Path) -> Paths:
 _ASK = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])
-for function in (library.ltp_kernels_path, library.ltp_kernels_paths):
+for function in (library.ltp_kernels_sources, library.ltp_kernels_path, library.ltp_kernels_paths):
     function.restype = ctypes.c_char_p
     print(function().decode().strip())
 """

@@ -411,6 +411,16 @@ void not_a_number() {
   }
 }
 
+void no_bias_by_factor() {
+  const OrtValue w{{1, 1}, {2.0f}}, x{{1, 1}, {3.0f}}, bias{{1}, {kNan}};
+  OrtKernelInfo info;
+  info.constants = {{1, &w}};
+  info.numbers = {{"beta", 0.0f}};
+  OrtKernelContext context{{&x, &w, &bias}, {}};
+  expect(Kernel("SparseGemmBias", info).run(context).empty() && context.output.data[0] == 6.0f,
+         "a bias that counts nothing may be not a number");
+}
+
 void forms() {
   Random random(5);
   const size_t rows = 64, columns = 900;
@@ -456,6 +466,7 @@ int main(int count, char** words) {
   old_runtime();
   forms();
   not_a_number();
+  no_bias_by_factor();
   bad_input();
   concurrent_calls();
   random_cases(count > 1 ? std::atoi(words[1]) : 2000, count > 2 ? std::strtoull(words[2], nullptr, 10) : 0);

@@ -12,7 +12,8 @@ inline Vec::Reg load_copy(const float* p, const Copy& copy, size_t stride) {
   return Vec::load(lanes);
 }
 
-constexpr int kSecondLevel = 2;  // of the cache
+constexpr int kSecondLevel = 2;                          // of the cache
+constexpr uint32_t kVectorsPerLine = 16 / Vec::kLanes;  // of the cache
 
 // While a tile is copied, the next tile of the channel is asked for: channels lie far apart, so that the processor does not
 // see by itself what comes next. (Larger kernels read most pixels several times anyway.)
@@ -30,7 +31,7 @@ inline void copy_columns(const ConvBandTask& task) {
     for (uint32_t k = task.copy_begin[place]; k < task.copy_begin[place + 1]; ++k) {
       const Copy& copy = task.copies[k];
       const float* const from = image + copy.source;
-      if (task.places == 1) __builtin_prefetch(from + task.pitch * task.stride, 0, kSecondLevel);
+      if (task.places == 1 && k % kVectorsPerLine == 0) __builtin_prefetch(from + task.pitch * task.stride, 0, kSecondLevel);
       Vec::store(row + copy.target, load_copy<kStride>(from, copy, task.stride));
     }
   }

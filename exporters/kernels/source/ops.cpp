@@ -75,7 +75,7 @@ std::string shown(const std::vector<int64_t>& dims) {
   return "[" + text + "]";
 }
 
-// One value for each output, times a factor; null for an operator without bias. What is not as it is given is `spread`.
+// One value for each output, times a factor; null where nothing is added. What is not as it is given is `spread`.
 const float* bias_values(const Op& op, const Tensor& bias, size_t outputs, float factor, std::vector<float>& spread) {
   if (!op.bias) return nullptr;
   const size_t size = bias ? bias.size() : 0;
@@ -84,6 +84,7 @@ const float* bias_values(const Op& op, const Tensor& bias, size_t outputs, float
     throw std::invalid_argument("the bias is " + shown(bias.dims) + ", not one value for each of " +
                                 std::to_string(outputs) + " outputs");
   }
+  if (factor == 0.0f) return nullptr;  // also where a value is not a number
   if (!one && factor == 1.0f) return bias.data;
   spread.resize(outputs);
   for (size_t i = 0; i < outputs; ++i) spread[i] = factor * bias.data[one ? 0 : i];
@@ -350,13 +351,15 @@ LTP_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
 }
 
 // The name of the path that is used here; empty where LTP_KERNELS_PATH names none that can be.
-LTP_EXPORT const char* ltp_kernels_path() {
+LTP_EXPORT const char* ltp_kernels_path() try {
   const ltp::Path* const path = ltp::chosen_path();
   return path ? path->name : "";
+} catch (const std::exception&) {  // no memory
+  return "";
 }
 
 // One line for each path: its name, and why it is not used where it is not.
-LTP_EXPORT const char* ltp_kernels_paths() {
+LTP_EXPORT const char* ltp_kernels_paths() try {
   static const std::string text = [] {
     std::string lines;
     for (const ltp::Candidate& candidate : ltp::candidates()) {
@@ -365,4 +368,15 @@ LTP_EXPORT const char* ltp_kernels_paths() {
     return lines;
   }();
   return text.c_str();
+} catch (const std::exception&) {
+  return "";
 }
+
+#ifndef LTP_KERNELS_SOURCES
+#define LTP_KERNELS_SOURCES unknown
+#endif
+#define LTP_QUOTED(text) #text
+#define LTP_TEXT(macro) LTP_QUOTED(macro)
+
+// The hash of the sources that this was built from, as the compiler was told.
+LTP_EXPORT const char* ltp_kernels_sources() { return LTP_TEXT(LTP_KERNELS_SOURCES); }

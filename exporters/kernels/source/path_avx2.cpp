@@ -13,6 +13,7 @@
 
 namespace ltp {
 namespace avx2 {
+#include "vec_x86.h"
 #include "vec_avx2.h"
 #include "tile.h"
 #include "band.h"

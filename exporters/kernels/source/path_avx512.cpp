@@ -17,6 +17,7 @@
 
 namespace ltp {
 namespace avx512 {
+#include "vec_x86.h"
 #include "vec_avx512.h"
 #include "tile.h"
 #include "band.h"

@@ -57,6 +57,13 @@ size_t tile_vectors(const Path& path, const Weights& weights, bool keeps_sums) {
 // Whether the bands of all blocks of a tile stay in the second-level cache.
 bool bands_fit(const Weights& weights, size_t pitch) { return weights.used_count() * pitch <= kCachedBands; }
 
+// How many tiles the positions of one of `outer` images and groups are cut into. Few tiles that are no multiple of the
+// processors leave some of them waiting for the last one; narrower ones cost little.
+size_t tile_count(size_t vectors, size_t most, size_t outer) {
+  const size_t tiles = up(vectors, most), even = up(up(tiles * outer, processors()) * processors(), outer);
+  return tiles > 1 && tiles * outer < kTasksPerProcessor * processors() && 2 * vectors > even * most ? even : tiles;
+}
+
 // How many parts the rows of a tile are cut into. For one, so that the sums of a part stay in the second-level cache. For
 // another, so that there is something to do for all processors: each of them fills the whole band again, a column of
 // which costs about as much as two weights, and filling may cost a tenth of the work.
@@ -81,7 +88,8 @@ void for_each_job(const Path& path, const std::vector<Weights>& groups, size_t i
   const size_t lanes = static_cast<size_t>(path.lanes), vectors = up(positions, lanes);
   size_t most = kMaxVectors, parts = 1, columns = 0;
   for (const Weights& weights : groups) most = std::min(most, tile_vectors(path, weights, keeps_sums));
-  const size_t tiles = up(vectors, most), pitch = point ? 1 : up(vectors, tiles) * lanes;
+  const size_t tiles = tile_count(vectors, most, images * groups.size());
+  const size_t pitch = point ? 1 : up(vectors, tiles) * lanes;
   for (const Weights& weights : groups) {
     parts = std::max(parts, row_parts(weights, tiles * images * groups.size(), pitch, keeps_sums));
   }

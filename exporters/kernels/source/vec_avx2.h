@@ -1,5 +1,5 @@
 // Eight floats in a register. See vec_portable.h for what each function has to do.
-struct Vec {
+struct Vec : X86 {
   static constexpr int kLanes = 8;
   static constexpr int kMaxSingle = 8, kMaxQuad = 3;  // 4 × 3 accumulators leave 4 of 16 registers
   using Reg = __m256;
@@ -8,7 +8,6 @@ struct Vec {
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
   static void stream(float* p, Reg v) { _mm256_stream_ps(p, v); }
-  static void end_stream() { _mm_sfence(); }
   static Reg load_window(const float* p, int from, int to) {
     return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
   }
@@ -21,15 +20,6 @@ struct Vec {
   static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
   static Reg clamp(Reg v, Reg low, Reg high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
-  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
-    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_pitch);
-    __m128 c = _mm_loadu_ps(from + 2 * from_pitch), d = _mm_loadu_ps(from + 3 * from_pitch);
-    _MM_TRANSPOSE4_PS(a, b, c, d);
-    _mm_storeu_ps(to, a);
-    _mm_storeu_ps(to + to_pitch, b);
-    _mm_storeu_ps(to + 2 * to_pitch, c);
-    _mm_storeu_ps(to + 3 * to_pitch, d);
-  }
 
  private:
   static __m256i mask(int count) {  // the first `count` lanes

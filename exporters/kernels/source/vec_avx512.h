@@ -1,5 +1,5 @@
 // Sixteen floats in a register. See vec_portable.h for what each function has to do.
-struct Vec {
+struct Vec : X86 {
   static constexpr int kLanes = 16;
   static constexpr int kMaxSingle = 8, kMaxQuad = 6;  // vectors of a tile; 4 × 6 accumulators leave 8 of 32 registers
   using Reg = __m512;
@@ -8,7 +8,6 @@ struct Vec {
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
   static void stream(float* p, Reg v) { _mm512_stream_ps(p, v); }
-  static void end_stream() { _mm_sfence(); }
   static Reg load_window(const float* p, int from, int to) { return _mm512_maskz_loadu_ps(mask(from, to), p); }
   static Reg load_second(const float* p, int from, int to) {
     const bool all = from == 0 && to == 16;  // nearly always
@@ -21,15 +20,6 @@ struct Vec {
   static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
   static Reg clamp(Reg v, Reg low, Reg high) { return _mm512_min_ps(high, _mm512_max_ps(low, v)); }
-  static void transpose4(const float* from, size_t from_pitch, float* to, size_t to_pitch) {
-    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_pitch);
-    __m128 c = _mm_loadu_ps(from + 2 * from_pitch), d = _mm_loadu_ps(from + 3 * from_pitch);
-    _MM_TRANSPOSE4_PS(a, b, c, d);
-    _mm_storeu_ps(to, a);
-    _mm_storeu_ps(to + to_pitch, b);
-    _mm_storeu_ps(to + 2 * to_pitch, c);
-    _mm_storeu_ps(to + 3 * to_pitch, d);
-  }
 
  private:
   static __mmask16 mask(int from, int to) { return static_cast<__mmask16>((1u << to) - (1u << from)); }

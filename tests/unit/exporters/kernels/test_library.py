@@ -40,7 +40,7 @@ def test_a_file_that_is_no_library_is_said(tmp_path: Path):
 
 
 def test_a_library_of_something_else_is_said():
-    with pytest.raises(InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_path"):
+    with pytest.raises(InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_sources"):
         library.paths(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
 
 
@@ -49,6 +49,24 @@ def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp
     cut.write_bytes(kernels.read_bytes()[:20000])
     with pytest.raises(InputError, match="cannot be loaded"):
         library.paths(cut)
+
+
+def test_a_library_of_other_sources_is_said(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(library, "hash_of_sources", lambda: "another")
+    with pytest.raises(InputError, match="built from other sources") as error:
+        library.paths(kernels)
+    assert "kernels --build" in error.value.remedy
+
+
+def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a.cpp", "b.h"):
+        (tmp_path / name).write_text("int x;")
+    monkeypatch.setattr(library, "SOURCE", tmp_path)
+    found = {library.hash_of_sources()}
+    for name in ("a.cpp", "b.h"):
+        (tmp_path / name).write_text("int y;")
+        found.add(library.hash_of_sources())
+    assert len(found) == 3
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
