@@ -2,45 +2,55 @@
 
 template <int kStride>
 inline Vec::Reg load_copy(const float* p, const Copy& copy, size_t stride) {
-  if constexpr (kStride == 1) {
-    if (copy.to - copy.from == Vec::kLanes) return Vec::load(p);
-    return Vec::load_window(p, copy.from, copy.to);
-  }
+  if constexpr (kStride == 1) return Vec::load_lanes(p, copy.lanes);
   if constexpr (kStride == 2) return Vec::load_second(p, copy.from, copy.to);
   float lanes[Vec::kLanes] = {};
   for (int i = copy.from; i < copy.to; ++i) lanes[i] = p[static_cast<size_t>(i) * stride];
   return Vec::load(lanes);
 }
 
-constexpr int kSecondLevel = 2;                          // of the cache
-constexpr uint32_t kVectorsPerLine = 16 / Vec::kLanes;  // of the cache
+constexpr int kSecondLevel = 2;  // of the cache
+constexpr int kLineFloats = 16;  // of the cache
 
-// While a tile is copied, the next tile of the channel is asked for: channels lie far apart, so that the processor does not
-// see by itself what comes next. (Larger kernels read most pixels several times anyway.)
+// kAhead: while a tile is copied, the next tile of the channel is asked for. Channels lie far apart, so that the processor
+// does not see by itself what comes next.
 //
 // Copies write whole vectors in ascending order: what one of them writes beyond its part is overwritten by the next, and
-// what the last one writes beyond the row by the next row.
-template <int kStride>
+// what the last one writes beyond the row by the next row. (What the loop needs of the task is taken out of it, because
+// the compiler cannot know that writing floats leaves the task as it is.)
+template <int kStride, bool kAhead>
 inline void copy_columns(const ConvBandTask& task) {
-  size_t channel = 0;
-  for (size_t j = 0; j < task.column_count; ++j) {
-    while (task.columns[j] >= (channel + 1) * task.places) ++channel;  // ascending: no division
-    const size_t place = task.columns[j] - channel * task.places;
-    const float* const image = task.input + channel * task.plane;
-    float* const row = task.band + j * task.pitch;
-    for (uint32_t k = task.copy_begin[place]; k < task.copy_begin[place + 1]; ++k) {
-      const Copy& copy = task.copies[k];
-      const float* const from = image + copy.source;
-      if (task.places == 1 && k % kVectorsPerLine == 0) __builtin_prefetch(from + task.pitch * task.stride, 0, kSecondLevel);
-      Vec::store(row + copy.target, load_copy<kStride>(from, copy, task.stride));
+  const size_t places = task.places, plane = task.plane, pitch = task.pitch, stride = task.stride;
+  const uint32_t* const columns = task.columns;
+  const uint32_t* const begin = task.copy_begin;
+  const Copy* const copies = task.copies;
+  const float* image = task.input;
+  float* row = task.band;
+  const float* const behind = row + task.column_count * pitch;
+  size_t first = 0;  // column of the image
+  for (size_t j = 0; row < behind; ++j, row += pitch) {
+    for (; columns[j] >= first + places; first += places) image += plane;  // ascending: no division
+    const size_t place = columns[j] - first;
+    const Copy* const end = copies + begin[place + 1];
+    for (const Copy* copy = copies + begin[place]; copy < end; ++copy) {
+      const float* const from = image + copy->source;
+      if (kAhead && copy->target % kLineFloats == 0) __builtin_prefetch(from + pitch * stride, 0, kSecondLevel);
+      Vec::store(row + copy->target, load_copy<kStride>(from, *copy, stride));
     }
   }
 }
 
+// Larger kernels read most pixels several times, so nothing has to be asked for.
+template <int kStride>
+inline void copy_all(const ConvBandTask& task) {
+  if (task.places == 1) return copy_columns<kStride, true>(task);
+  copy_columns<kStride, false>(task);
+}
+
 void conv_band(const ConvBandTask& task) {
-  if (task.stride == 1) return copy_columns<1>(task);
-  if (task.stride == 2) return copy_columns<2>(task);
-  copy_columns<0>(task);
+  if (task.stride == 1) return copy_all<1>(task);
+  if (task.stride == 2) return copy_all<2>(task);
+  copy_all<0>(task);
 }
 
 // to[j][i] = from[i][columns[j]], in squares of 4 × 4 where four columns are neighbours; else one by one.

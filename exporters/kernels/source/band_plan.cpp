@@ -12,19 +12,34 @@ int64_t steps_to(int64_t first, int64_t stride, int64_t limit, int64_t most) {
   return (limit - first + stride - 1) / stride;
 }
 
-// A part of a line of the output.
-struct Line {
-  int64_t y, x, count;
+// Positions of a line of the output that one copy takes.
+struct Piece {
+  int64_t y, x, count, target;
 };
 
-std::vector<Line> lines_of(int64_t out_width, int64_t first, int64_t count) {
-  std::vector<Line> lines;
+std::vector<Piece> pieces_of(int64_t out_width, int64_t lanes, const Job& job) {
+  std::vector<Piece> pieces;
+  pieces.reserve(job.vectors + up(job.count, static_cast<size_t>(out_width)) + 1);
+  const int64_t first = static_cast<int64_t>(job.first), count = static_cast<int64_t>(job.count);
   int64_t y = first / out_width, x = first % out_width;
-  for (; count > 0; ++y, x = 0) {
-    lines.push_back({y, x, std::min(out_width - x, count)});
-    count -= lines.back().count;
+  for (int64_t target = 0; target < count;) {
+    const int64_t taken = std::min({lanes, out_width - x, count - target});
+    pieces.push_back({y, x, taken, target});
+    target += taken;
+    x += taken;
+    if (x == out_width) ++y, x = 0;
   }
-  return lines;
+  return pieces;
+}
+
+// What a piece reads of a line of the input, dx pixels on.
+Copy read(const Piece& piece, int64_t dx, int64_t stride, int64_t width) {
+  const int64_t source = piece.x * stride + dx;
+  const int64_t from = steps_to(source, stride, 0, piece.count), to = steps_to(source, stride, width, piece.count);
+  const uint16_t target = static_cast<uint16_t>(piece.target);
+  if (from >= to) return {0, target, 0, 0, 0};
+  const uint16_t lanes = static_cast<uint16_t>((1u << to) - (1u << from));
+  return {source, target, lanes, static_cast<int16_t>(from), static_cast<int16_t>(to)};
 }
 
 }  // namespace
@@ -42,35 +57,34 @@ ConvBandTask BandPlan::task() const {
 }
 
 BandPlan plan_band(const Window& window, size_t lanes, const Job& job) {
-  const std::vector<Line> lines =
-      lines_of(window.out_width, static_cast<int64_t>(job.first), static_cast<int64_t>(job.count));
-  const int64_t vector = static_cast<int64_t>(lanes), stride = window.strides[1];
-  const size_t places = static_cast<size_t>(window.kernel[0] * window.kernel[1]);
-  BandPlan plan = {{}, {0}, static_cast<size_t>(stride), job.pitch};
-  plan.copies.reserve(places * (lines.size() + job.vectors));
+  const std::vector<Piece> pieces = pieces_of(window.out_width, static_cast<int64_t>(lanes), job);
+  const size_t columns = static_cast<size_t>(window.kernel[1]), places = static_cast<size_t>(window.kernel[0]) * columns;
+  BandPlan plan = {{}, {0}, static_cast<size_t>(window.strides[1]), job.pitch};
+  plan.copies.reserve(places * (pieces.size() + job.vectors));
   plan.begin.reserve(places + 1);
-  const auto copy = [&](int64_t source, int64_t target, int64_t from, int64_t to) {
-    plan.copies.push_back({source, static_cast<uint32_t>(target), static_cast<int16_t>(from), static_cast<int16_t>(to)});
-  };
+  std::vector<Copy> reads;  // by column of the kernel, by piece: the same for all its rows
+  reads.reserve(columns * pieces.size());
+  for (int64_t kx = 0; kx < window.kernel[1]; ++kx) {
+    const int64_t dx = kx * window.dilations[1] - window.before[1];
+    for (const Piece& piece : pieces) reads.push_back(read(piece, dx, window.strides[1], window.width));
+  }
   for (int64_t ky = 0; ky < window.kernel[0]; ++ky) {
-    for (int64_t kx = 0; kx < window.kernel[1]; ++kx) {
-      const int64_t dy = ky * window.dilations[0] - window.before[0], dx = kx * window.dilations[1] - window.before[1];
-      int64_t done = 0;
-      for (const Line& line : lines) {
-        const int64_t y = line.y * window.strides[0] + dy;
-        const bool inside = y >= 0 && y < window.height;
-        for (int64_t i = 0; i < line.count; i += vector) {
-          const int64_t x = (line.x + i) * stride + dx, most = std::min(line.count - i, vector);
-          const int64_t from = steps_to(x, stride, 0, most), to = steps_to(x, stride, window.width, most);
-          if (inside && from < to) {
-            copy(y * window.width + x, done + i, from, to);
-          } else {
-            copy(0, done + i, 0, 0);
-          }
+    const int64_t dy = ky * window.dilations[0] - window.before[0];
+    const Copy* next = reads.data();
+    for (size_t kx = 0; kx < columns; ++kx) {
+      for (const Piece& piece : pieces) {
+        Copy copy = *next++;
+        const int64_t y = piece.y * window.strides[0] + dy;
+        if (copy.lanes && y >= 0 && y < window.height) {
+          copy.source += y * window.width;
+        } else {
+          copy = {0, copy.target, 0, 0, 0};
         }
-        done += line.count;
+        plan.copies.push_back(copy);
       }
-      for (; done < static_cast<int64_t>(job.pitch); done += vector) copy(0, done, 0, 0);
+      for (size_t end = job.count; end < job.pitch; end += lanes) {
+        plan.copies.push_back({0, static_cast<uint16_t>(end), 0, 0, 0});
+      }
       plan.begin.push_back(static_cast<uint32_t>(plan.copies.size()));
     }
   }

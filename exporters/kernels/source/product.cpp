@@ -19,8 +19,6 @@ constexpr size_t kUncached = LTP_UNCACHED;  // floats of an output: six megabyte
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
 
-size_t up(size_t a, size_t b) { return (a + b - 1) / b; }
-
 size_t processors() {
   static const size_t count = std::max(1u, std::thread::hardware_concurrency());
   return count;

@@ -33,8 +33,9 @@ struct RowsTask {
 
 // One vector of a band: lane i is source[i · stride] where from <= i < to, else zero.
 struct Copy {
-  int64_t source;     // from the first pixel of the channel; may be outside of it
-  uint32_t target;    // in the band's row of the column
+  int64_t source;   // from the first pixel of the channel; may be outside of it
+  uint16_t target;  // in the band's row of the column
+  uint16_t lanes;   // a bit for each lane from `from` to `to`
   int16_t from, to;
 };
 

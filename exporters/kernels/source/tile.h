@@ -25,7 +25,7 @@ inline void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVect
       v = Vec::clamp(v, low, high);
       task.streams ? Vec::stream(out + at, v) : Vec::store(out + at, v);
     } else if (left > 0) {
-      if (residual) v = Vec::add(v, Vec::load_window(residual + at, 0, left));
+      if (residual) v = Vec::add(v, Vec::load_lanes(residual + at, static_cast<uint16_t>((1u << left) - 1)));
       Vec::store_some(out + at, left, Vec::clamp(v, low, high));
     }
   }

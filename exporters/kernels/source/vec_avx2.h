@@ -8,8 +8,10 @@ struct Vec : X86 {
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
   static void stream(float* p, Reg v) { _mm256_stream_ps(p, v); }
-  static Reg load_window(const float* p, int from, int to) {
-    return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
+  static Reg load_lanes(const float* p, uint16_t lanes) {
+    if (lanes == 0xff) return load(p);
+    const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_maskload_ps(p, _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(lanes), bits), bits));
   }
   static Reg load_second(const float* p, int from, int to) {
     const Reg a = load_window(p, 2 * from, 2 * to - 1), b = load_window(p + 8, 2 * from - 8, 2 * to - 9);
@@ -22,6 +24,9 @@ struct Vec : X86 {
   static Reg clamp(Reg v, Reg low, Reg high) { return _mm256_min_ps(high, _mm256_max_ps(low, v)); }
 
  private:
+  static Reg load_window(const float* p, int from, int to) {
+    return _mm256_maskload_ps(p, _mm256_andnot_si256(mask(from), mask(to)));
+  }
   static __m256i mask(int count) {  // the first `count` lanes
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

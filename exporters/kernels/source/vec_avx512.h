@@ -8,11 +8,11 @@ struct Vec : X86 {
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
   static void stream(float* p, Reg v) { _mm512_stream_ps(p, v); }
-  static Reg load_window(const float* p, int from, int to) { return _mm512_maskz_loadu_ps(mask(from, to), p); }
+  static Reg load_lanes(const float* p, uint16_t lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
   static Reg load_second(const float* p, int from, int to) {
     const bool all = from == 0 && to == 16;  // nearly always
-    const Reg a = all ? load(p) : load_window(p, clip(2 * from), clip(2 * to - 1));
-    const Reg b = all ? load_window(p + 16, 0, 15) : load_window(p + 16, clip(2 * from - 16), clip(2 * to - 17));
+    const Reg a = all ? load(p) : load_lanes(p, mask(clip(2 * from), clip(2 * to - 1)));
+    const Reg b = load_lanes(p + 16, all ? mask(0, 15) : mask(clip(2 * from - 16), clip(2 * to - 17)));
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     return _mm512_permutex2var_ps(a, even, b);
   }

@@ -9,10 +9,13 @@ struct Vec {
   static void store(float* p, Reg v) { vst1q_f32(p, v); }
   static void stream(float* p, Reg v) { store(p, v); }
   static void end_stream() {}
-  static Reg load_window(const float* p, int from, int to) {
-    float lanes[4] = {0, 0, 0, 0};
-    for (int i = from; i < to; ++i) lanes[i] = p[i];
-    return vld1q_f32(lanes);
+  static Reg load_lanes(const float* p, uint16_t lanes) {
+    if (lanes == 0xf) return load(p);
+    float values[4] = {0, 0, 0, 0};
+    for (int i = 0; i < 4; ++i) {
+      if (lanes >> i & 1) values[i] = p[i];
+    }
+    return vld1q_f32(values);
   }
   static Reg load_second(const float* p, int from, int to) {
     float lanes[4] = {0, 0, 0, 0};

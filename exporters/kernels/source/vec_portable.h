@@ -16,10 +16,13 @@ struct Vec {
   static void stream(float* p, Reg v) { store(p, v); }
   static void end_stream() {}
 
-  // Lane i is p[i] where from <= i < to, else 0; nothing else is read, so p may point outside of an array.
-  static Reg load_window(const float* p, int from, int to) {
+  // Lane i is p[i] where bit i is set, else 0; nothing else is read, so p may point outside of an array.
+  static Reg load_lanes(const float* p, uint16_t lanes) {
+    if (lanes == 0xf) return load(p);
     Reg v = {0, 0, 0, 0};
-    for (int i = from; i < to; ++i) v[i] = p[i];
+    for (int i = 0; i < 4; ++i) {
+      if (lanes >> i & 1) v[i] = p[i];
+    }
     return v;
   }
   // Lane i is p[2 · i] where from <= i < to, else 0; nothing is read before or behind these.

@@ -18,8 +18,6 @@ constexpr BlockRule kSingleRule = {16, 96, 4096}, kQuadRule = {64, 256, 4096};
 // A block of four costs about as much as three single weights; the zeros in it are multiplied too.
 constexpr double kQuadCost = 3;
 
-size_t up(size_t a, size_t b) { return (a + b - 1) / b; }
-
 // Which elements are not zero, a bit for each, in the order of the memory: lines of rows, or of columns. The dense matrix
 // is read once for it; all that follows goes over the bits.
 class Bits {

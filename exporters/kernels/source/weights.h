@@ -7,6 +7,8 @@
 
 namespace ltp {
 
+inline size_t up(size_t a, size_t b) { return (a + b - 1) / b; }  // a / b, rounded up
+
 // A dense matrix of weights somewhere in memory: element (row, column) is data[row · row_pitch + column · column_pitch].
 struct Dense {
   const float* data;
