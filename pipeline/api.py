@@ -194,9 +194,11 @@ def accelerate(
 
 def kernels_library() -> Path:
     """The library of sparse kernels, for `SessionOptions.register_custom_ops_library`; InputError without one."""
-    from ltp_pipeline.exporters.kernels.library import kernels_library as found
+    from ltp_pipeline.exporters.kernels import library
 
-    return found()
+    path = library.kernels_library()
+    library.paths(path)  # raises where it is of another version, or cannot be loaded
+    return path
 
 
 def _require_own(model: AnyPath, own: OwnTask | None) -> None:

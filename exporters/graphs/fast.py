@@ -84,7 +84,8 @@ def is_turned_over(model: Model) -> bool:
 
 def one_sample(model: Model, feeds: Weights) -> Weights:
     """The first of several samples, where the model takes one alone."""
-    if len({array.shape[:1] for array in feeds.values()}) != 1:
+    lengths = {array.shape[:1] for array in feeds.values()}
+    if len(lengths) != 1 or lengths == {()}:
         return feeds
     fixed = {
         value.name

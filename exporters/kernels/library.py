@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def kernels_library() -> Path:
 
 def hash_of_sources() -> str:
     """What the library is known by: it is told when it is built, and says so when it is loaded."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(" ".join(FLAGS).encode())
     for path in sorted(p for p in SOURCE.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -45,9 +46,9 @@ def hash_of_sources() -> str:
 
 def command(target: Path, compiler: str | None = None) -> list[str]:
     """The one command that builds the library."""
-    compiler = compiler or os.environ.get("CXX") or "c++"
+    words = shlex.split(compiler or os.environ.get("CXX") or "") or ["c++"]
     flags = [*FLAGS, f"-DLTP_KERNELS_SOURCES={hash_of_sources()}"]
-    return [*compiler.split(), *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp"))), "-pthread"]
+    return [*words, *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp"))), "-pthread"]
 
 
 def build(target: Path | None = None, compiler: str | None = None) -> Path:

@@ -114,7 +114,10 @@ def _about(kernels: Kernels) -> str:
     if kernels.path is None:
         return "The library is not in this folder: the one that the files were measured with was not at hand."
     made_for = f"{platform.system()} on {platform.machine()}"
-    return f"`{kernels.path.name}` is for {made_for}; its SHA-256 is `{sha256_of(kernels.path)}`."
+    return (
+        f"`{kernels.path.name}` is for {made_for}, with C and C++ runtimes as new as those it was built with; its "
+        f"SHA-256 is `{sha256_of(kernels.path)}`."
+    )
 
 
 def _sources() -> bytes:

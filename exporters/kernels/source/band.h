@@ -10,7 +10,6 @@ inline Vec::Reg load_copy(const float* p, const Copy& copy, size_t stride) {
 }
 
 constexpr int kSecondLevel = 2;  // of the cache
-constexpr int kLineFloats = 16;  // of the cache
 
 // kAhead: while a tile is copied, the next tile of the channel is asked for. Channels lie far apart, so that the processor
 // does not see by itself what comes next.
@@ -24,33 +23,30 @@ inline void copy_columns(const ConvBandTask& task) {
   const uint32_t* const columns = task.columns;
   const uint32_t* const begin = task.copy_begin;
   const Copy* const copies = task.copies;
-  const float* image = task.input;
+  if (!task.column_count) return;
+  const size_t channel = columns[0] / places;
+  size_t first = channel * places;  // column of the channel
+  const float* image = task.input + channel * plane;
   float* row = task.band;
   const float* const behind = row + task.column_count * pitch;
-  size_t first = 0;  // column of the image
   for (size_t j = 0; row < behind; ++j, row += pitch) {
     for (; columns[j] >= first + places; first += places) image += plane;  // ascending: no division
     const size_t place = columns[j] - first;
     const Copy* const end = copies + begin[place + 1];
     for (const Copy* copy = copies + begin[place]; copy < end; ++copy) {
       const float* const from = image + copy->source;
-      if (kAhead && copy->target % kLineFloats == 0) __builtin_prefetch(from + pitch * stride, 0, kSecondLevel);
+      if (kAhead && copy->target % kLineFloats == 0) __builtin_prefetch(from + pitch, 0, kSecondLevel);
       Vec::store(row + copy->target, load_copy<kStride>(from, *copy, stride));
     }
   }
 }
 
 // Larger kernels read most pixels several times, so nothing has to be asked for.
-template <int kStride>
-inline void copy_all(const ConvBandTask& task) {
-  if (task.places == 1) return copy_columns<kStride, true>(task);
-  copy_columns<kStride, false>(task);
-}
-
 void conv_band(const ConvBandTask& task) {
-  if (task.stride == 1) return copy_all<1>(task);
-  if (task.stride == 2) return copy_all<2>(task);
-  copy_all<0>(task);
+  if (task.stride == 1 && task.places == 1) return copy_columns<1, true>(task);
+  if (task.stride == 1) return copy_columns<1, false>(task);
+  if (task.stride == 2) return copy_columns<2, false>(task);
+  copy_columns<0, false>(task);
 }
 
 // to[j][i] = from[i][columns[j]], in squares of 4 × 4 where four columns are neighbours; else one by one.

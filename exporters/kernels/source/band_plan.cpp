@@ -59,7 +59,9 @@ ConvBandTask BandPlan::task() const {
 BandPlan plan_band(const Window& window, size_t lanes, const Job& job) {
   const std::vector<Piece> pieces = pieces_of(window.out_width, static_cast<int64_t>(lanes), job);
   const size_t columns = static_cast<size_t>(window.kernel[1]), places = static_cast<size_t>(window.kernel[0]) * columns;
-  BandPlan plan = {{}, {0}, static_cast<size_t>(window.strides[1]), job.pitch};
+  BandPlan plan;
+  plan.stride = static_cast<size_t>(window.strides[1]);
+  plan.pitch = job.pitch;
   plan.copies.reserve(places * (pieces.size() + job.vectors));
   plan.begin.reserve(places + 1);
   std::vector<Copy> reads;  // by column of the kernel, by piece: the same for all its rows

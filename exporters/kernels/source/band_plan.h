@@ -20,8 +20,8 @@ Window line_window(int64_t count);
 
 struct BandPlan {
   std::vector<Copy> copies;
-  std::vector<uint32_t> begin;  // by place of the kernel
-  size_t stride, pitch;
+  std::vector<uint32_t> begin{0};  // by place of the kernel
+  size_t stride = 1, pitch = 0;
 
   ConvBandTask task() const;  // without input, plane, columns and band
 };

@@ -112,7 +112,7 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
     const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;
     const Target target = {output + at, positions, residual ? residual + at : nullptr,
                            bias ? bias + job.group * rows : nullptr, limits, streams};
-    const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
+    const BandPlan plan = job.filled ? BandPlan{} : plan_band(window, static_cast<size_t>(path.lanes), job);
     ConvBandTask task = plan.task();
     task.input = input + part * group_input;
     task.plane = plane;

@@ -49,7 +49,7 @@ void MatMul::run_left(const Path& path, const float* input, size_t matrices, siz
   const Window window = line_window(static_cast<int64_t>(count));
   const bool streams = is_streamed(path, output, count, matrices * outputs * count);
   for_each_job(path, weights_, matrices, count, false, parallel, [&](const Job& job) {
-    const BandPlan plan = plan_band(window, static_cast<size_t>(path.lanes), job);
+    const BandPlan plan = job.filled ? BandPlan{} : plan_band(window, static_cast<size_t>(path.lanes), job);
     ConvBandTask task = plan.task();
     task.input = input + job.image * columns_ * count;
     task.plane = count;

@@ -235,9 +235,11 @@ class MatMulKernel : public Kernel {
   const Fixed<MatMul> product_;
 };
 
-OrtStatus* status(const Api& api, const Op& op, const std::string& node, const char* what) {
+OrtStatus* status(const Api& api, const Op& op, const std::string& node, const char* what) try {
   const std::string text = std::string(kDomain) + "." + op.name + ", node '" + node + "': " + what;
   return api.CreateStatus(kInvalidArgument, text.c_str());
+} catch (const std::exception&) {  // no memory for a text
+  return api.CreateStatus(kInvalidArgument, what);
 }
 
 const Op& as_op(const OrtCustomOp* op) { return *static_cast<const Op*>(op); }
@@ -304,12 +306,12 @@ Op make_op(const std::string& name, Base base, bool bias, bool residual, Activat
 }
 
 const std::vector<Op>& ops() {
-  static const std::vector<Op> all = [] {
-    std::vector<Op> made;
+  static const std::vector<Op>& all = *[] {  // never destroyed, as candidates() are not
+    auto* const made = new std::vector<Op>;
     const auto add = [&](const std::string& name, Base base, bool bias, bool residual) {
-      made.push_back(make_op(name, base, bias, residual, Activation::kNone));
-      made.push_back(make_op(name + "Relu", base, bias, residual, Activation::kRelu));
-      made.push_back(make_op(name + "Clip", base, bias, residual, Activation::kClip));
+      made->push_back(make_op(name, base, bias, residual, Activation::kNone));
+      made->push_back(make_op(name + "Relu", base, bias, residual, Activation::kRelu));
+      made->push_back(make_op(name + "Clip", base, bias, residual, Activation::kClip));
     };
     add("SparseLeftMatMul", Base::kLeftMatMul, false, false);
     for (const bool bias : {false, true}) {

@@ -59,15 +59,16 @@ std::string differs(const Path& path, const Path& portable) {
   const size_t rows = 7;                    // four and three
   for (const float zeros : {0.0f, 0.8f}) {  // blocks of four, single weights
     const int most = (zeros > 0 ? path.max_single : path.max_quad) * path.lanes;
-    for (int64_t positions = 1; positions <= most; positions += path.lanes / 2 - 1) {  // on all remainders of tiles
-      const int64_t channels = positions % 5 ? 5 : 100;  // one block of columns, several
-      const int64_t stride = 1 + positions % 3, width = (positions - 1) * stride + 1;
-      const std::vector<float> weights = random.vector(rows * static_cast<size_t>(channels) * 3, zeros);
+    int64_t nth = 0;
+    for (int64_t positions = 1; positions <= most; positions += path.lanes / 2 - 1, ++nth) {  // all remainders of tiles
+      const int64_t channels = nth % 5 ? 5 : 100;  // one block of columns, several
+      const int64_t stride = 1 + nth % 3, kernel = nth % 2 ? 1 : 3, width = (positions - 1) * stride + 1;
+      const std::vector<float> weights = random.vector(rows * static_cast<size_t>(channels * kernel), zeros);
       const std::vector<float> bias = random.vector(rows), input = random.vector(static_cast<size_t>(channels * width));
       ConvAttributes attributes;
-      attributes.pads = {0, 1, 0, 1};
+      attributes.pads = {0, kernel / 2, 0, kernel / 2};
       attributes.strides = {1, stride};
-      const Conv conv(attributes, weights.data(), {static_cast<int64_t>(rows), channels, 1, 3});
+      const Conv conv(attributes, weights.data(), {static_cast<int64_t>(rows), channels, 1, kernel});
       const std::vector<int64_t> dims = {1, channels, 1, width};
       std::vector<float> ours(rows * static_cast<size_t>(positions)), theirs = ours;
       const std::vector<float> residual = random.vector(ours.size());
@@ -76,6 +77,9 @@ std::string differs(const Path& path, const Path& portable) {
       if (!close(ours, theirs)) return "a convolution over " + std::to_string(positions) + " positions differs";
       const MatMul product(Dense{weights.data(), rows, static_cast<size_t>(channels), static_cast<size_t>(channels), 1});
       const size_t count = static_cast<size_t>(positions);
+      product.run_left(path, input.data(), 1, count, limits, ours.data(), serial);
+      product.run_left(portable, input.data(), 1, count, limits, theirs.data(), serial);
+      if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " columns differs";
       product.run_right(path, input.data(), count, bias.data(), limits, ours.data(), serial);
       product.run_right(portable, input.data(), count, bias.data(), limits, theirs.data(), serial);
       if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " rows differs";
@@ -85,8 +89,10 @@ std::string differs(const Path& path, const Path& portable) {
 }
 
 const std::vector<Candidate>& candidates() {
-  static const std::vector<Candidate> all = [] {
-    std::vector<Candidate> found;
+  // Never destroyed: a session may end after the library's own objects, where a program holds it to its exit.
+  static const std::vector<Candidate>& all = *[] {
+    auto* const made = new std::vector<Candidate>;
+    std::vector<Candidate>& found = *made;
     const Path& portable = portable_path();
     const auto add = [&](const Path& path, bool there) {
       found.push_back({path, there ? differs(path, portable) : "this processor does not have it"});
@@ -99,7 +105,7 @@ const std::vector<Candidate>& candidates() {
     add(neon_path(), true);
 #endif
     found.push_back({portable, ""});
-    return found;
+    return made;
   }();
   return all;
 }

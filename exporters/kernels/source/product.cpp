@@ -10,7 +10,6 @@ namespace ltp {
 namespace {
 
 constexpr std::align_val_t kLine{64};  // of the cache
-constexpr size_t kLineFloats = 16;
 constexpr size_t kCachedSums = 64 * 1024, kCachedBands = 96 * 1024;  // floats: a half-megabyte cache holds both
 #ifndef LTP_UNCACHED
 #define LTP_UNCACHED (3 << 19)
@@ -56,10 +55,11 @@ size_t tile_vectors(const Path& path, const Weights& weights, bool keeps_sums) {
 bool bands_fit(const Weights& weights, size_t pitch) { return weights.used_count() * pitch <= kCachedBands; }
 
 // How many tiles the positions of one of `outer` images and groups are cut into. Few tiles that are no multiple of the
-// processors leave some of them waiting for the last one; narrower ones cost little.
+// processors leave some of them waiting for the last one: more and narrower tiles are taken where that is sooner done.
 size_t tile_count(size_t vectors, size_t most, size_t outer) {
+  const auto rounds = [&](size_t tiles) { return up(tiles * outer, processors()) * up(vectors, tiles); };
   const size_t tiles = up(vectors, most), even = up(up(tiles * outer, processors()) * processors(), outer);
-  return tiles > 1 && tiles * outer < kTasksPerProcessor * processors() && 2 * vectors > even * most ? even : tiles;
+  return tiles > 1 && 2 * vectors > even * most && rounds(even) < rounds(tiles) ? even : tiles;
 }
 
 // How many parts the rows of a tile are cut into. For one, so that the sums of a part stay in the second-level cache. For

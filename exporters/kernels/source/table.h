@@ -10,6 +10,8 @@ constexpr void fill(Path& path) {
   }
 }
 
+static_assert(Vec::kLanes <= 16 && Vec::kMaxQuad > 1);  // lanes are bits of 16, and half a tile is at least a vector
+
 constexpr Path make_path(const char* name) {
   Path path = {};
   path.name = name;

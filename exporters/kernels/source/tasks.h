@@ -74,7 +74,8 @@ struct TransposeTask {
   size_t rows, positions;
 };
 
-constexpr int kMaxVectors = 8;  // of a tile
+constexpr int kMaxVectors = 8;       // of a tile
+constexpr size_t kLineFloats = 16;  // of the cache
 
 // The code for one instruction set.
 struct Path {

@@ -99,9 +99,11 @@ void fill(Weights::Part& part, const Dense& dense, const Bits& bits, size_t firs
 Weights::Weights(const Dense& dense) : rows_(dense.rows) {
   const Bits bits(dense);
   std::vector<uint32_t> place(dense.columns, 0);  // first: has a weight; then: where among those that have
-  bits.each<1>(0, rows_, [&](size_t, size_t column) {
+  size_t fours = rows_ / 4 * 4, in_fours = 0, quads = 0;  // rows that may be taken in fours, their weights, their blocks
+  bits.each<1>(0, rows_, [&](size_t row, size_t column) {
     place[column] = 1;
     ++nonzeros_;
+    in_fours += row < fours;
   });
   if (nonzeros_ > UINT32_MAX / 4 || dense.columns > UINT32_MAX) throw std::length_error("too many weights");
   for (size_t column = 0; column < dense.columns; ++column) {
@@ -109,9 +111,8 @@ Weights::Weights(const Dense& dense) : rows_(dense.rows) {
     place[column] = static_cast<uint32_t>(used_.size());
     used_.push_back(static_cast<uint32_t>(column));
   }
-  size_t fours = rows_ / 4 * 4, quads = 0;  // rows that are taken in fours
   bits.each<4>(0, fours, [&](size_t, size_t) { ++quads; });
-  if (kQuadCost * static_cast<double>(quads) >= static_cast<double>(nonzeros_)) fours = 0;
+  if (kQuadCost * static_cast<double>(quads) >= static_cast<double>(in_fours)) fours = 0;
   if (!used_.empty()) {
     const BlockRule& rule = fours ? kQuadRule : kSingleRule;
     const double cells = static_cast<double>(used_.size()) * static_cast<double>(rows_);
