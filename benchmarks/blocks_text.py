@@ -8,6 +8,8 @@ from benchmarks.matrix_text import NAMES, interval
 from benchmarks.rows import Row
 from benchmarks.tables import spread, table, text
 
+GUESSED = 0.1  # accuracy where every sample is given the same of ten classes
+
 # Columns of accuracy: which rows, and which of their numbers
 COLUMNS: Mapping[str, tuple[str | None, str]] = {
     "original": ("4x1", "original"),
@@ -38,6 +40,10 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
         shown = (list(_by_seed(own, *where).values()) for where in COLUMNS.values())
         lines.append([NAMES[name], f"{c:g}×", *(spread(values, 2) if values else "–" for values in shown)])
     yield from table(("network and data", "target", *COLUMNS), lines)
+    if any(row[key] == GUESSED for row in rows for key in ("one-shot", "one-shot-single")):
+        yield text(
+            "At 10 %, one of ten classes is guessed: global magnitude has left no weight at all in some layers.",
+        )
     yield text("Blocks less single weights, in points, paired by seed, with a 95 % t-interval where there are several:")
     pairs = {"LTP": ("LTP, 4×1 blocks", "LTP, single weights")}
     pairs["one-shot magnitude"] = ("one-shot magnitude, 4×1 blocks", "one-shot magnitude, single weights")

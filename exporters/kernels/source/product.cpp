@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 #include <thread>
 
@@ -17,27 +18,54 @@ constexpr size_t kCachedSums = 64 * 1024, kCachedBands = 96 * 1024;  // floats: 
 constexpr size_t kUncached = LTP_UNCACHED;  // floats of an output: six megabytes, and few in tests
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
+#ifdef LTP_POISON_SCRATCH
+constexpr size_t kMostKept = 0;  // so that sanitizers see what is read or written beyond it
+#else
+constexpr size_t kMostKept = 1 << 20;  // floats of scratch memory that a thread keeps
+#endif
 
 size_t processors() {
   static const size_t count = std::max(1u, std::thread::hardware_concurrency());
   return count;
 }
 
-// Memory of one task.
+struct Memory {
+  struct Release {
+    void operator()(float* data) const { ::operator delete(data, kLine); }
+  };
+  std::unique_ptr<float, Release> data;
+  size_t floats = 0;
+};
+
+Memory& kept() {
+  thread_local Memory memory;
+  return memory;
+}
+
+// Memory of one task. Its thread keeps it for the next one: to give it back to the system and to have its pages made anew
+// may take longer than a small layer.
 class Scratch {
  public:
-  explicit Scratch(size_t floats) : data_(static_cast<float*>(::operator new(floats * sizeof(float), kLine))) {
+  explicit Scratch(size_t floats) {
+    std::swap(mine_, kept());
+    if (mine_.floats < floats) {
+      mine_ = {};
+      mine_.data.reset(static_cast<float*>(::operator new(floats * sizeof(float), kLine)));
+      mine_.floats = floats;
+    }
 #ifdef LTP_POISON_SCRATCH
-    std::fill(data_, data_ + floats, std::numeric_limits<float>::quiet_NaN());
+    std::fill(data(), data() + floats, std::numeric_limits<float>::quiet_NaN());
 #endif
   }
-  ~Scratch() { ::operator delete(data_, kLine); }
+  ~Scratch() {
+    if (mine_.floats <= kMostKept) std::swap(mine_, kept());
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  float* data() const { return data_; }
+  float* data() const { return mine_.data.get(); }
 
  private:
-  float* data_;
+  Memory mine_;
 };
 
 bool has_sums(const Weights& weights, bool keeps_sums) { return keeps_sums || weights.blocks() > 1; }
@@ -57,9 +85,9 @@ bool bands_fit(const Weights& weights, size_t pitch) { return weights.used_count
 // How many tiles the positions of one of `outer` images and groups are cut into. Few tiles that are no multiple of the
 // processors leave some of them waiting for the last one: more and narrower tiles are taken where that is sooner done.
 size_t tile_count(size_t vectors, size_t most, size_t outer) {
-  const auto rounds = [&](size_t tiles) { return up(tiles * outer, processors()) * up(vectors, tiles); };
-  const size_t tiles = up(vectors, most), even = up(up(tiles * outer, processors()) * processors(), outer);
-  return tiles > 1 && 2 * vectors > even * most && rounds(even) < rounds(tiles) ? even : tiles;
+  const auto rounds = [&](size_t tiles) { return up(tiles * outer, processors()); };  // each takes vectors / tiles
+  const size_t tiles = up(vectors, most), even = up(rounds(tiles) * processors(), outer);
+  return tiles > 1 && 2 * vectors > even * most && rounds(even) * tiles < rounds(tiles) * even ? even : tiles;
 }
 
 // How many parts the rows of a tile are cut into. For one, so that the sums of a part stay in the second-level cache. For

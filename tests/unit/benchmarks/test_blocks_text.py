@@ -29,6 +29,13 @@ def test_one_seed_has_no_interval_and_a_missing_row_is_a_dash():
     assert "| 99% | – | -10.00 |" in page(rows(0, 0.86, 0.85)[:1])
 
 
+def test_a_baseline_that_guesses_is_explained():
+    found = rows(0, 0.86, 0.85)
+    assert "guessed" not in page(found)
+    found[0]["one-shot"] = 0.1
+    assert "one of ten classes is guessed" in page(found)
+
+
 def test_there_is_nothing_to_say_without_rows():
     assert not list(blocks_text.sections({}))
 
