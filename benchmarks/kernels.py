@@ -123,8 +123,8 @@ def session(model: Model, plan: Plan, kernels: Path | None) -> tuple[ort.Inferen
     """A session, and the processor time that making it took, the shortest of some."""
     options, content = ort.SessionOptions(), model.filled().SerializeToString()
     options.intra_op_num_threads, options.log_severity_level = plan.threads, 3
-    if plan.threads > 1:  # threads that wait would take time from the other session's
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if plan.threads > 1:  # threads that wait for work behind a run would take time from the other session's
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     if kernels is not None:
         options.register_custom_ops_library(str(kernels))
     times = []
