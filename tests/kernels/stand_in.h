@@ -34,7 +34,7 @@ struct AtLine {
 };
 using Floats = std::vector<float, AtLine<float>>;
 
-// Floats between guards of NaN. The vector has the exact size, so AddressSanitizer sees what is read behind it.
+// Where memory for just these floats is reserved, AddressSanitizer sees what is read behind them.
 struct OrtValue {
   std::vector<int64_t> dims;
   Floats data;

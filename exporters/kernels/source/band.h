@@ -1,15 +1,11 @@
 // How a band is filled, for any Vec. Included once by each path_*.cpp, inside its namespace and behind its Vec.
 
-template <int kStride>
-inline Vec::Reg load_copy(const float* p, const Copy& copy, size_t stride) {
-  if constexpr (kStride == 1) return Vec::load_lanes(p, copy.lanes);
-  if constexpr (kStride == 2) return Vec::load_second(p, copy.from, copy.to);
-  float lanes[Vec::kLanes] = {};
-  for (int i = copy.from; i < copy.to; ++i) lanes[i] = p[static_cast<size_t>(i) * stride];
-  return Vec::load(lanes);
+template <int kStride, class Part>  // a Copy or a StripCopy
+inline Vec::Reg load_part(const float* p, const Part& part, size_t stride) {
+  if constexpr (kStride == 1) return Vec::load_lanes(p, part.lanes);
+  if constexpr (kStride == 2) return Vec::load_second(p, part.from, part.to);
+  return Vec::load_every(p, part.lanes, stride);
 }
-
-constexpr int kSecondLevel = 2;  // of the cache
 
 // kAhead: while a tile is copied, the next tile of the channel is asked for. Channels lie far apart, so that the processor
 // does not see by itself what comes next.
@@ -36,7 +32,7 @@ inline void copy_columns(const ConvBandTask& task) {
     for (const Copy* copy = copies + begin[place]; copy < end; ++copy) {
       const float* const from = image + copy->source;
       if (kAhead && copy->target % kLineFloats == 0) __builtin_prefetch(from + pitch, 0, kSecondLevel);
-      Vec::store(row + copy->target, load_copy<kStride>(from, *copy, stride));
+      Vec::store(row + copy->target, load_part<kStride>(from, *copy, stride));
     }
   }
 }
@@ -49,20 +45,53 @@ void conv_band(const ConvBandTask& task) {
   copy_columns<0, false>(task);
 }
 
-// to[j][i] = from[i][columns[j]], in squares of 4 × 4 where four columns are neighbours; else one by one.
+// The vectors of a strip lie one after the other and have the same lanes, so they need no plan each.
+template <int kStride>
+inline void copy_strips(const StripBandTask& task) {
+  const size_t stride = task.stride, line = task.line;
+  const Vec::Reg zero = Vec::broadcast(0);
+  size_t channel = 0;
+  for (size_t j = 0; j < task.strip_count; ++j) {
+    while (task.strips[j] >= (channel + 1) * task.kind_count) ++channel;
+    const StripCopy copy = task.kinds[task.strips[j] - channel * task.kind_count];
+    const float* from = task.input + channel * task.plane + copy.source;
+    float* to = task.band + j * task.pitch;
+    float* const image = to + copy.above * Vec::kLanes;
+    float* const below = image + copy.lines * Vec::kLanes;
+    float* const end = to + task.vectors * Vec::kLanes;
+    for (; to < image; to += Vec::kLanes) Vec::store(to, zero);
+    for (; to < below; to += Vec::kLanes, from += line) Vec::store(to, load_part<kStride>(from, copy, stride));
+    for (; to < end; to += Vec::kLanes) Vec::store(to, zero);
+  }
+}
+
+void strip_band(const StripBandTask& task) {
+  if (task.stride == 1) return copy_strips<1>(task);
+  if (task.stride == 2) return copy_strips<2>(task);
+  copy_strips<0>(task);
+}
+
+// to[j][i] = from[i][columns[j]], in squares of 4 × 4 where four columns are neighbours, up to four squares side by side so
+// that a line of the cache is read once; else one by one.
 void matrix_band(const MatrixBandTask& task) {
   for (size_t j = 0; j < task.column_count;) {
     const uint32_t* const columns = task.columns + j;
-    const bool four = j + 4 <= task.column_count && columns[3] - columns[0] == 3;  // they ascend
-    const size_t width = four ? 4 : 1;
+    const auto is_square = [&](size_t k) {  // they ascend
+      return j + k + 4 <= task.column_count && columns[k + 3] - columns[k] == 3;
+    };
+    size_t squares = 0;
+    while (squares < 4 && is_square(4 * squares)) ++squares;
+    const size_t width = squares ? 4 * squares : 1;
     float* const to = task.band + j * task.pitch;
-    const float* from = task.input + columns[0];
+    const float* from = task.input;
     size_t i = 0;
-    for (; four && i + 4 <= task.count; i += 4, from += 4 * task.input_pitch) {
-      Vec::transpose4(from, task.input_pitch, to + i, task.pitch);
+    for (; squares && i + 4 <= task.count; i += 4, from += 4 * task.input_pitch) {
+      for (size_t k = 0; k < width; k += 4) {
+        Vec::transpose4(from + columns[k], task.input_pitch, to + k * task.pitch + i, task.pitch);
+      }
     }
     for (; i < task.pitch; ++i, from += task.input_pitch) {
-      for (size_t k = 0; k < width; ++k) to[k * task.pitch + i] = i < task.count ? from[k] : 0.0f;
+      for (size_t k = 0; k < width; ++k) to[k * task.pitch + i] = i < task.count ? from[columns[k]] : 0.0f;
     }
     j += width;
   }

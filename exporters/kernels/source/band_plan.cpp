@@ -17,10 +17,10 @@ struct Piece {
   int64_t y, x, count, target;
 };
 
-std::vector<Piece> pieces_of(int64_t out_width, int64_t lanes, const Job& job) {
+std::vector<Piece> pieces_of(int64_t out_width, int64_t lanes, const Tile& tile) {
   std::vector<Piece> pieces;
-  pieces.reserve(job.vectors + up(job.count, static_cast<size_t>(out_width)) + 1);
-  const int64_t first = static_cast<int64_t>(job.first), count = static_cast<int64_t>(job.count);
+  pieces.reserve(tile.vectors + up(tile.count, static_cast<size_t>(out_width)) + 1);
+  const int64_t first = static_cast<int64_t>(tile.first), count = static_cast<int64_t>(tile.count);
   int64_t y = first / out_width, x = first % out_width;
   for (int64_t target = 0; target < count;) {
     const int64_t taken = std::min({lanes, out_width - x, count - target});
@@ -56,13 +56,13 @@ ConvBandTask BandPlan::task() const {
   return task;
 }
 
-BandPlan plan_band(const Window& window, size_t lanes, const Job& job) {
-  const std::vector<Piece> pieces = pieces_of(window.out_width, static_cast<int64_t>(lanes), job);
+BandPlan plan_band(const Window& window, size_t lanes, const Tile& tile) {
+  const std::vector<Piece> pieces = pieces_of(window.out_width, static_cast<int64_t>(lanes), tile);
   const size_t columns = static_cast<size_t>(window.kernel[1]), places = static_cast<size_t>(window.kernel[0]) * columns;
   BandPlan plan;
   plan.stride = static_cast<size_t>(window.strides[1]);
-  plan.pitch = job.pitch;
-  plan.copies.reserve(places * (pieces.size() + job.vectors));
+  plan.pitch = tile.pitch;
+  plan.copies.reserve(places * (pieces.size() + tile.vectors));
   plan.begin.reserve(places + 1);
   std::vector<Copy> reads;  // by column of the kernel, by piece: the same for all its rows
   reads.reserve(columns * pieces.size());
@@ -84,13 +84,33 @@ BandPlan plan_band(const Window& window, size_t lanes, const Job& job) {
         }
         plan.copies.push_back(copy);
       }
-      for (size_t end = job.count; end < job.pitch; end += lanes) {
+      for (size_t end = tile.count; end < tile.pitch; end += lanes) {
         plan.copies.push_back({0, static_cast<uint16_t>(end), 0, 0, 0});
       }
       plan.begin.push_back(static_cast<uint32_t>(plan.copies.size()));
     }
   }
   return plan;
+}
+
+std::vector<StripCopy> plan_strips(const Window& window, const Tile& tile, const Strips& strips) {
+  const int64_t y = static_cast<int64_t>(tile.first) / window.out_width * window.strides[0] - window.before[0];
+  const int64_t x = static_cast<int64_t>(tile.first) % window.out_width;
+  const int64_t vectors = static_cast<int64_t>(tile.vectors + strips.more());
+  std::vector<StripCopy> kinds;
+  kinds.reserve(strips.first_lines().size() * static_cast<size_t>(window.kernel[1]));
+  for (const int64_t line : strips.first_lines()) {
+    const int64_t above = steps_to(y + line, window.strides[0], 0, vectors);
+    const int64_t end = steps_to(y + line, window.strides[0], window.height, vectors);
+    for (int64_t kx = 0; kx < window.kernel[1]; ++kx) {
+      const int64_t dx = kx * window.dilations[1] - window.before[1];
+      const Copy part = read({0, x, static_cast<int64_t>(tile.count), 0}, dx, window.strides[1], window.width);
+      const int64_t source = part.source + (y + line + above * window.strides[0]) * window.width;
+      kinds.push_back({source, part.lanes, part.from, part.to, static_cast<uint32_t>(above),
+                       static_cast<uint32_t>(end - above)});
+    }
+  }
+  return kinds;
 }
 
 }  // namespace ltp

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "product.h"
+#include "strips.h"
 
 namespace ltp {
 
@@ -26,6 +27,10 @@ struct BandPlan {
   ConvBandTask task() const;  // without input, plane, columns and band
 };
 
-BandPlan plan_band(const Window& window, size_t lanes, const Job& job);
+// Rows of columns, for a tile of vectors one after the other.
+BandPlan plan_band(const Window& window, size_t lanes, const Tile& tile);
+
+// By kind of strip, for a tile of vectors below each other.
+std::vector<StripCopy> plan_strips(const Window& window, const Tile& tile, const Strips& strips);
 
 }  // namespace ltp

@@ -1,7 +1,8 @@
 #include "conv.h"
 
-#include "band_plan.h"
+#include "matmul.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -9,6 +10,16 @@ namespace ltp {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 31;  // of a size or an attribute: then no sum of products below overflows
+constexpr size_t kMostBytes = 12, kPage = 4096;  // of memory: for each weight that is not zero, beyond a page
+constexpr int64_t kMostLines = 64;               // of the input that a strip goes on behind a tile
+
+// What it takes to fill a vector of a band, in multiply-adds: of a row, which is often written past the first-level cache,
+// and of a strip. (Measured.)
+constexpr size_t kRowCost = 4, kStripCost = 2;
+
+// Weights of a column up to which single weights read the input where it is: what is read often is better copied, close
+// together. Lines a multiple of this many floats apart share few places of the first-level cache.
+constexpr size_t kFewWeights = 10, kBadPlane = 512;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
@@ -64,6 +75,15 @@ Conv::Conv(const ConvAttributes& attributes, const float* weights, const std::ve
   for (size_t g = 0; g < static_cast<size_t>(attributes.group); ++g) {
     groups_.emplace_back(Dense{weights + g * rows * columns, rows, columns, columns, 1});
   }
+  const int64_t reach = (kernel_y_ - 1) * attributes.dilations[0];
+  if (reach < attributes.strides[0] || reach > kMostLines) return;
+  size_t bytes = 0, nonzeros = 0;
+  for (const Weights& group : groups_) {
+    strips_.emplace_back(group, std::array<int64_t, 2>{kernel_y_, kernel_x_}, attributes.strides, attributes.dilations);
+    bytes += group.bytes() + strips_.back().bytes();
+    nonzeros += group.nonzeros();
+  }
+  if (bytes > kMostBytes * nonzeros + kPage) strips_.clear();  // hardly any weight has a neighbour
 }
 
 Conv::Frame Conv::frame(const std::vector<int64_t>& input) const {
@@ -86,42 +106,151 @@ std::vector<int64_t> Conv::output_dims(const std::vector<int64_t>& input) const 
   return {input[0], outputs_, out.height, out.width};
 }
 
+Window Conv::window(const std::vector<int64_t>& input, const Frame& out) const {
+  const ConvAttributes& a = attributes_;
+  const bool one_to_one = kernel_y_ * kernel_x_ == 1 && out.height == input[2] && out.width == input[3] && out.top == 0 &&
+                          out.left == 0 && a.strides == std::array<int64_t, 2>{1, 1};
+  if (one_to_one) return line_window(out.height * out.width);
+  if (input[3] == 1 && out.width == 1 && kernel_x_ == 1 && out.left == 0) {  // a column is a line, turned
+    return {1, input[2], out.height, {1, kernel_y_}, {1, a.strides[0]}, {1, a.dilations[0]}, {0, out.top}};
+  }
+  return {input[2], input[3], out.width, {kernel_y_, kernel_x_}, a.strides, a.dilations, {out.top, out.left}};
+}
+
+struct Conv::Run {
+  Product product;
+  const Parallel& parallel;
+  const float* input;
+  const float* bias;
+  const float* residual;
+  Limits limits;
+  float* output;
+  Window window;
+  size_t height, width;  // of the output
+  size_t plane;          // pixels of a channel of the input
+
+  size_t positions() const { return height * width; }
+  const float* input_of(const Job& job, size_t channels) const { return input + part(job) * channels * plane; }
+
+  // `line`: positions behind each other that lie behind each other in memory, too.
+  Target target(const Job& job, size_t line) const {
+    const size_t rows = product.groups[0].rows(), outputs = product.images * product.groups.size() * rows * positions();
+    const size_t at = part(job) * rows * positions() + job.tile.first;
+    return {output + at, positions(), residual ? residual + at : nullptr, bias ? bias + job.group * rows : nullptr, limits,
+            is_streamed(product.path, output, line, outputs)};
+  }
+
+ private:
+  size_t part(const Job& job) const { return job.image * product.groups.size() + job.group; }
+};
+
 void Conv::run(const Path& path, const float* input, const std::vector<int64_t>& dims, const float* bias,
                const float* residual, Limits limits, float* output, const Parallel& parallel) const {
   const size_t images = static_cast<size_t>(dims[0]);
   if (!images) return;  // before sizes are multiplied, which are not limited by an empty output
   const Frame out = frame(dims);
-  const size_t positions = static_cast<size_t>(out.height * out.width);
-
-  const size_t rows = groups_[0].rows();
+  const bool pixel = dims[2] * dims[3] == 1 && out.height * out.width == 1 && kernel_y_ * kernel_x_ == 1;
+  if (pixel && images > 1 && groups_.size() == 1 && !residual) {  // images are rows of a matrix
+    return multiply_right(path, groups_, static_cast<size_t>(channels_), input, images, bias, limits, output, parallel);
+  }
+  const size_t height = static_cast<size_t>(out.height), width = static_cast<size_t>(out.width);
   const size_t plane = static_cast<size_t>(dims[2] * dims[3]);
-  const size_t group_input = static_cast<size_t>(channels_) * plane, group_output = rows * positions;
-  Window window = {dims[2], dims[3], out.width, {kernel_y_, kernel_x_}, attributes_.strides, attributes_.dilations,
-                   {out.top, out.left}};
-  if (kernel_y_ * kernel_x_ == 1 && plane == positions && out.top == 0 && out.left == 0 && out.width == dims[3] &&
-      attributes_.strides == std::array<int64_t, 2>{1, 1}) {
-    window = line_window(static_cast<int64_t>(plane));  // positions of input and output are the same
+  const Run run = {{path, groups_, images, false}, parallel, input, bias, residual, limits, output, window(dims, out),
+                   height, width, plane};
+  if (pays_in_place(run)) return in_place(run);
+  if (pays_in_strips(run)) return in_strips(run);
+  in_rows(run);
+}
+
+// The input itself is a band where vectors of positions are vectors of it.
+bool Conv::pays_in_place(const Run& run) const {
+  const Weights& weights = groups_[0];
+  const bool plain = run.window.height == 1 && run.window.kernel[1] == 1 && run.window.before[1] == 0 &&
+                     run.window.strides[1] == 1 && run.plane == run.positions() && groups_.size() == 1;
+  return plain && run.plane % static_cast<size_t>(run.product.path.lanes) == 0 && run.plane % kBadPlane &&
+         (weights.quads().rows || weights.nonzeros() <= kFewWeights * weights.used_count()) &&
+         static_cast<size_t>(channels_) * run.plane <= UINT32_MAX;
+}
+
+void Conv::in_place(const Run& run) const {
+  const Weights& weights = groups_[0];
+  const Tiles tiles = run.product.in_line(run.plane);
+  std::vector<uint32_t> begins(weights.used_count());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    begins[i] = static_cast<uint32_t>(weights.used(0)[i] * (run.plane / tiles.lanes));
   }
-  if (window.width == 1 && window.out_width == 1 && kernel_x_ == 1 && out.left == 0) {  // a column is a line, turned
-    window = {1, dims[2], out.height, {1, kernel_y_}, {1, attributes_.strides[0]}, {1, attributes_.dilations[0]},
-              {0, out.top}};
+  for_each_job(run.product, tiles, {0}, run.parallel, [&](const Job& job) {
+    const float* const input = run.input_of(job, static_cast<size_t>(channels_)) + job.tile.first;
+    const auto ask_for = [&](size_t block, float*) {
+      for (size_t i = 0; i < weights.used_count(block); ++i) {
+        const float* const from = input + weights.used(block)[i] * run.plane;
+        for (size_t k = 0; k < job.tile.pitch; k += kLineFloats) __builtin_prefetch(from + k, 0, kSecondLevel);
+      }
+      return input;
+    };
+    multiply(run.product.path, weights, job, run.target(job, run.plane), begins.data(), ask_for);
+  });
+}
+
+// There is less to fill than in rows of columns, but where lines are no whole number of vectors, more to multiply.
+bool Conv::pays_in_strips(const Run& run) const {
+  if (strips_.empty() || run.window.kernel[0] != kernel_y_) return false;
+  const Tiles line = run.product.in_line(run.positions()), below = run.product.below_each_other(run.height, run.width);
+  const size_t vectors = below.pitch / below.lanes;
+  size_t in_rows = 0, in_strips = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    in_rows += groups_[g].multiplied() + kRowCost * groups_[g].used_count();
+    in_strips += groups_[g].multiplied() + kStripCost * strips_[g].count() * (vectors + strips_[g].more()) / vectors;
   }
-  const bool streams = is_streamed(path, output, positions, images * groups_.size() * group_output);
-  for_each_job(path, groups_, images, positions, false, parallel, [&](const Job& job) {
+  return in_strips * below.count * below.pitch < in_rows * line.count * line.pitch;
+}
+
+void Conv::in_strips(const Run& run) const {
+  const Tiles tiles = run.product.below_each_other(run.height, run.width);
+  std::vector<size_t> bands;
+  for (const Strips& strips : strips_) bands.push_back(strips.most() * strips.pitch() * tiles.lanes);
+  for_each_job(run.product, tiles, bands, run.parallel, [&](const Job& job) {
+    const Strips& strips = strips_[job.group];
+    std::vector<StripCopy> kinds;
+    if (!job.filled) kinds = plan_strips(run.window, job.tile, strips);
+    StripBandTask task = {};
+    task.input = run.input_of(job, static_cast<size_t>(channels_));
+    task.plane = run.plane;
+    task.stride = static_cast<size_t>(run.window.strides[1]);
+    task.line = static_cast<size_t>(run.window.strides[0] * run.window.width);
+    task.kinds = kinds.data();
+    task.kind_count = kinds.size();
+    task.vectors = job.tile.vectors + strips.more();
+    task.pitch = strips.pitch() * tiles.lanes;
+    const auto fill = [&](size_t block, float* band) {
+      if (job.filled) return band;
+      task.band = band;
+      task.strips = strips.of_block(block);
+      task.strip_count = strips.count(block);
+      run.product.path.strip_band(task);
+      return band;
+    };
+    multiply(run.product.path, groups_[job.group], job, run.target(job, run.width), strips.begins(), fill);
+  });
+}
+
+void Conv::in_rows(const Run& run) const {
+  const Tiles tiles = run.product.in_line(run.positions());
+  for_each_job(run.product, tiles, rows_of_columns(run.product, tiles), run.parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
-    const size_t part = job.image * groups_.size() + job.group, at = part * group_output + job.first;
-    const Target target = {output + at, positions, residual ? residual + at : nullptr,
-                           bias ? bias + job.group * rows : nullptr, limits, streams};
-    const BandPlan plan = job.filled ? BandPlan{} : plan_band(window, static_cast<size_t>(path.lanes), job);
+    const BandPlan plan = job.filled ? BandPlan{} : plan_band(run.window, tiles.lanes, job.tile);
     ConvBandTask task = plan.task();
-    task.input = input + part * group_input;
-    task.plane = plane;
-    multiply(path, weights, job, target, [&](size_t block, float* band) {
+    task.input = run.input_of(job, static_cast<size_t>(channels_));
+    task.plane = run.plane;
+    const auto fill = [&](size_t block, float* band) {
+      if (job.filled) return band;
       task.band = band;
       task.columns = weights.used(block);
       task.column_count = weights.used_count(block);
-      path.conv_band(task);
-    });
+      run.product.path.conv_band(task);
+      return band;
+    };
+    multiply(run.product.path, weights, job, run.target(job, run.positions()), nullptr, fill);
   });
 }
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "band_plan.h"
 #include "product.h"
+#include "strips.h"
 
 namespace ltp {
 
@@ -38,10 +40,20 @@ class Conv {
     int64_t height, width, top, left;
   };
   Frame frame(const std::vector<int64_t>& input) const;
+  Window window(const std::vector<int64_t>& input, const Frame& out) const;
+
+  // What all jobs of a run have in common, and three ways to make their bands.
+  struct Run;
+  void in_place(const Run& run) const;
+  void in_strips(const Run& run) const;
+  void in_rows(const Run& run) const;
+  bool pays_in_place(const Run& run) const;
+  bool pays_in_strips(const Run& run) const;
 
   ConvAttributes attributes_;
   int64_t outputs_, channels_, kernel_y_, kernel_x_;  // channels of a group
   std::vector<Weights> groups_;
+  std::vector<Strips> strips_;  // by group; none where they share too little
 };
 
 }  // namespace ltp

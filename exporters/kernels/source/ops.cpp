@@ -226,8 +226,9 @@ class MatMulKernel : public Kernel {
       for (float& value : scaled) value *= alpha_;
       data = scaled.data();
     }
-    if (left_ || transposed_) return MatMul(Dense{data, first, second, second, 1});
-    return MatMul(Dense{data, second, first, 1, second});
+    // Exporters write Gemm where the input has a row for each sample, MatMul where it has one for each place, too.
+    if (left_ || transposed_) return MatMul(Dense{data, first, second, second, 1}, gemm_);
+    return MatMul(Dense{data, second, first, 1, second}, gemm_);
   }
 
   const bool gemm_, left_, transposed_;

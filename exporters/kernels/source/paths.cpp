@@ -51,41 +51,63 @@ void serial(size_t count, const std::function<void(size_t)>& task) {
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
+constexpr Limits kLimits = {-1.0f, 2.0f};
+constexpr size_t kRows = 7;  // four and three
+
+bool same(const Path& path, const Path& portable, const Conv& conv, const std::vector<int64_t>& dims, Random& random) {
+  const auto size = [](const std::vector<int64_t>& of) { return static_cast<size_t>(of[0] * of[1] * of[2] * of[3]); };
+  const std::vector<float> input = random.vector(size(dims)), bias = random.vector(kRows);
+  std::vector<float> ours(size(conv.output_dims(dims))), theirs = ours;
+  const std::vector<float> residual = random.vector(ours.size());
+  conv.run(path, input.data(), dims, bias.data(), residual.data(), kLimits, ours.data(), serial);
+  conv.run(portable, input.data(), dims, bias.data(), residual.data(), kLimits, theirs.data(), serial);
+  return close(ours, theirs);
+}
+
+// Two-dimensional convolutions, whose bands are strips.
+std::string strips_differ(const Path& path, const Path& portable, Random& random) {
+  for (int64_t nth = 0; nth < 2 * path.lanes; ++nth) {
+    const int64_t width = nth + 1, stride_y = 1 + nth % 2, stride_x = 1 + nth % 3, height = 3 + nth % 16;
+    const std::vector<int64_t> dims = {1, 5, (height - 1) * stride_y + 1, (width - 1) * stride_x + 1};
+    ConvAttributes attributes;
+    attributes.pads = {1, 1, 1, 1};
+    attributes.strides = {stride_y, stride_x};
+    const Conv conv(attributes, random.vector(kRows * 45, nth % 2 ? 0.8f : 0).data(), {kRows, 5, 3, 3});
+    if (!same(path, portable, conv, dims, random)) return "a convolution with lines of " + std::to_string(width) + " differs";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string differs(const Path& path, const Path& portable) {
   Random random;
-  const Limits limits = {-1.0f, 2.0f};
-  const size_t rows = 7;                    // four and three
   for (const float zeros : {0.0f, 0.8f}) {  // blocks of four, single weights
     const int most = (zeros > 0 ? path.max_single : path.max_quad) * path.lanes;
     int64_t nth = 0;
     for (int64_t positions = 1; positions <= most; positions += path.lanes / 2 - 1, ++nth) {  // all remainders of tiles
       const int64_t channels = nth % 5 ? 5 : 100;  // one block of columns, several
       const int64_t stride = 1 + nth % 3, kernel = nth % 2 ? 1 : 3, width = (positions - 1) * stride + 1;
-      const std::vector<float> weights = random.vector(rows * static_cast<size_t>(channels * kernel), zeros);
-      const std::vector<float> bias = random.vector(rows), input = random.vector(static_cast<size_t>(channels * width));
+      const std::vector<float> weights = random.vector(kRows * static_cast<size_t>(channels * kernel), zeros);
       ConvAttributes attributes;
       attributes.pads = {0, kernel / 2, 0, kernel / 2};
       attributes.strides = {1, stride};
-      const Conv conv(attributes, weights.data(), {static_cast<int64_t>(rows), channels, 1, kernel});
-      const std::vector<int64_t> dims = {1, channels, 1, width};
-      std::vector<float> ours(rows * static_cast<size_t>(positions)), theirs = ours;
-      const std::vector<float> residual = random.vector(ours.size());
-      conv.run(path, input.data(), dims, bias.data(), residual.data(), limits, ours.data(), serial);
-      conv.run(portable, input.data(), dims, bias.data(), residual.data(), limits, theirs.data(), serial);
-      if (!close(ours, theirs)) return "a convolution over " + std::to_string(positions) + " positions differs";
-      const MatMul product(Dense{weights.data(), rows, static_cast<size_t>(channels), static_cast<size_t>(channels), 1});
-      const size_t count = static_cast<size_t>(positions);
-      product.run_left(path, input.data(), 1, count, limits, ours.data(), serial);
-      product.run_left(portable, input.data(), 1, count, limits, theirs.data(), serial);
-      if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " columns differs";
-      product.run_right(path, input.data(), count, bias.data(), limits, ours.data(), serial);
-      product.run_right(portable, input.data(), count, bias.data(), limits, theirs.data(), serial);
-      if (!close(ours, theirs)) return "a product of " + std::to_string(positions) + " rows differs";
+      const Conv conv(attributes, weights.data(), {static_cast<int64_t>(kRows), channels, 1, kernel});
+      const std::string of = std::to_string(positions);
+      if (!same(path, portable, conv, {1, channels, 1, width}, random)) return "a convolution over " + of + " positions differs";
+      const size_t count = static_cast<size_t>(positions), columns = static_cast<size_t>(channels);
+      const MatMul product(Dense{weights.data(), kRows, columns, columns, 1});
+      const std::vector<float> bias = random.vector(kRows), input = random.vector(columns * count);
+      std::vector<float> ours(kRows * count), theirs = ours;
+      product.run_left(path, input.data(), 1, count, kLimits, ours.data(), serial);
+      product.run_left(portable, input.data(), 1, count, kLimits, theirs.data(), serial);
+      if (!close(ours, theirs)) return "a product of " + of + " columns differs";
+      product.run_right(path, input.data(), count, bias.data(), kLimits, ours.data(), serial);
+      product.run_right(portable, input.data(), count, bias.data(), kLimits, theirs.data(), serial);
+      if (!close(ours, theirs)) return "a product of " + of + " rows differs";
     }
   }
-  return "";
+  return strips_differ(path, portable, random);
 }
 
 const std::vector<Candidate>& candidates() {
@@ -95,7 +117,7 @@ const std::vector<Candidate>& candidates() {
     std::vector<Candidate>& found = *made;
     const Path& portable = portable_path();
     const auto add = [&](const Path& path, bool there) {
-      found.push_back({path, there ? differs(path, portable) : "this processor does not have it"});
+      found.push_back({path, there ? differs(path, portable) : kNotThere});
     };
 #if defined(__x86_64__)
     __builtin_cpu_init();

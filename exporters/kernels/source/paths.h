@@ -14,6 +14,8 @@ struct Candidate {
   std::string refused;
 };
 
+constexpr const char* kNotThere = "this processor does not have it";
+
 // All of them, best first. Decided once, when first asked.
 const std::vector<Candidate>& candidates();
 

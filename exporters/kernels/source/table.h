@@ -22,6 +22,7 @@ constexpr Path make_path(const char* name) {
   path.single[0] = single_point;
   path.quad[0] = quad_point;
   path.conv_band = conv_band;
+  path.strip_band = strip_band;
   path.matrix_band = matrix_band;
   path.transpose = transpose;
   return path;

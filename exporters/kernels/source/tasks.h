@@ -3,7 +3,8 @@
 // The product of a layer is  out[row][position] = Σ_column  weight[row][column] · band[column][position].
 // A *row* is an output channel. A *column* is what a weight is multiplied by: an input channel of a product, an input
 // channel under one place of the kernel of a convolution. A *position* is a pixel of the output, or a row of a matrix.
-// A *tile* is some vectors of positions; its *band* holds the values of all columns of a block at these positions.
+// A *tile* is some vectors of positions, one after the other or below each other; its *band* holds the values of all columns
+// of a block at these positions: a row of vectors for each column, or strips that columns share (strips.h).
 //
 // Nothing here may be an inline function or a template of the standard library: the linker keeps one copy of those for
 // the whole library, and it might be one that was compiled for AVX-512.
@@ -18,14 +19,16 @@ namespace ltp {
 struct RowsTask {
   size_t rows;               // or groups of four rows
   const uint32_t* begin;     // entries of row r (of rows 4r to 4r + 3): begin[r] to begin[r + 1]
-  const uint16_t* columns;   // of the band, by entry
+  const uint16_t* columns;   // of the block, by entry
   const float* values;       // one by entry (four by entry)
   const float* band;         // [column][vectors of the tile]
+  const uint32_t* begins;    // instead, vectors of the band before those of a column; or null
   bool starts, ends;         // whether this is the first, the last block
   const float* bias;         // by row, or null
   float* sums;               // [row][vectors of the tile]: results between blocks
   float* out;                // [row][out_pitch]: results of the last block
-  size_t out_pitch, count;   // count: positions to be written
+  size_t out_pitch, step;    // from one row to the next, from one vector to the next
+  size_t count, fewer;       // positions to be written from the first vector on, and how many fewer from each next one on
   const float* residual;     // added to results, laid out as out; or null
   float low, high;           // limits of results
   bool streams;              // whether results go past the cache; then out and its rows begin at a whole vector
@@ -54,6 +57,27 @@ struct ConvBandTask {
   size_t pitch;
 };
 
+// What the strips of a kind (strips.h) have in a tile: a vector for each line, all with the same lanes.
+struct StripCopy {
+  int64_t source;         // of the first line in the image; else as in Copy
+  uint16_t lanes;
+  int16_t from, to;
+  uint32_t above, lines;  // vectors of zeros before those of the image, and how many of the image there are
+};
+
+// Strips of some channels in a tile of a convolution.
+struct StripBandTask {
+  const float* input;   // [channel][pixel] of the group
+  size_t plane;         // pixels of a channel
+  size_t stride, line;  // of neighbouring positions; from one vector to the next
+  const StripCopy* kinds;
+  size_t kind_count;
+  const uint32_t* strips;  // channel · kinds + kind, channels ascending
+  size_t strip_count;
+  float* band;            // [strip][pitch]
+  size_t vectors, pitch;  // to be filled of each strip; floats from one to the next
+};
+
 // Values of some columns of rows of a matrix, transposed.
 struct MatrixBandTask {
   const float* input;  // of the first row
@@ -76,6 +100,7 @@ struct TransposeTask {
 
 constexpr int kMaxVectors = 8;       // of a tile
 constexpr size_t kLineFloats = 16;  // of the cache
+constexpr int kSecondLevel = 2;     // of the cache, for __builtin_prefetch
 
 // The code for one instruction set.
 struct Path {
@@ -85,6 +110,7 @@ struct Path {
   void (*single[kMaxVectors + 1])(const RowsTask& task);  // by vectors of the tile; 0: a single position
   void (*quad[kMaxVectors + 1])(const RowsTask& task);
   void (*conv_band)(const ConvBandTask& task);
+  void (*strip_band)(const StripBandTask& task);
   void (*matrix_band)(const MatrixBandTask& task);
   void (*transpose)(const TransposeTask& task);
 };

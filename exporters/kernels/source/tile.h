@@ -1,8 +1,11 @@
 // The inner loops, for any Vec. Included once by each path_*.cpp, inside its namespace and behind its Vec.
 
+// Functions that take the sums of a row must be inlined: else the sums have an address, and are written to it at each step.
+#define LTP_INLINE __attribute__((always_inline)) inline
+
 // The sums of a row so far.
 template <int kVectors>
-inline void start(const RowsTask& task, size_t row, Vec::Reg (&sum)[kVectors]) {
+LTP_INLINE void start(const RowsTask& task, size_t row, Vec::Reg (&sum)[kVectors]) {
   const Vec::Reg bias = Vec::broadcast(task.bias && task.starts ? task.bias[row] : 0.0f);
   const float* const from = task.sums + row * kVectors * Vec::kLanes;
 #pragma GCC unroll 8
@@ -12,13 +15,14 @@ inline void start(const RowsTask& task, size_t row, Vec::Reg (&sum)[kVectors]) {
 // Results of a row. Residual and limits are applied in registers, because a pass of their own over the output would cost
 // as much as many of the products.
 template <int kVectors>
-inline void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
+LTP_INLINE void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
   const Vec::Reg low = Vec::broadcast(task.low), high = Vec::broadcast(task.high);
   float* const out = task.out + row * task.out_pitch;
   const float* const residual = task.residual ? task.residual + row * task.out_pitch : nullptr;
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
-    const int at = i * Vec::kLanes, left = static_cast<int>(task.count) - at;
+    const size_t at = static_cast<size_t>(i) * task.step;
+    const int left = static_cast<int>(task.count) - i * static_cast<int>(task.fewer);
     Vec::Reg v = sum[i];
     if (left >= Vec::kLanes) {
       if (residual) v = Vec::add(v, Vec::load(residual + at));
@@ -32,26 +36,31 @@ inline void finish(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVect
 }
 
 template <int kVectors>
-inline void stop(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
+LTP_INLINE void stop(const RowsTask& task, size_t row, const Vec::Reg (&sum)[kVectors]) {
   if (task.ends) return finish<kVectors>(task, row, sum);
   float* const to = task.sums + row * kVectors * Vec::kLanes;
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) Vec::store(to + i * Vec::kLanes, sum[i]);
 }
 
+// Where the values of an entry's column are.
+template <int kVectors, bool kStrips>
+inline const float* values_of(const RowsTask& task, uint32_t entry) {
+  const size_t column = task.columns[entry];
+  return task.band + (kStrips ? task.begins[column] : column * kVectors) * Vec::kLanes;
+}
+
 // Single weights: each is multiplied by the band's row of its column. The sums of a row stay in registers, so a
-// multiply-add costs one load; that load is the limit, and the reason why a band has to fit the first-level cache.
-template <int kVectors>
-void single_rows(const RowsTask& task) {
-  constexpr size_t kPitch = kVectors * Vec::kLanes;
-  const float* const band = task.band;
+// multiply-add costs one load; that load is the limit, and the reason why a band should fit the first-level cache.
+template <int kVectors, bool kStrips>
+inline void single_rows_of(const RowsTask& task) {
   for (size_t row = 0; row < task.rows; ++row) {
     Vec::Reg sum[kVectors];
     start<kVectors>(task, row, sum);
     const uint32_t end = task.begin[row + 1];
     for (uint32_t j = task.begin[row]; j < end; ++j) {
       const Vec::Reg weight = Vec::broadcast(task.values[j]);
-      const float* const x = band + task.columns[j] * kPitch;
+      const float* const x = values_of<kVectors, kStrips>(task, j);
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) sum[i] = Vec::multiply_add(weight, Vec::load(x + i * Vec::kLanes), sum[i]);
     }
@@ -60,11 +69,14 @@ void single_rows(const RowsTask& task) {
   if (task.streams && task.ends) Vec::end_stream();
 }
 
-// Blocks of four weights, one in each of four neighbouring rows: one load feeds four multiply-adds.
 template <int kVectors>
-void quad_rows(const RowsTask& task) {
-  constexpr size_t kPitch = kVectors * Vec::kLanes;
-  const float* const band = task.band;
+void single_rows(const RowsTask& task) {
+  task.begins ? single_rows_of<kVectors, true>(task) : single_rows_of<kVectors, false>(task);
+}
+
+// Blocks of four weights, one in each of four neighbouring rows: one load feeds four multiply-adds.
+template <int kVectors, bool kStrips>
+inline void quad_rows_of(const RowsTask& task) {
   for (size_t quad = 0; quad < task.rows; ++quad) {
     Vec::Reg sum[4][kVectors];
 #pragma GCC unroll 4
@@ -72,7 +84,7 @@ void quad_rows(const RowsTask& task) {
     const uint32_t end = task.begin[quad + 1];
     for (uint32_t j = task.begin[quad]; j < end; ++j) {
       const float* const weights = task.values + size_t{4} * j;
-      const float* const from = band + task.columns[j] * kPitch;
+      const float* const from = values_of<kVectors, kStrips>(task, j);
       Vec::Reg x[kVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) x[i] = Vec::load(from + i * Vec::kLanes);
@@ -87,6 +99,11 @@ void quad_rows(const RowsTask& task) {
     for (size_t k = 0; k < 4; ++k) stop<kVectors>(task, 4 * quad + k, sum[k]);
   }
   if (task.streams && task.ends) Vec::end_stream();
+}
+
+template <int kVectors>
+void quad_rows(const RowsTask& task) {
+  task.begins ? quad_rows_of<kVectors, true>(task) : quad_rows_of<kVectors, false>(task);
 }
 
 // A single position: the result of a matrix's only row, or an image of one pixel. Vectors would be filled by one value
@@ -132,3 +149,5 @@ inline void quad_point(const RowsTask& task) {
     for (size_t k = 0; k < 4; ++k) stop_point(task, 4 * quad + k, sum[k]);
   }
 }
+
+#undef LTP_INLINE

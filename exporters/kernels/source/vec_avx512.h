@@ -16,6 +16,11 @@ struct Vec : X86 {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     return _mm512_permutex2var_ps(a, even, b);
   }
+  static Reg load_every(const float* p, uint16_t lanes, size_t stride) {
+    const __m512i nth = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i at = _mm512_mullo_epi32(nth, _mm512_set1_epi32(static_cast<int>(stride)));
+    return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, at, p, sizeof(float));
+  }
   static void store_some(float* p, int count, Reg v) { _mm512_mask_storeu_ps(p, mask(0, count), v); }
   static Reg multiply_add(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }

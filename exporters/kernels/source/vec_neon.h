@@ -22,6 +22,13 @@ struct Vec {
     for (int i = from; i < to; ++i) lanes[i] = p[2 * i];
     return vld1q_f32(lanes);
   }
+  static Reg load_every(const float* p, uint16_t lanes, size_t stride) {
+    float values[4] = {0, 0, 0, 0};
+    for (int i = 0; i < 4; ++i) {
+      if (lanes >> i & 1) values[i] = p[static_cast<size_t>(i) * stride];
+    }
+    return vld1q_f32(values);
+  }
   static void store_some(float* p, int count, Reg v) {
     float lanes[4];
     vst1q_f32(lanes, v);

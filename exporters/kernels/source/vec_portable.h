@@ -31,6 +31,14 @@ struct Vec {
     for (int i = from; i < to; ++i) v[i] = p[2 * i];
     return v;
   }
+  // Lane i is p[stride · i] where bit i is set, else 0; nothing else is read. What is read lies within 2³¹ floats.
+  static Reg load_every(const float* p, uint16_t lanes, size_t stride) {
+    Reg v = {0, 0, 0, 0};
+    for (int i = 0; i < 4; ++i) {
+      if (lanes >> i & 1) v[i] = p[static_cast<size_t>(i) * stride];
+    }
+    return v;
+  }
   // Write the first `count` lanes and nothing else.
   static void store_some(float* p, int count, Reg v) {
     for (int i = 0; i < count; ++i) p[i] = v[i];

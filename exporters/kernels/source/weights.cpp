@@ -13,7 +13,7 @@ struct BlockRule {
   double entries;  // of a row that are worth starting it for
   size_t least, most;
 };
-constexpr BlockRule kSingleRule = {16, 96, 4096}, kQuadRule = {64, 256, 4096};
+constexpr BlockRule kSingleRule = {16, 96, 4096}, kFewRule = {64, 96, 4096}, kQuadRule = {64, 256, 4096};
 
 // A block of four costs about as much as three single weights; the zeros in it are multiplied too.
 constexpr double kQuadCost = 3;
@@ -96,7 +96,7 @@ void fill(Weights::Part& part, const Dense& dense, const Bits& bits, size_t firs
 
 }  // namespace
 
-Weights::Weights(const Dense& dense) : rows_(dense.rows) {
+Weights::Weights(const Dense& dense, bool few_positions) : rows_(dense.rows) {
   const Bits bits(dense);
   std::vector<uint32_t> place(dense.columns, 0);  // first: has a weight; then: where among those that have
   size_t fours = rows_ / 4 * 4, in_fours = 0, quads = 0;  // rows that may be taken in fours, their weights, their blocks
@@ -114,7 +114,7 @@ Weights::Weights(const Dense& dense) : rows_(dense.rows) {
   bits.each<4>(0, fours, [&](size_t, size_t) { ++quads; });
   if (kQuadCost * static_cast<double>(quads) >= static_cast<double>(in_fours)) fours = 0;
   if (!used_.empty()) {
-    const BlockRule& rule = fours ? kQuadRule : kSingleRule;
+    const BlockRule& rule = fours ? kQuadRule : few_positions ? kFewRule : kSingleRule;
     const double cells = static_cast<double>(used_.size()) * static_cast<double>(rows_);
     const double wanted = rule.entries * cells / static_cast<double>(nonzeros_);
     const size_t columns = static_cast<size_t>(std::clamp<double>(wanted, rule.least, rule.most));

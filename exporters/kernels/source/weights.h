@@ -20,7 +20,8 @@ struct Dense {
 // neighbouring rows at the same column. Columns without any weight are left out, so no band is filled for them.
 class Weights {
  public:
-  explicit Weights(const Dense& dense);
+  // few_positions: whether tiles will hardly fill a vector; then a band is small, and blocks may have more columns.
+  explicit Weights(const Dense& dense, bool few_positions = false);
 
   // Entries in the order of blocks of columns, rows, columns. An entry is `height` weights, one in each of as many rows.
   struct Part {
@@ -33,6 +34,7 @@ class Weights {
 
   size_t rows() const { return rows_; }
   size_t nonzeros() const { return nonzeros_; }
+  size_t multiplied() const { return quads_.values.size() + singles_.values.size(); }  // with the zeros of blocks
   size_t bytes() const;  // of memory
 
   const Part& quads() const { return quads_; }      // rows 0 to 4 · quads().rows
