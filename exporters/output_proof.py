@@ -19,16 +19,20 @@ _OPTIMISED = "optimised.onnx"
 
 
 def outputs(
-    path: Path, feeds: Mapping[str, Array], optimised: Path | None = None, library: Path | None = None
+    path: Path,
+    feeds: Mapping[str, Array],
+    optimised: Path | None = None,
+    library: Path | None = None,
+    optimisation: str = "ORT_ENABLE_BASIC",
 ) -> list[Array]:
-    """Every array of the outputs, computed on one thread with basic optimisation.
+    """Every array of the outputs, computed on one thread, with basic optimisation unless said.
 
     `optimised` is where to write the graph that is left; custom operators are those of a `library`.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimisation)
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
         # Weights go to a second file that nobody reads, also those that one file could not hold.

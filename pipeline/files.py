@@ -53,6 +53,12 @@ def _kind(mode: int) -> str:
     return "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
 
 
+def require_file(path: Path) -> None:
+    """Refuse to write where something is that is no regular file: it would be replaced, also a device."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot write {path}: it is {_kind(path.stat().st_mode)}", "give the name of a file")
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write one content in one move."""
     write_pieces(path, [content])
@@ -62,6 +68,7 @@ def write_pieces(
     path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[], None] = lambda: None
 ) -> None:
     """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
+    require_file(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -136,7 +143,8 @@ def data_beside(path: Path) -> Path:
 
 
 def keep_apart(out: AnyPath, sources: Iterable[Path]) -> None:
-    """Refuse a file to write that would replace, with the data beside it, one of those that are read."""
+    """Refuse a file to write that would replace, with the data beside it, one of those that are read, or no file."""
+    require_file(Path(out))
     written = [part for part in (Path(out), data_beside(Path(out))) if part.exists()]
     for source in sources:
         if source.exists() and any(part.samefile(source) for part in written):

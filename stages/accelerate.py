@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,15 +61,12 @@ def accelerate(
     weights = {name: walked.array(name) for name in kernels}
     made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
-    export.write_made(made, kernels, Format(FAST, encoding), target, feeds, file.sha256)
-    try:
-        measured = validate_beside(target, source, settings, own) if with_data else None
-        sessions = [output_proof.load(target, library), output_proof.load(source)]
+    with export.moved_when_done(target) as path:
+        export.write_made(made, kernels, Format(FAST, encoding), path, feeds, file.sha256)
+        measured = replace(validate_beside(path, source, settings, own), path=str(target)) if with_data else None
+        sessions = [output_proof.load(path, library), output_proof.load(source)]
         calls = [partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions]
-        ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS))
-    except BaseException:  # an interrupt, too: what fails leaves no file
-        export.remove(target)
-        raise
+        ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS, clock=fast.CLOCK))
     return Accelerated(
         path=str(out),
         bytes=export.size_of(target),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import numpy as np
 
 from ltp_pipeline import __version__, exporters
 from ltp_pipeline.config import ExportSettings
-from ltp_pipeline.errors import ExportFailed, NotFaster, first_line
+from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, first_line
 from ltp_pipeline.exporters import output_proof, rounding
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS, Made
@@ -235,6 +236,22 @@ def _removed_unless_proven() -> Iterator[list[Path]]:
 def size_of(path: Path) -> int:
     """Bytes of a file and of the data beside it."""
     return sum(part.stat().st_size for part in _parts(path))
+
+
+@contextmanager
+def moved_when_done(target: Path) -> Iterator[Path]:
+    """Where to write a file that is proven and measured before it has its name; what fails leaves nothing behind."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}", "give a name in a writable folder") from None
+    with folder as name:
+        path = Path(name, target.name)
+        yield path
+        data_beside(target).unlink(missing_ok=True)  # an older file's
+        for part in reversed(_parts(path)):
+            part.replace(target.with_name(part.name))
 
 
 def remove(path: Path) -> None:

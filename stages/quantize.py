@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
 from ltp_pipeline.files import keep_apart
 from ltp_pipeline.formats import INT8, Format
+from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.limits import check_settings
 from ltp_pipeline.results import Quantized
 from ltp_pipeline.stages import export, import_model
@@ -66,8 +68,9 @@ def quantize(
     source, target = Path(model), Path(out)
     file = import_model.read(source)
     keep_apart(target, [source, *(source.parent / name for name in file.data)])
-    kernels = [kernel.name for kernel in find_kernels(file.model, settings.kernels)]
-    int8.require(file.model, kernels)
+    walked, _ = flatten(file.model)  # functions would hide layers, as those of a fast file are
+    kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels)]
+    int8.require(walked, kernels)
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)
     session = Session(source, foreign=file.model)
     evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
@@ -75,9 +78,10 @@ def quantize(
     shown = data.test.first(PROOF_SAMPLES).inputs
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     judged = calibration(file.inputs, data, evaluator, settings.export, say)
-    made = int8.make(file.model, {name: file.model.array(name) for name in kernels}, kernels, feeds, judged)
-    export.write_made(made, kernels, Format(INT8, encoding), target, feeds, file.sha256)
-    measured = validate_beside(target, source, settings, own)
+    made = int8.make(walked, {name: walked.array(name) for name in kernels}, kernels, feeds, judged)
+    with export.moved_when_done(target) as path:
+        export.write_made(made, kernels, Format(INT8, encoding), path, feeds, file.sha256)
+        measured = replace(validate_beside(path, source, settings, own), path=str(target))
     assert made.quantization is not None  # noqa: S101 - an int8 graph has one
     return Quantized(measured, made.quantization, made.notes)
 

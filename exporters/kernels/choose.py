@@ -40,7 +40,10 @@ COSTS = {
     "neon": (Cost(0.18, 1.8), Cost(0.15, 1.45)),
 }
 UNKNOWN = Cost(math.inf, 0.0)  # of instructions that no cost is known for
-ONE_ROW = Cost(0.2, 8.0)  # of a product with one row, which reads every weight once, whatever the instructions
+FILLING = 2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
+LANES = {"avx512": 16, "avx2": 8, "neon": 4}  # numbers that are computed at once
+FEW = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
+ONE_ROW = Cost(0.2, 6.0)  # of a product with one row, which reads every weight once, whatever the instructions
 
 
 @dataclass
@@ -109,36 +112,46 @@ def _regions(
     convs, regions = Region(), dict[str, Region]()
     for turned in eligible:
         node = turned.nodes[0]
-        weight = model.array(turned.kernel)
+        weight, rows = model.array(turned.kernel), _rows(node, turned.kernel, shapes)
         if is_standard(node, "Conv"):
             if (groups := attribute(node, "group", 1)) > 1 and len(weight) < SMALLEST_GROUP * groups:
                 left[turned.kernel] = f"has groups of fewer than {SMALLEST_GROUP} output channels, at {label(node)}"
                 continue
-            region, times = convs, _positions(shapes.get(node.output[0]))
+            region, times = convs, rows if math.isfinite(rows) else 1
         else:
             region, times = regions.setdefault(turned.kernel, Region()), 1
         if turned.kernel not in region.kernels:
             region.kernels[turned.kernel] = int(np.count_nonzero(weight))
             region.elements += weight.size
         region.dense += weight.size * times
-        region.sparse += weight.size * times * _time(node, turned.kernel, weight, shapes, path)
+        region.sparse += weight.size * times * _time(node, turned.kernel, weight, rows, path)
     return [*([convs] if convs.kernels else []), *regions.values()]
 
 
-def _time(node: NodeProto, kernel: str, weight: Array, shapes: Shapes, path: str) -> float:
+def _time(node: NodeProto, kernel: str, weight: Array, rows: float, path: str) -> float:
     """The time of a layer on sparse kernels / dense."""
     single, blocks = COSTS.get(path, (UNKNOWN, UNKNOWN))
-    axis = output_axis(node)
+    axis = 0 if node.input[0] == kernel else output_axis(node)
     share = np.count_nonzero(weight) / max(weight.size, 1)
-    if not is_standard(node, "Conv"):
-        is_left = node.input[0] == kernel
-        shape = shapes.get(node.input[1 if is_left else 0], (None, None))
-        others = (*shape[:-2], *(shape[-1:] if is_left else shape[-2:-1]))
-        if all(n == 1 for n in others):
-            return ONE_ROW.at(share)
-        axis = 0 if is_left else axis
     filled = share_in_blocks(weight, axis)
-    return single.at(share) if share < FULL * filled else blocks.at(filled)
+    time: float = single.at(share) if share < FULL * filled else blocks.at(filled)
+    groups: int = attribute(node, "group", 1)
+    time += FILLING * groups / max(weight.shape[axis], 1)
+    lanes = LANES.get(path, 1)
+    return time if rows >= lanes else min(time * FEW * lanes / rows, ONE_ROW.at(share) * rows)
+
+
+def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
+    """How many vectors a kernel is multiplied by, rows of a matrix or pixels; infinite where that is not known."""
+    if is_standard(node, "Conv"):
+        others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
+    elif node.input[0] == kernel:
+        shape = shapes.get(node.input[1]) or (None, None)
+        others = (*shape[:-2], *shape[-1:])
+    else:
+        others = (shapes.get(node.input[0]) or (None, None))[:-1]
+    known = [n for n in others if isinstance(n, int)]
+    return max(math.prod(known), 1) if len(known) == len(others) else math.inf
 
 
 def share_in_blocks(weight: Array, axis: int) -> float:
@@ -149,11 +162,6 @@ def share_in_blocks(weight: Array, axis: int) -> float:
     starts = np.arange(0, len(rows), BLOCK)
     heights = np.minimum(BLOCK, len(rows) - starts)  # the last one may be lower
     return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
-
-
-def _positions(shape: tuple[object, ...] | None) -> int:
-    """How many pixels an output has; one where that is not known."""
-    return math.prod(n for n in (shape or ())[2:] if isinstance(n, int))
 
 
 def _sized(model: Model, sample: Weights) -> Model:

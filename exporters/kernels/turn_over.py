@@ -159,14 +159,16 @@ def _same_shape(first: str, second: str, shapes: Shapes) -> bool:
 
 
 def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tuple[float, float] | None:
+    """The limits of a Clip; None where they are not known, or where the caller may give others."""
     limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
+    given = {value.name for value in model.graph.input}
     for i, name in enumerate(("min", "max")):
         if opset < functions.CLIP_INPUTS:
             limits[i] = float(attribute(node, name, limits[i]))
         elif len(node.input) > i + 1 and node.input[i + 1]:
             held = model.weights.get(node.input[i + 1])
             value = small_value(known, node.input[i + 1]) if held is None else held
-            if value is None or value.size != 1:
+            if value is None or value.size != 1 or node.input[i + 1] in given:
                 return None
             limits[i] = float(value.reshape(()))
     return None if np.isnan(limits).any() else (limits[0], limits[1])

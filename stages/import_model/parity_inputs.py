@@ -74,8 +74,8 @@ def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
     rng = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
     if _floating(info):
-        return (scale * rng.standard_normal(shape)).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
+        return np.asarray(scale * rng.standard_normal(shape)).astype(dtype)  # without axes it is no array
+    return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
 
 
 def _shapes(inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:

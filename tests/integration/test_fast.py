@@ -165,6 +165,30 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
 
 
 @needs_kernels
+def test_quantize_sees_the_layers_of_a_fast_file(
+    example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ("--config", example / "ltp.toml", "--data", example / "digits.npz")
+    source = example / "run" / "model.packed.onnx"
+    done = invoke(capsys, "accelerate", source, "--out", tmp_path / "fast.onnx", "--fast-from", 0.3, "--quiet")
+    assert done.code == 0, done.err
+    done = invoke(capsys, "quantize", tmp_path / "fast.onnx", "--out", tmp_path / "int8.onnx", *config, "--quiet")
+    assert done.code == 0, done.err
+    written = onnx.load(tmp_path / "int8.onnx")
+    assert not [node.op_type for node in written.graph.node if node.domain == "ltp.kernels"]
+
+
+@needs_kernels
+def test_accelerate_keeps_an_older_file_where_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(conv_net(0.0, size=8), tmp_path / "dense.onnx")
+    (tmp_path / "out.onnx").write_text("older")
+    refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "out.onnx")
+    assert refused.code == 7
+    assert (tmp_path / "out.onnx").read_text() == "older"
+    assert invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", "").code == 3
+
+
+@needs_kernels
 def test_accelerate_does_not_remove_weights_that_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a file that was renamed, they have the name of those that an older file to write would have."""
     onnx.save(conv_net(0.9, size=8), tmp_path / "old.onnx", save_as_external_data=True, location="new.onnx.data")

@@ -69,3 +69,15 @@ def test_another_file_may_be_written_over(tmp_path: Path):
     for name in ("model.onnx", "old.onnx"):
         (tmp_path / name).touch()
     keep_apart(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
+    out, other = tmp_path / "out.onnx", tmp_path / "other"
+    os.mkfifo(other) if kind != "folder" else out.mkdir()
+    if kind != "folder":
+        out.symlink_to(other) if kind == "link" else other.rename(out)
+    for write in (lambda: keep_apart(out, []), lambda: write_json(out, {})):
+        with pytest.raises(InputError, match=r"cannot write .*: it is a"):
+            write()
+    assert not out.is_file()

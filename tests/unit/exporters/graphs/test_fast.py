@@ -16,10 +16,10 @@ from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.graphs.graph import Made
 from ltp_pipeline.exporters.kernels import library
 from ltp_pipeline.exporters.output_proof import load
-from ltp_pipeline.graph import Model, write
+from ltp_pipeline.graph import Array, Model, write
 from ltp_pipeline.timing import Timing
-from tests.support.kernels import missing, needs_kernels
-from tests.support.models import conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.kernels import missing, needs_kernels, with_zeros
+from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
 from tests.support.quantized import kernels_of
 
 pytestmark = pytest.mark.usefixtures("without_onnxsim")
@@ -96,6 +96,31 @@ def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(NotFaster, match="was not built"):
         made(mlp())
     assert fast.why_missing() == "the library of sparse kernels was not built; install a C++ compiler"
+
+
+@needs_kernels
+def test_values_that_are_rounded_on_the_way_cannot_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last bit of a sum decides which way such a value goes, in onnxruntime itself, too."""
+    real = fast.outputs
+
+    def other_bits(path: Path, *args: Any, **how: Any) -> list[Array]:
+        step = 0.01 if how.get("library") or how.get("optimisation") else 0.0
+        return [array + np.float32(step * np.abs(array).max()) for array in real(path, *args, **how)]
+
+    monkeypatch.setattr(fast, "outputs", other_bits)
+    with pytest.raises(NotFaster, match="cannot be proven"):
+        made(prune(mlp()))
+
+
+@needs_kernels
+def test_a_file_that_is_not_faster_says_what_was_left_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Graph()
+    g.random("line", 8, 16, 3)
+    y = g.conv("x", "c", 16, 16)
+    y = g.add("Conv", g.add("Reshape", y, g.tensor("shape", [0, 16, -1], np.int64)), "line", name="one axis")
+    timed(monkeypatch, 1.0, 1.0, 1.0)
+    with pytest.raises(NotFaster, match="left dense: line: is read by Conv 'one axis'"):
+        made(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), None)
 
 
 @needs_kernels

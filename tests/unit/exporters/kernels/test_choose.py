@@ -40,10 +40,27 @@ def test_convs_are_turned_over_together_by_their_multiply_adds(shares: tuple[flo
 
 
 @pytest.mark.parametrize(
-    ("share", "rows", "taken"), [(0.8, 128, True), (0.8, 1, False), (0.97, 1, True), (0.1, 128, False)]
+    ("share", "rows", "taken"),
+    [(0.8, 128, True), (0.8, 1, False), (0.97, 1, True), (0.1, 128, False), (0.9, 2, False), (0.9, 8, True)],
 )
-def test_a_product_with_one_row_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
+def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
     assert bool(chosen(product(share, rows)).kernels) is taken
+
+
+@pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
+def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
+    g = Graph()
+    g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
+    assert bool(chosen(with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})).kernels) is taken
+
+
+@pytest.mark.parametrize(("outputs", "taken"), [(4, False), (64, True)])
+def test_few_outputs_need_more_zeros(outputs: int, taken: bool) -> None:
+    g = Graph()
+    g.random("w", 64, outputs)
+    g.add("MatMul", "x", "w", outputs=("y",))
+    model = with_zeros(g.model({"x": ("N", 128, 64)}, ["y"]), {"w": 0.8})
+    assert bool(chosen(model).kernels) is taken
 
 
 def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:

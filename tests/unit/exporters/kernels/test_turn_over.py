@@ -59,6 +59,14 @@ def test_a_limit_that_is_not_a_number_stays_a_node():
     assert names(model, "c.weight") == ["SparseConvBiasAdd", "Clip"]
 
 
+def test_a_limit_that_the_caller_may_give_stays_an_input():
+    model = residual(between="Clip")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("high", onnx.TensorProto.FLOAT, []))
+    new, _ = turn_over(Model.of(model), ["c.weight"])
+    assert [node.op_type for node in new.graph.node] == ["SparseConvBiasAdd", "Clip"]
+    assert [value.name for value in new.graph.input] == ["x", "high"]
+
+
 @pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
 def test_a_padding_by_name_with_a_stride_beyond_the_kernel_is_left_alone(pad: str):
     g = Graph()

@@ -57,3 +57,10 @@ def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> No
         for given_input in inputs:
             for dim, size in zip(given_input.shape or (), feeds.arrays[given_input.name].shape, strict=True):
                 assert size == (dim if isinstance(dim, int) else sizes.setdefault(str(dim), size))
+
+
+def test_an_input_without_axes_has_one_random_value() -> None:
+    for of in ("FLOAT", "INT64"):
+        feeds = next(f for f in likely([info("scale", of=of)], None) if f is not None)
+        assert isinstance(feeds.arrays["scale"], np.ndarray)
+        assert feeds.arrays["scale"].shape == ()
