@@ -68,7 +68,7 @@ def speed(rows: Sequence[Row]) -> Iterable[str]:
         "is turned over that can be, depthwise ones stay dense. A fast file that is slower is not written.",
     )
     found: dict[tuple[str, str], dict[str, list[Row]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=_place):
         cell, compression, _, how = row["run"].split("-")
         found.setdefault((cell, compression), {}).setdefault(how, []).append(row)
     lines = []
@@ -78,6 +78,11 @@ def speed(rows: Sequence[Row]) -> Iterable[str]:
         shown = (f"{median(row['ratio'] for row in way):.2f}" if way else "–" for way in ratios)
         lines.append([NAMES[cell].split(",")[0], compression.replace("x", "×"), f"{dense:.3f}", *shown])
     yield from table(("network", "target", "dense, ms", "single weights", "4×1 blocks"), lines)
+
+
+def _place(row: Row) -> tuple[int, float]:
+    cell, compression, *_ = row["run"].split("-")
+    return list(NAMES).index(cell), float(compression.removesuffix("x"))
 
 
 def _by_seed(rows: Sequence[Row], block: str | None, key: str) -> dict[int, float]:

@@ -15,6 +15,8 @@ from rich.text import Text
 
 from ltp_pipeline.metric import Metric
 from ltp_pipeline.progress import on_validation
+from ltp_pipeline.report_parts import OF_FILE
+from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.stages.report.text import KERNELS, WHOLE, beside, short_name, speed_sentences
 from ltp_pipeline.stages.report.versus import sentences
 from ltp_pipeline.words import counted, line, percent, printable
@@ -59,6 +61,9 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
         console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
     for sentence in (*speed_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
+    missing = {key.removeprefix(OF_FILE): why for key, why in pruned.reasons.items() if key.startswith(OF_FILE)}
+    for note in left_out_notes(missing):
+        print(printable(note))
     for verdict in outcome.verdicts if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned.files:

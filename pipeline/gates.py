@@ -17,7 +17,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.formats import EXACT
 from ltp_pipeline.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.metric import ROUNDING
-from ltp_pipeline.report_parts import Verdict
+from ltp_pipeline.report_parts import OF_FILE, Verdict
 from ltp_pipeline.report_schema import File, Report
 from ltp_pipeline.report_values import Outcomes
 from ltp_pipeline.words import shown
@@ -169,7 +169,7 @@ def _of_file(report: Report, name: str, file_name: str, limit: float, read: Call
 
 def _not_written(report: Report, file_name: str) -> str:
     """That there is no such file, and why where the report knows."""
-    reason = report.pruned.reasons.get(f"files.{file_name}")
+    reason = report.pruned.reasons.get(OF_FILE + file_name)
     return f"no {file_name} file was written" + (f": {reason}" if reason else "")
 
 

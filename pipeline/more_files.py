@@ -24,7 +24,7 @@ from ltp_pipeline.own_task import OwnTask
 from ltp_pipeline.pick_entry import finish_entry
 from ltp_pipeline.progress import Reporter
 from ltp_pipeline.records import Sparsity
-from ltp_pipeline.report_parts import Layer, SparseKernels
+from ltp_pipeline.report_parts import OF_FILE, Layer, SparseKernels
 from ltp_pipeline.report_schema import Baseline, Difference, File, Pruned, Report, size_bound
 from ltp_pipeline.runner import run
 from ltp_pipeline.setting_files import changed_export
@@ -167,7 +167,7 @@ class _Writer:
         written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
         counted = [count_in_file(file.path, kernels) for file in written.files]
         files = (*(_entry(file, part, counts) for file, counts in zip(written.files, counted, strict=True)), *kept)
-        reasons = {f"files.{name}": why for name, why in written.left_out.items()}
+        reasons = {OF_FILE + name: why for name, why in written.left_out.items()}
         part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
         notes = [note for file in written.files for note in file.notes] + left_out_notes(written.left_out)
         part = _summed_up(part, files, self.metric)

@@ -11,6 +11,7 @@ from ltp_pipeline.report_values import Inside, NameOfTrail, Number, Pair, Share,
 from ltp_pipeline.words import printable, shown
 
 MOST_AXES = 64  # of a tensor
+OF_FILE = "files."  # begins the key of a reason why a file was not written
 STRICT = ConfigDict(
     extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
 )

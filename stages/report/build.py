@@ -160,7 +160,7 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
         accuracy=accuracy_part(accuracy),
         reasons=why_null(accuracy)
         | ({} if interval else {"drop_interval": UNDEFINED})
-        | {f"files.{name}": why for name, why in m.left_out.items()},
+        | {parts.OF_FILE + name: why for name, why in m.left_out.items()},
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
         drop_interval=interval,
         compression=counted.counted.compression,

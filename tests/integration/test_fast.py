@@ -128,6 +128,9 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
     folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
     assert [f["path"] for f in report_of(folder)["pruned"]["files"]] == ["model.packed.onnx"]
     assert any(f"{PACKED} was not written" in note for note in report_of(folder)["notes"])
+    with quick():
+        again = invoke(capsys, "export", folder / "run", "--format", "fast-packed")
+    assert f"{PACKED} was not written: the library" in again.out
     failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
     assert failed.code == 7
     assert "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
