@@ -55,8 +55,16 @@ def _kind(mode: int) -> str:
 
 def require_file(path: Path) -> None:
     """Refuse to write where something is that is no regular file: it would be replaced, also a device."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"cannot write {path}: it is {_kind(path.stat().st_mode)}", "give the name of a file")
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}", "give another name, or check its rights") from None
+    except ValueError as error:  # a name with a zero byte
+        raise InputError(f"cannot write {str(path)!r}: {error}", "give another name") from None
+    if not stat.S_ISREG(mode):
+        raise InputError(f"cannot write {path}: it is {_kind(mode)}", "give the name of a file")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -144,7 +152,8 @@ def data_beside(path: Path) -> Path:
 
 def keep_apart(out: AnyPath, sources: Iterable[Path]) -> None:
     """Refuse a file to write that would replace, with the data beside it, one of those that are read, or no file."""
-    require_file(Path(out))
+    for path in (Path(out), data_beside(Path(out)) if Path(out).name else Path(out)):
+        require_file(path)
     written = [part for part in (Path(out), data_beside(Path(out))) if part.exists()]
     for source in sources:
         if source.exists() and any(part.samefile(source) for part in written):

@@ -248,10 +248,17 @@ def moved_when_done(target: Path) -> Iterator[Path]:
         raise InputError(f"cannot write {target}: {error.strerror}", "give a name in a writable folder") from None
     with folder as name:
         path = Path(name, target.name)
-        yield path
-        data_beside(target).unlink(missing_ok=True)  # an older file's
-        for part in reversed(_parts(path)):
-            part.replace(target.with_name(part.name))
+        try:
+            yield path
+        except (InputError, ExportFailed) as error:  # what is told is the name that was given
+            raise type(error)(error.what.replace(str(path), str(target)), error.remedy) from None
+        if data_beside(path).is_file():  # an older model never has the new one's data, nor the other way round
+            target.unlink(missing_ok=True)
+            data_beside(path).replace(data_beside(target))
+            path.replace(target)
+        else:
+            path.replace(target)
+            data_beside(target).unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:

@@ -147,7 +147,7 @@ def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
         others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
     elif node.input[0] == kernel:
         shape = shapes.get(node.input[1]) or (None, None)
-        others = (*shape[:-2], *shape[-1:])
+        others = shape[-1:] if len(shape) > 1 else (1,)  # matrices are multiplied one after the other
     else:
         others = (shapes.get(node.input[0]) or (None, None))[:-1]
     known = [n for n in others if isinstance(n, int)]
@@ -156,9 +156,9 @@ def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
 
 def share_in_blocks(weight: Array, axis: int) -> float:
     """The share of weights in blocks of four neighbouring output channels that are not empty."""
-    rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
-    if not rows.size:
+    if not weight.size:
         return 0.0
+    rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
     starts = np.arange(0, len(rows), BLOCK)
     heights = np.minimum(BLOCK, len(rows) - starts)  # the last one may be lower
     return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)

@@ -136,11 +136,17 @@ Case conv_case(Random& random) {
   const int64_t dy = random.one_of<int64_t>({1, 1, 2, 3}), dx = random.one_of<int64_t>({1, 1, 2, 3});
   const int64_t large = channels > 20 ? 9 : 40;
   int64_t images = random.one_of<int64_t>({1, 1, 1, 2, 0});
-  int64_t height = random.from_to(1, large), width = random.from_to(1, large);
+  int64_t height = random.chance(0.1) ? 1 : random.from_to(1, large);
+  int64_t width = random.chance(0.3) ? random.one_of<int64_t>({8, 16, 32, 48}) : random.from_to(1, large);
   std::vector<int64_t> pads = {random.from_to(0, 3), random.from_to(0, 3), random.from_to(0, 3), random.from_to(0, 3)};
+  if (random.chance(0.2)) {  // as large as the input, at a stride of one
+    pads = {random.from_to(0, dy * (ky - 1)), random.from_to(0, dx * (kx - 1)), 0, 0};
+    pads[2] = dy * (ky - 1) - pads[0];
+    pads[3] = dx * (kx - 1) - pads[1];
+  }
   if (random.chance(0.15)) {  // images that are read where they are, and images of one pixel
     ky = kx = sy = sx = 1;
-    pads = {0, 0, 0, 0};
+    if (random.chance(0.8)) pads = {0, 0, 0, 0};
     height = width = 1;
     images = random.from_to(1, 20);
     if (random.chance(0.5)) height = random.from_to(1, 6), width = random.one_of<int64_t>({8, 16, 32});
@@ -365,6 +371,7 @@ void bad_input() {
   conv("a stride of zero", w, array("strides", {0, 1}), {&x, &w});
   conv("a negative pad", w, array("pads", {0, -1, 0, 0}), {&x, &w});
   conv("a pad that overflows", w, array("pads", {INT64_MAX, 0, INT64_MAX, 0}), {&x, &w});
+  conv("a stride that overflows", w, array("strides", {1, 1 << 28}), {&x, &w});
   conv("a dilation that overflows", w, array("dilations", {INT64_MAX / 2, 1}), {&x, &w});
   conv("an output that overflows", w, array("pads", {1 << 30, 1 << 30, 1 << 30, 1 << 30}), {&x, &w});
   conv("auto_pad and a stride larger than the kernel", w, [](OrtKernelInfo& info) {

@@ -46,24 +46,34 @@ Copy read(const Piece& piece, int64_t dx, int64_t stride, int64_t width) {
 
 Window line_window(int64_t count) { return {1, count, count, {1, 1}, {1, 1}, {1, 1}, {0, 0}}; }
 
-ConvBandTask BandPlan::task() const {
-  ConvBandTask task = {};
-  task.stride = stride;
-  task.copies = copies.data();
-  task.copy_begin = begin.data();
-  task.places = begin.size() - 1;
-  task.pitch = pitch;
-  return task;
+RowBand::RowBand(const Path& path, const Weights& weights, const Window& window, const Job& job, const float* input,
+                 size_t plane)
+    : path_(path), weights_(weights), filled_(job.filled) {
+  if (filled_) return;
+  plan(window, static_cast<size_t>(path.lanes), job.tile);
+  task_.input = input;
+  task_.plane = plane;
+  task_.stride = static_cast<size_t>(window.strides[1]);
+  task_.copies = copies_.data();
+  task_.copy_begin = begin_.data();
+  task_.places = begin_.size() - 1;
+  task_.pitch = job.tile.pitch;
 }
 
-BandPlan plan_band(const Window& window, size_t lanes, const Tile& tile) {
+const float* RowBand::operator()(size_t block, float* band) {
+  if (filled_) return band;
+  task_.band = band;
+  task_.columns = weights_.used(block);
+  task_.column_count = weights_.used_count(block);
+  path_.conv_band(task_);
+  return band;
+}
+
+void RowBand::plan(const Window& window, size_t lanes, const Tile& tile) {
   const std::vector<Piece> pieces = pieces_of(window.out_width, static_cast<int64_t>(lanes), tile);
   const size_t columns = static_cast<size_t>(window.kernel[1]), places = static_cast<size_t>(window.kernel[0]) * columns;
-  BandPlan plan;
-  plan.stride = static_cast<size_t>(window.strides[1]);
-  plan.pitch = tile.pitch;
-  plan.copies.reserve(places * (pieces.size() + tile.vectors));
-  plan.begin.reserve(places + 1);
+  copies_.reserve(places * (pieces.size() + tile.vectors));
+  begin_.reserve(places + 1);
   std::vector<Copy> reads;  // by column of the kernel, by piece: the same for all its rows
   reads.reserve(columns * pieces.size());
   for (int64_t kx = 0; kx < window.kernel[1]; ++kx) {
@@ -82,15 +92,14 @@ BandPlan plan_band(const Window& window, size_t lanes, const Tile& tile) {
         } else {
           copy = {0, copy.target, 0, 0, 0};
         }
-        plan.copies.push_back(copy);
+        copies_.push_back(copy);
       }
       for (size_t end = tile.count; end < tile.pitch; end += lanes) {
-        plan.copies.push_back({0, static_cast<uint16_t>(end), 0, 0, 0});
+        copies_.push_back({0, static_cast<uint16_t>(end), 0, 0, 0});
       }
-      plan.begin.push_back(static_cast<uint32_t>(plan.copies.size()));
+      begin_.push_back(static_cast<uint32_t>(copies_.size()));
     }
   }
-  return plan;
 }
 
 std::vector<StripCopy> plan_strips(const Window& window, const Tile& tile, const Strips& strips) {

@@ -19,16 +19,25 @@ struct Window {
 // One line whose positions are those of the output.
 Window line_window(int64_t count);
 
-struct BandPlan {
-  std::vector<Copy> copies;
-  std::vector<uint32_t> begin{0};  // by place of the kernel
-  size_t stride = 1, pitch = 0;
+// Fills the band of a job, whose tile is of vectors one after the other, with a row for each column. Nothing where the job
+// has it filled.
+class RowBand {
+ public:
+  RowBand(const Path& path, const Weights& weights, const Window& window, const Job& job, const float* input, size_t plane);
+  RowBand(const RowBand&) = delete;  // the task refers to the plan
+  RowBand& operator=(const RowBand&) = delete;
+  const float* operator()(size_t block, float* band);
 
-  ConvBandTask task() const;  // without input, plane, columns and band
+ private:
+  void plan(const Window& window, size_t lanes, const Tile& tile);
+
+  const Path& path_;
+  const Weights& weights_;
+  const bool filled_;
+  std::vector<Copy> copies_;
+  std::vector<uint32_t> begin_{0};  // by place of the kernel
+  ConvBandTask task_ = {};
 };
-
-// Rows of columns, for a tile of vectors one after the other.
-BandPlan plan_band(const Window& window, size_t lanes, const Tile& tile);
 
 // By kind of strip, for a tile of vectors below each other.
 std::vector<StripCopy> plan_strips(const Window& window, const Tile& tile, const Strips& strips);

@@ -3,6 +3,7 @@
 #include "matmul.h"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -10,8 +11,9 @@ namespace ltp {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 31;  // of a size or an attribute: then no sum of products below overflows
+constexpr int64_t kMostStride = kMost / 16;  // then a vector of them is less than 2³¹ pixels, which gathering needs
 constexpr size_t kMostBytes = 12, kPage = 4096;  // of memory: for each weight that is not zero, beyond a page
-constexpr int64_t kMostLines = 64;               // of the input that a strip goes on behind a tile
+constexpr int64_t kMostLines = 64;               // of the input from a kernel's first row to its last, for strips
 
 // What it takes to fill a vector of a band, in multiply-adds: of a row, which is often written past the first-level cache,
 // and of a strip. (Measured.)
@@ -54,10 +56,10 @@ Conv::Conv(const ConvAttributes& attributes, const float* weights, const std::ve
   for (const int64_t dim : dims) {
     if (dim < 1 || dim >= kMost) refuse("the weights have an axis of " + std::to_string(dim));
   }
-  const auto check = [](int64_t value, int64_t least, const char* name) {
-    if (value < least || value >= kMost) refuse(std::string(name) + " is " + std::to_string(value));
+  const auto check = [](int64_t value, int64_t least, const char* name, int64_t most = kMost) {
+    if (value < least || value >= most) refuse(std::string(name) + " is " + std::to_string(value));
   };
-  for (const int64_t value : attributes.strides) check(value, 1, "a stride");
+  for (const int64_t value : attributes.strides) check(value, 1, "a stride", kMostStride);
   for (const int64_t value : attributes.dilations) check(value, 1, "a dilation");
   for (const int64_t value : attributes.pads) check(value, 0, "a pad");
   check(attributes.group, 1, "group");
@@ -106,11 +108,14 @@ std::vector<int64_t> Conv::output_dims(const std::vector<int64_t>& input) const 
   return {input[0], outputs_, out.height, out.width};
 }
 
+bool Conv::one_to_one(const std::vector<int64_t>& input, const Frame& out) const {
+  return kernel_y_ * kernel_x_ == 1 && attributes_.strides == std::array<int64_t, 2>{1, 1} && out.height == input[2] &&
+         out.width == input[3];
+}
+
 Window Conv::window(const std::vector<int64_t>& input, const Frame& out) const {
   const ConvAttributes& a = attributes_;
-  const bool one_to_one = kernel_y_ * kernel_x_ == 1 && out.height == input[2] && out.width == input[3] && out.top == 0 &&
-                          out.left == 0 && a.strides == std::array<int64_t, 2>{1, 1};
-  if (one_to_one) return line_window(out.height * out.width);
+  if (one_to_one(input, out)) return line_window(out.height * out.width);
   if (input[3] == 1 && out.width == 1 && kernel_x_ == 1 && out.left == 0) {  // a column is a line, turned
     return {1, input[2], out.height, {1, kernel_y_}, {1, a.strides[0]}, {1, a.dilations[0]}, {0, out.top}};
   }
@@ -126,18 +131,19 @@ struct Conv::Run {
   Limits limits;
   float* output;
   Window window;
+  bool one_to_one;
   size_t height, width;  // of the output
   size_t plane;          // pixels of a channel of the input
 
   size_t positions() const { return height * width; }
   const float* input_of(const Job& job, size_t channels) const { return input + part(job) * channels * plane; }
 
-  // `line`: positions behind each other that lie behind each other in memory, too.
-  Target target(const Job& job, size_t line) const {
+  // run_length: positions behind which a vector may begin at any float of the output.
+  Target target(const Job& job, size_t run_length) const {
     const size_t rows = product.groups[0].rows(), outputs = product.images * product.groups.size() * rows * positions();
     const size_t at = part(job) * rows * positions() + job.tile.first;
     return {output + at, positions(), residual ? residual + at : nullptr, bias ? bias + job.group * rows : nullptr, limits,
-            is_streamed(product.path, output, line, outputs)};
+            is_streamed(product.path, output, run_length, outputs)};
   }
 
  private:
@@ -149,14 +155,14 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
   const size_t images = static_cast<size_t>(dims[0]);
   if (!images) return;  // before sizes are multiplied, which are not limited by an empty output
   const Frame out = frame(dims);
-  const bool pixel = dims[2] * dims[3] == 1 && out.height * out.width == 1 && kernel_y_ * kernel_x_ == 1;
-  if (pixel && images > 1 && groups_.size() == 1 && !residual) {  // images are rows of a matrix
+  const bool direct = one_to_one(dims, out);
+  if (direct && dims[2] * dims[3] == 1 && images > 1 && groups_.size() == 1 && !residual) {  // images are rows of a matrix
     return multiply_right(path, groups_, static_cast<size_t>(channels_), input, images, bias, limits, output, parallel);
   }
   const size_t height = static_cast<size_t>(out.height), width = static_cast<size_t>(out.width);
   const size_t plane = static_cast<size_t>(dims[2] * dims[3]);
   const Run run = {{path, groups_, images, false}, parallel, input, bias, residual, limits, output, window(dims, out),
-                   height, width, plane};
+                   direct, height, width, plane};
   if (pays_in_place(run)) return in_place(run);
   if (pays_in_strips(run)) return in_strips(run);
   in_rows(run);
@@ -165,9 +171,7 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
 // The input itself is a band where vectors of positions are vectors of it.
 bool Conv::pays_in_place(const Run& run) const {
   const Weights& weights = groups_[0];
-  const bool plain = run.window.height == 1 && run.window.kernel[1] == 1 && run.window.before[1] == 0 &&
-                     run.window.strides[1] == 1 && run.plane == run.positions() && groups_.size() == 1;
-  return plain && run.plane % static_cast<size_t>(run.product.path.lanes) == 0 && run.plane % kBadPlane &&
+  return run.one_to_one && groups_.size() == 1 && run.plane % static_cast<size_t>(run.product.path.lanes) == 0 && run.plane % kBadPlane &&
          (weights.quads().rows || weights.nonzeros() <= kFewWeights * weights.used_count()) &&
          static_cast<size_t>(channels_) * run.plane <= UINT32_MAX;
 }
@@ -238,19 +242,8 @@ void Conv::in_rows(const Run& run) const {
   const Tiles tiles = run.product.in_line(run.positions());
   for_each_job(run.product, tiles, rows_of_columns(run.product, tiles), run.parallel, [&](const Job& job) {
     const Weights& weights = groups_[job.group];
-    const BandPlan plan = job.filled ? BandPlan{} : plan_band(run.window, tiles.lanes, job.tile);
-    ConvBandTask task = plan.task();
-    task.input = run.input_of(job, static_cast<size_t>(channels_));
-    task.plane = run.plane;
-    const auto fill = [&](size_t block, float* band) {
-      if (job.filled) return band;
-      task.band = band;
-      task.columns = weights.used(block);
-      task.column_count = weights.used_count(block);
-      run.product.path.conv_band(task);
-      return band;
-    };
-    multiply(run.product.path, weights, job, run.target(job, run.positions()), nullptr, fill);
+    RowBand fill(run.product.path, weights, run.window, job, run.input_of(job, static_cast<size_t>(channels_)), run.plane);
+    multiply(run.product.path, weights, job, run.target(job, run.positions()), nullptr, std::ref(fill));
   });
 }
 

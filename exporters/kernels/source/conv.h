@@ -41,6 +41,7 @@ class Conv {
   };
   Frame frame(const std::vector<int64_t>& input) const;
   Window window(const std::vector<int64_t>& input, const Frame& out) const;
+  bool one_to_one(const std::vector<int64_t>& input, const Frame& out) const;  // whether pixels are read where they are
 
   // What all jobs of a run have in common, and three ways to make their bands.
   struct Run;

@@ -2,6 +2,8 @@
 
 #include "band_plan.h"
 
+#include <functional>
+
 namespace ltp {
 
 // The band is the transposed input; results are transposed back when all blocks are done. Until then they stay
@@ -56,20 +58,10 @@ void MatMul::run_left(const Path& path, const float* input, size_t matrices, siz
   const Product product = {path, weights_, matrices, false};
   const Tiles tiles = product.in_line(count);
   for_each_job(product, tiles, rows_of_columns(product, tiles), parallel, [&](const Job& job) {
-    const BandPlan plan = job.filled ? BandPlan{} : plan_band(window, tiles.lanes, job.tile);
-    ConvBandTask task = plan.task();
-    task.input = input + job.image * columns_ * count;
-    task.plane = count;
+    RowBand fill(path, weights, window, job, input + job.image * columns_ * count, count);
     float* const out = output + job.image * outputs * count + job.tile.first;
     const Target target = {out, count, nullptr, nullptr, limits, streams};
-    multiply(path, weights, job, target, nullptr, [&](size_t block, float* band) {
-      if (job.filled) return band;
-      task.band = band;
-      task.columns = weights.used(block);
-      task.column_count = weights.used_count(block);
-      path.conv_band(task);
-      return band;
-    });
+    multiply(path, weights, job, target, nullptr, std::ref(fill));
   });
 }
 

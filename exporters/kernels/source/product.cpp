@@ -17,6 +17,11 @@ constexpr size_t kCachedSums = 64 * 1024, kCachedBands = 96 * 1024;  // floats: 
 constexpr size_t kUncached = LTP_UNCACHED;  // floats of an output: six megabytes, and few in tests
 constexpr size_t kTasksPerProcessor = 4;  // so that one that is held up does not hold up all
 constexpr size_t kFewestRows = 16;        // of a part
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t kMostKept = 0;  // so that it sees what is read or written beyond it
 #else

@@ -85,8 +85,8 @@ struct Target {
 // layer reads it, and what is written by way of the cache is read first.
 bool is_streamed(const Path& path, const float* out, size_t pitch, size_t floats);
 
-// All blocks of one job, one after the other. fill(block, band) says where the values of a block's columns are, in the band
-// unless job.filled, or elsewhere; begins: see RowsTask, by used column.
+// All blocks of one job, one after the other. fill(block, band) returns where the values of a block's columns are; unless
+// job.filled, it first writes them there. begins: see RowsTask, by used column.
 using Fill = std::function<const float*(size_t block, float* band)>;
 void multiply(const Path& path, const Weights& weights, const Job& job, const Target& target, const uint32_t* begins,
               const Fill& fill);

@@ -4,7 +4,8 @@
 // A *row* is an output channel. A *column* is what a weight is multiplied by: an input channel of a product, an input
 // channel under one place of the kernel of a convolution. A *position* is a pixel of the output, or a row of a matrix.
 // A *tile* is some vectors of positions, one after the other or below each other; its *band* holds the values of all columns
-// of a block at these positions: a row of vectors for each column, or strips that columns share (strips.h).
+// of a block at these positions: a row of vectors for each column, or strips that columns share (strips.h). The input itself
+// may be a band.
 //
 // Nothing here may be an inline function or a template of the standard library: the linker keeps one copy of those for
 // the whole library, and it might be one that was compiled for AVX-512.
@@ -22,13 +23,14 @@ struct RowsTask {
   const uint16_t* columns;   // of the block, by entry
   const float* values;       // one by entry (four by entry)
   const float* band;         // [column][vectors of the tile]
-  const uint32_t* begins;    // instead, vectors of the band before those of a column; or null
+  const uint32_t* begins;    // where columns share vectors: how many are before those of a column; or null
   bool starts, ends;         // whether this is the first, the last block
   const float* bias;         // by row, or null
   float* sums;               // [row][vectors of the tile]: results between blocks
   float* out;                // [row][out_pitch]: results of the last block
   size_t out_pitch, step;    // from one row to the next, from one vector to the next
-  size_t count, fewer;       // positions to be written from the first vector on, and how many fewer from each next one on
+  size_t count, fewer;       // positions to be written from the first vector on, how many fewer from each next one on; of
+                             // vectors below each other all have `count`
   const float* residual;     // added to results, laid out as out; or null
   float low, high;           // limits of results
   bool streams;              // whether results go past the cache; then out and its rows begin at a whole vector

@@ -211,3 +211,32 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
         export_of(tmp_path / "bad", settings)
     assert asked == ["model.fast.packed.onnx", "dense.onnx"]
     assert not list((tmp_path / "bad").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_data: bool) -> None:
+    target, data = tmp_path / "new" / "model.onnx", tmp_path / "new" / "model.onnx.data"
+    target.parent.mkdir()
+    target.write_text("older")
+    data.write_text("of the older one")
+    with export.moved_when_done(target) as path:
+        path.write_text("new")
+        if with_data:
+            path.with_name(data.name).write_text("of the new one")
+        assert target.read_text() == "older"
+    assert target.read_text() == "new"
+    assert (data.read_text() if data.exists() else "") == ("of the new one" if with_data else "")
+    assert len(list(target.parent.iterdir())) == 1 + with_data
+
+
+def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_one(tmp_path: Path) -> None:
+    target = tmp_path / "model.onnx"
+    target.write_text("older")
+    with (
+        pytest.raises(ExportFailed, match=r"^cannot prove .*/model\.onnx") as found,
+        export.moved_when_done(target) as path,
+    ):
+        path.write_text("new")
+        raise ExportFailed(f"cannot prove {path}", "ask")
+    assert str(target) in str(found.value)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["older"]

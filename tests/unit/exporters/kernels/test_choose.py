@@ -47,6 +47,15 @@ def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken
     assert bool(chosen(product(share, rows)).kernels) is taken
 
 
+@pytest.mark.parametrize(("columns", "taken"), [(2, False), (128, True)])
+def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: bool) -> None:
+    g = Graph()
+    g.random("w", 64, 64)
+    g.add("MatMul", "w", "x", outputs=("y",))
+    model = with_zeros(g.model({"x": ("N", 256, 64, columns)}, ["y"]), {"w": 0.9})
+    assert bool(chosen(model).kernels) is taken
+
+
 @pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
 def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
     g = Graph()
