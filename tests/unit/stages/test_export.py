@@ -232,11 +232,13 @@ def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_dat
 def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_one(tmp_path: Path) -> None:
     target = tmp_path / "model.onnx"
     target.write_text("older")
-    with (
-        pytest.raises(ExportFailed, match=r"^cannot prove .*/model\.onnx") as found,
-        export.moved_when_done(target) as path,
-    ):
-        path.write_text("new")
-        raise ExportFailed(f"cannot prove {path}", "ask")
+
+    def fail() -> None:
+        with export.moved_when_done(target) as path:
+            path.write_text("new")
+            raise ExportFailed(f"cannot prove {path}", "ask")
+
+    with pytest.raises(ExportFailed, match=r"^cannot prove .*/model\.onnx") as found:
+        fail()
     assert str(target) in str(found.value)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["older"]
