@@ -40,6 +40,10 @@ def by_sparsity(about: Mapping[str, Any]) -> Iterable[str]:
         lines.append([NAMES[network], *(how or ["single weights"]), f"{row['sparsity']:.0%}", *times, *made])
     head = ("network", "how", "zeros", "dense, ms", "sparse, ms", "ratio", "session, time", "session, memory")
     yield from table(head, lines)
+    for row in about["rows"]:
+        if several := row.get("ratios_of_processes"):
+            spread = f"from {min(several):.3f} to {max(several):.3f}"
+            yield text(f"{row['plan']}: the middle one of {len(several)} processes, {spread}.")
     for name, reason in about["skipped"].items():
         yield text(f"{name}: {reason}.")
 
