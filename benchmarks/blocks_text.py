@@ -63,9 +63,11 @@ def speed(rows: Sequence[Row]) -> Iterable[str]:
     """The time of these networks on sparse kernels, by the names of their run directories."""
     if not rows:
         return
+    seeds = {row["run"].split("-")[2] for row in rows}
+    of = f"seed {min(seeds)}" if len(seeds) == 1 else "median over seeds"
     yield text(
-        "Time of the same networks on sparse kernels / dense, one sample on one thread, median over seeds; every layer",
-        "is turned over that can be, depthwise ones stay dense. A fast file that is slower is not written.",
+        f"Time of the same networks on sparse kernels / dense, one sample on one thread, {of}; every layer is",
+        "turned over that can be, depthwise ones stay dense. A fast file that is slower is not written.",
     )
     found: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in sorted(rows, key=_place):

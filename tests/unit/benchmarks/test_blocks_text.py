@@ -53,4 +53,5 @@ def test_times_on_sparse_kernels_are_the_median_over_seeds():
 def test_times_are_in_the_order_of_targets():
     found = [{"run": f"resnet-{c}x-0-single", "dense_ms": 0.1, "ratio": 1.0} for c in (10, 20, 5)]
     words = "\n".join(blocks_text.speed(found))
+    assert "seed 0;" in words
     assert words.index("| 5×") < words.index("| 10×") < words.index("| 20×")
