@@ -152,8 +152,8 @@ def data_beside(path: Path) -> Path:
 
 def keep_apart(out: AnyPath, sources: Iterable[Path]) -> None:
     """Refuse a file to write that would replace, with the data beside it, one of those that are read, or no file."""
-    for path in (Path(out), data_beside(Path(out)) if Path(out).name else Path(out)):
-        require_file(path)
+    require_file(Path(out))  # refuses an empty name, too, which is the folder's
+    require_file(data_beside(Path(out)))
     written = [part for part in (Path(out), data_beside(Path(out))) if part.exists()]
     for source in sources:
         if source.exists() and any(part.samefile(source) for part in written):

@@ -34,7 +34,8 @@ LIMIT = 1e-5  # of an output's largest value: what sums in another order may cha
 FASTER = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
 SECONDS = 0.5  # of timing at least
 NAMED = 3  # of many reasons
-CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time  # there it ticks every 16 ms
+# One thread computes: by its own time, what else the machine does counts little. On Windows that ticks every 16 ms.
+CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time
 STEPS = "name the layers before nodes that round (QuantizeLinear, Round) in kernels.exclude, or leave this graph out"
 LEAVE = "for another machine, set export.fast_from (`accelerate --fast-from`) to a sparsity"
 

@@ -171,8 +171,9 @@ void Conv::run(const Path& path, const float* input, const std::vector<int64_t>&
 // The input itself is a band where vectors of positions are vectors of it.
 bool Conv::pays_in_place(const Run& run) const {
   const Weights& weights = groups_[0];
-  return run.one_to_one && groups_.size() == 1 && run.plane % static_cast<size_t>(run.product.path.lanes) == 0 && run.plane % kBadPlane &&
-         (weights.quads().rows || weights.nonzeros() <= kFewWeights * weights.used_count()) &&
+  const bool whole_vectors = run.plane % static_cast<size_t>(run.product.path.lanes) == 0;
+  const bool few = weights.quads().rows || weights.nonzeros() <= kFewWeights * weights.used_count();
+  return run.one_to_one && groups_.size() == 1 && whole_vectors && run.plane % kBadPlane && few &&
          static_cast<size_t>(channels_) * run.plane <= UINT32_MAX;
 }
 
