@@ -43,7 +43,7 @@ test-models: $(STAMP)
 
 # The library of sparse kernels, where `ltp_pipeline.kernels_library()` looks for it.
 kernels: $(STAMP)
-	$(BIN)/python -c 'from ltp_pipeline.exporters.kernels import library; print(library.paths(library.build()))'
+	$(BIN)/python -c 'from ltp_pipeline.exporters.sparse_ops import library; print(library.paths(library.build()))'
 
 # Every path of this processor: 2,000 random layers each, plain and with sanitizers. About five minutes of a core.
 test-kernels: $(STAMP)

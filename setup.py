@@ -15,7 +15,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
-FOLDER = ("exporters", "kernels")
+FOLDER = ("exporters", "sparse_ops")
 
 
 def load(name: str, path: Path) -> ModuleType:
@@ -30,7 +30,7 @@ def load(name: str, path: Path) -> ModuleType:
     return module
 
 
-library = load("ltp_pipeline.exporters.kernels.library", ROOT.joinpath(*FOLDER, "library.py"))
+library = load("ltp_pipeline.exporters.sparse_ops.library", ROOT.joinpath(*FOLDER, "library.py"))
 errors = sys.modules["ltp_pipeline.errors"]  # which it has imported
 
 

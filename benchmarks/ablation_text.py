@@ -9,7 +9,7 @@ from benchmarks.findings import at_threshold, just_below, lasts
 from benchmarks.plots import KINDS, REGULARISERS
 from benchmarks.rows import Row, by, found, mean_std, origins, repeated
 from benchmarks.tables import figure, spread, table, text
-from ltp_pipeline.config import TrainSettings
+from ltp_pipeline.settings.schema import TrainSettings
 
 OUTCOME = ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds")
 

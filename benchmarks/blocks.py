@@ -15,7 +15,7 @@ from typing import Any
 
 import ltp_pipeline
 from benchmarks import datasets, matrix, series
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.results.schema import Report
 
 COMPRESSIONS: Mapping[str, tuple[float, ...]] = {"resnet": (5, 10, 20), "mobilenet": (5, 10, 20), "resnet20": (10,)}
 SEEDS = {"resnet20": (0,)}  # others have those of the matrix

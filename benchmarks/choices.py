@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import datasets, matrix, series
 from benchmarks.jobs import prepared
-from ltp_pipeline.config import Settings
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
 from ltp_pipeline.stages.train.evaluate import accuracy
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from benchmarks.competitors import CommonThreshold, GradualMagnitude
 from benchmarks.jobs import final_numbers, finish, learn, prepared
-from ltp_pipeline.config import Settings
-from ltp_pipeline.records import State
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 METHODS = ("classifier-spared", "gradual", "common-threshold")
 

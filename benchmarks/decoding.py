@@ -32,13 +32,16 @@ import torch
 from PIL import Image
 
 from benchmarks import series
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, batches, images, open_data
-from ltp_pipeline.data.decoding import random_box
-from ltp_pipeline.files import write_json
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.images import collection
+from ltp_pipeline.data.images.decode import random_box
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages.report.environment import processor
 from ltp_pipeline.stages.train.memory import keep_freed_memory
+from ltp_pipeline.system.files import write_json
 
 SIZE, BATCH, SEED = 224, 32, 0
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -55,7 +58,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     keep_freed_memory()  # as training does
-    images.KEEP_BYTES = 0  # as for a folder that does not fit in memory
+    collection.KEEP_BYTES = 0  # as for a folder that does not fit in memory
     with tempfile.TemporaryDirectory() as scratch:
         write(Path(scratch), 384)
         rows = measure(Path(scratch), options.workers, 4 if options.quick else 20)

@@ -32,8 +32,11 @@ import onnxruntime as ort
 from onnx import ModelProto, helper
 
 from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
-from ltp_pipeline import exporters
-from ltp_pipeline.graph import Model, write, write_all
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import write, write_all
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
@@ -66,10 +69,10 @@ def bound_bytes(kernels: dict[str, Any]) -> float:
 def sizes(name: str, model: Model, kernels: dict[str, Any], folder: Path, compressors: bool) -> dict[str, Any]:
     """Write every format, prove it, and compare its size."""
     files = {}
-    for format_ in exporters.ENCODINGS.values():
+    for format_ in ENCODINGS.values():
         path = folder / f"{name}.{format_.name}.onnx"
         write(format_.encode(model, kernels), path)
-        exporters.verify(path, kernels, format_.name)
+        verify(path, kernels, format_.name)
         files[format_.name] = path
     bytes_ = {key: path.stat().st_size for key, path in files.items()}
     nonzeros = sum(int(np.count_nonzero(a)) for a in kernels.values())
@@ -130,8 +133,8 @@ def writing(model: Model, kernels: dict[str, Any], folder: Path, rounds: int) ->
             os.fsync(file.fileno())
 
     def by_us() -> None:
-        scan = exporters.Scan(model, kernels)
-        formats = [exporters.ENCODINGS[name] for name in ("dense", "sparse", "packed")]
+        scan = Scan(model, kernels)
+        formats = [ENCODINGS[name] for name in ("dense", "sparse", "packed")]
         encoded = ((format_.encode(model, scan), folder / f"written.{format_.name}.onnx") for format_ in formats)
         for writing in write_all(encoded, written=[]).values():
             writing.result()

@@ -28,7 +28,7 @@ from benchmarks.networks import ResNet50, as_onnx
 
 def measure_walk(network: ResNet50, model: ModelProto, rounds: int, batch: int, size: int) -> dict[str, float]:
     """Time of forward and backward over the graph divided by that of the native module, in turns."""
-    from ltp_pipeline.graph import Model
+    from ltp_pipeline.graph.model import Model
     from ltp_pipeline.stages.import_model.network import compile_graph
 
     forward, state = compile_graph(Model.of(model))

@@ -23,13 +23,16 @@ import onnxruntime as ort
 from benchmarks.networks import build
 from benchmarks.networks.export import as_onnx
 from benchmarks.transformer import VOCABULARY, encoder
-from ltp_pipeline import exporters
-from ltp_pipeline.config import ExportSettings, KernelSettings
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.read_back import verify
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
-from ltp_pipeline.graph import Model, write
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import write
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages.report.environment import CPUS, processor
 
 SPARSITIES = (0.90, 0.95)
@@ -108,7 +111,7 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
     """One network: bytes at each sparsity, latency at the first, and how long quantising took."""
     proto = network(name)
     original = Model.of(proto)
-    kernels = [kernel.name for kernel in find_kernels(original, KernelSettings())]
+    kernels = [kernel.name for kernel in find_kernels(original)]
     found: dict[str, Any] = {"bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
@@ -119,9 +122,9 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
             weights, shown = {k: model.array(k) for k in kernels}, named(inputs(name, 2, 0), model)
             made = int8.make(model, weights, kernels, shown, calibration(name, model, samples))
             found.setdefault("quantize_s", time.perf_counter() - begun)
-            scan = exporters.Scan(made.model, made.kernels or ())
-            write(exporters.ENCODINGS["packed"].encode(made.model, scan), second)
-            exporters.verify(second, made.weights, "packed")
+            scan = Scan(made.model, made.kernels or ())
+            write(ENCODINGS["packed"].encode(made.model, scan), second)
+            verify(second, made.weights, "packed")
             found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
             if "latency" not in found:
                 found["latency"] = latency_ratio([second, first], named(inputs(name, 1, 0), model), rounds)

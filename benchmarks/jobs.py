@@ -5,24 +5,26 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ltp_pipeline import exporters
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data
-from ltp_pipeline.files import AnyPath
-from ltp_pipeline.graph import read, write
-from ltp_pipeline.records import Pruned, State, TrailEntry, finetune_key
-from ltp_pipeline.stages import finetune, import_model, preflight
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.results.records import Pruned, TrailEntry, finetune_key
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
+from ltp_pipeline.stages import finetune, import_model, prepare
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.lower import file_names, lift, lower
-from ltp_pipeline.stages.preflight import rules
+from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.prune import count_nonzeros, masks_of
-from ltp_pipeline.stages.train import Job, pick_device, train
 from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job, pick_device
+from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import Begin
-from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Classification
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.write_back import file_names, lift, lower
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.files import AnyPath
+from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.protocol import Output
 
 
 def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job:
@@ -36,9 +38,9 @@ def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job
 def prepared(model: AnyPath | ModelProto, settings: Settings, folder: Path) -> tuple[Job, State]:
     """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
     workspace = Workspace(folder / "run")
-    job, state = preflight.prepare(import_model.read(model), settings, workspace)
+    job, state = prepare.prepare(import_model.read(model), settings, workspace)
     workspace.begin({})
-    return rules.apply(job, state, preflight.original_accuracy(job, state)), state
+    return defaults.apply(job, state, prepare.original_accuracy(job, state)), state
 
 
 def train_dense(network: Network, state: State, data: Data, settings: Settings, path: Path) -> dict[str, float]:
@@ -62,7 +64,7 @@ def finish(job: Job, entry: TrailEntry) -> State:
     A product must not ship that, so `prune` refuses it; here it counts as the method's result.
     """
     model = read(job.workspace.trail_path(entry.entry))
-    state = lift(job, exporters.read_tensors(model, file_names(job.network)))
+    state = lift(job, read_tensors(model, file_names(job.network)))
     pruned = Pruned(state, masks_of(job.network, state), 0, {})
     return finetune.run(job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs).state
 

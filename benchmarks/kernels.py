@@ -27,13 +27,15 @@ import onnx
 import onnxruntime as ort
 
 from benchmarks.int8 import inputs, named, network
-from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.exporters.kernels.turn_over import turn_over
-from ltp_pipeline.graph import Array, Model, attribute, write
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.exporters.sparse_ops.replace import turn_over
+from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import attribute
+from ltp_pipeline.graph.storage import write
 from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.system.arrays import Array
 
 ROUNDS = 25
 SESSIONS = 3
@@ -94,7 +96,7 @@ QUICK = [Plan("mobilenetv2", (0.9,))]
 def deployed(name: str) -> tuple[Model, list[str]]:
     """A network with its norms folded, and the kernels that are pruned."""
     model = Model.of(network(name))
-    kernels = [kernel.name for kernel in find_kernels(model, KernelSettings())]
+    kernels = [kernel.name for kernel in find_kernels(model)]
     model, _ = deploy.rewrite(model, kernels)
     if name == POINTWISE_ONLY:
         kernels = [k for k in kernels if model.array(k).ndim == 2 or model.array(k).shape[2:] == (1, 1)]

@@ -17,14 +17,13 @@ import numpy as np
 import ltp_pipeline
 from benchmarks import datasets, matrix, series
 from benchmarks.kernels import Plan, row, session
-from ltp_pipeline import report_io
-from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.exporters.kernels.choose import choose
-from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.kernels import find_kernels
-from ltp_pipeline.workspace import REPORT_JSON
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.exporters.sparse_ops.cost_model import choose
+from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.results import read_write
+from ltp_pipeline.run_directory.names import REPORT_JSON
+from ltp_pipeline.stages.import_model.read import read
 
 CELLS = ("resnet20", "wide-resnet")
 COMPRESSIONS = (10, 20)
@@ -80,9 +79,9 @@ def measure_run(plan: series.Plan, folder: Path) -> dict[str, Any]:
 
 def timed(run: Path) -> dict[str, Any]:
     """The pruned network of a run, with every layer turned over that can be, beside its dense deploy form."""
-    report = report_io.read(run / REPORT_JSON)
-    model = import_model.read(run / report.pruned.files[0].path).model  # with its weights unpacked
-    names = [kernel.name for kernel in find_kernels(model, KernelSettings())]
+    report = read_write.read(run / REPORT_JSON)
+    model = read(run / report.pruned.files[0].path).model  # with its weights unpacked
+    names = [kernel.name for kernel in find_kernels(model)]
     model, _ = deploy.rewrite(model, names)
     rng = np.random.default_rng(0)
     feeds = {

@@ -23,7 +23,7 @@ import onnx
 from onnx import ModelProto
 
 from benchmarks.graph_kinds import GRAPHS, branches, chain, long_name, norms, tensors
-from ltp_pipeline.graph import every_graph
+from ltp_pipeline.graph.nodes import every_graph
 
 SECONDS, SECONDS_EACH = 2.0, 100e-6  # that `inspect` may take, and for each node or tensor
 MEGABYTES, FILES = 200, 3  # that it may take of memory, and how many times the file

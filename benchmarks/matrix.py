@@ -27,9 +27,9 @@ from benchmarks.compared import METHODS, pruned_by
 from benchmarks.jobs import train_dense
 from benchmarks.networks import as_onnx, build
 from benchmarks.transformer import encoder
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import open_data
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.settings.schema import Settings
 
 DEFAULTS = "defaults"  # LTP and one-shot magnitude by one run of the pipeline
 DENSE = {"lr": 0.03, "weight_decay": 5e-4}

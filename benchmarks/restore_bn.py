@@ -20,11 +20,11 @@ from onnx import ModelProto, helper, numpy_helper
 
 from benchmarks import datasets, matrix, series
 from benchmarks.jobs import final_numbers, learn, prepared
-from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
 from ltp_pipeline.stages.train.evaluate import accuracy
 
 CELL = "resnet"

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ltp_pipeline.files import write_json
 from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.system.files import write_json
 
 # Modules that make the page of results: rows do not depend on them.
 WORDS = ("*_text", "results_page", "findings", "plots", "drawing", "tables", "rows")

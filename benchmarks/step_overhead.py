@@ -27,22 +27,20 @@ import torch
 from benchmarks.jobs import start
 from benchmarks.small_networks import resnet
 from benchmarks.transformer import VOCABULARY, encoder
-from ltp_pipeline import import_model
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data, Split
-from ltp_pipeline.data.samples import ArraySamples, ClassNumbers, Input
-from ltp_pipeline.files import write_json
+from ltp_pipeline.data.dataset import TARGET, ArraySamples, ClassNumbers, Data, Input, Split
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.finetune import Masked
+from ltp_pipeline.stages.import_model import import_model
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.batching import TensorBatch
+from ltp_pipeline.stages.train.batches import TensorBatch
 from ltp_pipeline.stages.train.distributed import wrap
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.phase import Phase, StepPosition
-from ltp_pipeline.task import TARGET
+from ltp_pipeline.system.files import write_json
 
 LR = 1e-4  # too small to change how many weights are pruned within the measured steps
 STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ

@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks.jobs import prepared
 from benchmarks.series import versions
 from benchmarks.transformer import encoder
-from ltp_pipeline.config import Settings
-from ltp_pipeline.files import write_json
-from ltp_pipeline.stages.train import Job
-from ltp_pipeline.stages.train.batching import epoch_batches
+from ltp_pipeline.settings.schema import Settings
+from ltp_pipeline.stages.train.batches import epoch_batches
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.files import write_json
 
 SAMPLES, QUICK_SAMPLES = 1_000_000, 20_000
 LENGTH, VOCABULARY, CLASSES = 32, 1_000, 4

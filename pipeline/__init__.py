@@ -5,7 +5,7 @@ The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `r
 the types they return. Nothing heavy is imported before one of them is used.
 """
 
-from ltp_pipeline import waiting
+from ltp_pipeline.system import thread_env
 
 TYPE_CHECKING = False  # as typing has it, which is not imported: a signal may come at any moment
 __version__ = "0.1.0"
@@ -72,8 +72,13 @@ if TYPE_CHECKING:
         unpack,
         validate,
     )
-    from ltp_pipeline.comparison import Comparison
-    from ltp_pipeline.config import (
+    from ltp_pipeline.results.compare import Comparison
+    from ltp_pipeline.results.metric import Metric
+    from ltp_pipeline.results.schema import Report
+    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.tool_results import Accelerated, Inspection, Measurement, Quantized, TrailRow
+    from ltp_pipeline.runner.finish import Outcome
+    from ltp_pipeline.settings.schema import (
         BaselineSettings,
         BudgetSettings,
         DataSettings,
@@ -88,28 +93,23 @@ if TYPE_CHECKING:
         TaskSettings,
         TrainSettings,
     )
-    from ltp_pipeline.metric import Metric
-    from ltp_pipeline.outcome import Outcome
-    from ltp_pipeline.report_parts import Verdict
-    from ltp_pipeline.report_schema import Report
-    from ltp_pipeline.results import Accelerated, Inspection, Measurement, Quantized, TrailRow
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
 
 
-waiting.let_threads_sleep()  # here, because every entry point comes by before torch is loaded
-_HOMES = {  # of what is neither in api.py nor a class of settings
-    "Accelerated": "results",
-    "Comparison": "comparison",
+thread_env.let_threads_sleep()  # here, because every entry point comes by before torch is loaded
+_HOMES = {  # modules of what is neither in api.py nor a class of settings
+    "Accelerated": "results.tool_results",
+    "Comparison": "results.compare",
+    "Inspection": "results.tool_results",
+    "Measurement": "results.tool_results",
+    "Metric": "results.metric",
     "Network": "stages.import_model.network",
-    "Inspection": "results",
-    "Measurement": "results",
-    "Metric": "metric",
-    "Outcome": "outcome",
-    "Quantized": "results",
-    "Report": "report_schema",
-    "TrailRow": "results",
-    "Verdict": "report_parts",
+    "Outcome": "runner.finish",
+    "Quantized": "results.tool_results",
+    "Report": "results.schema",
+    "TrailRow": "results.tool_results",
+    "Verdict": "results.schema_parts",
     "import_model": "stages.import_model",
 }
 
@@ -123,5 +123,5 @@ def __getattr__(name: str) -> "Any":
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "config" if name.endswith("Settings") else "api")
+    home = _HOMES.get(name, "settings.schema" if name.endswith("Settings") else "api")
     return getattr(import_module(f"ltp_pipeline.{home}"), name)

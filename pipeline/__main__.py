@@ -11,26 +11,26 @@ for _name in ("SIGINT", "SIGTERM", "SIGHUP"):  # interrupts.SIGNALS
     if _number is not None and _signal.getsignal(_number) != _signal.SIG_IGN:
         _signal.signal(_number, lambda number, _: _came.append(number))
 
-from ltp_pipeline import interrupts, pipes  # noqa: E402 - after the handlers
+from ltp_pipeline.system import pipes, signals  # noqa: E402 - after the handlers
 
 
 def main() -> None:
     """Run a command; nothing heavy is imported before `interrupts` has taken over."""
     try:
-        interrupts.install()
+        signals.install()
         if _came:
-            interrupts.leave()
+            signals.leave()
         pipes.install()
-        from ltp_pipeline.cli import main as command
+        from ltp_pipeline.cli.app import main as command
 
         command()
     except SystemExit:
-        interrupts.over()
+        signals.over()
         raise
     except BaseException:
-        if not interrupts.asked():
+        if not signals.asked():
             raise
-        interrupts.leave()
+        signals.leave()
 
 
 if __name__ == "__main__":

@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline import comparison, report_io
-from ltp_pipeline.config import DataSettings, Imitate, Settings, check_budget
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import AnyPath, keep_apart
-from ltp_pipeline.gate_files import check_files
-from ltp_pipeline.gates import effective_limits, evaluate_gates
-from ltp_pipeline.limits import check_settings
-from ltp_pipeline.progress import Reporter, SilentReporter
-from ltp_pipeline.report_checks import borne_out
-from ltp_pipeline.report_schema import Report
-from ltp_pipeline.results import TrailRow
-from ltp_pipeline.setting_files import CONFIG_NAME, changed_export, load_settings
-from ltp_pipeline.workspace import OWN_AGAIN, REPORT_JSON, SUMS, Workspace
+from ltp_pipeline.gates.evidence import check_files
+from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates
+from ltp_pipeline.results import compare as comparison
+from ltp_pipeline.results import read_write
+from ltp_pipeline.results.checks import borne_out
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.tool_results import TrailRow
+from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
+from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, Workspace
+from ltp_pipeline.settings.checks import check_settings
+from ltp_pipeline.settings.load import CONFIG_NAME, changed_export, load_settings
+from ltp_pipeline.settings.schema import DataSettings, Imitate, Settings, check_budget
+from ltp_pipeline.system.files import AnyPath, keep_apart
+from ltp_pipeline.system.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
-    from ltp_pipeline.outcome import Outcome
-    from ltp_pipeline.own_task import OwnTask
-    from ltp_pipeline.report_parts import Verdict
-    from ltp_pipeline.results import Accelerated, Inspection, Measurement, Quantized
+    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.tool_results import Accelerated, Inspection, Measurement, Quantized
+    from ltp_pipeline.runner.finish import Outcome
+    from ltp_pipeline.tasks.custom import OwnTask
 
 __all__ = [
     "accelerate",
@@ -71,7 +73,7 @@ def run(
     if settings is None:
         settings = load_settings(model, options=options)
     check_budget(settings)
-    from ltp_pipeline.runner import run as run_stages
+    from ltp_pipeline.runner.run import run as run_stages
 
     folder = Path(out) if out is not None else default_out(model)
     return run_stages(model, settings, folder, progress or SilentReporter(), fresh, task=_own(task))
@@ -80,7 +82,7 @@ def run(
 def _own(task: Any) -> OwnTask | None:
     if task is None:
         return None
-    from ltp_pipeline.own_task import OwnTask
+    from ltp_pipeline.tasks.custom import OwnTask
 
     return OwnTask.of(task)
 
@@ -92,7 +94,7 @@ def default_out(model: Path) -> Path:
 
 def inspect(model: AnyPath) -> Inspection:
     """Describe a model: what would be pruned, what not and why, what is unsupported."""
-    from ltp_pipeline.stages.inspect import inspect as look
+    from ltp_pipeline.stages.tools.inspect import inspect as look
 
     return look(model)
 
@@ -109,7 +111,7 @@ def init(
 
     Sections of `settings` (`{"task": {"kind": "regress"}}`) stand in it as they are, and the rest is found with them.
     """
-    from ltp_pipeline.stages.init import init as write
+    from ltp_pipeline.stages.tools.init import init as write
 
     given = {**(settings or {}), "data": {"path": data, **(settings or {}).get("data", {})}}
     return write(Path(model), given, _own(task), force)
@@ -130,7 +132,7 @@ def validate(
 
     What is not said comes from ltp.toml beside the model or at `config`; for a file in its run, from that run.
     """
-    from ltp_pipeline.stages.validate import validate as measure
+    from ltp_pipeline.stages.measure.network import validate as measure
 
     own = _own(task)
     if isinstance(data, DataSettings):
@@ -161,7 +163,7 @@ def quantize(
     progress: Reporter | None = None,
 ) -> Quantized:
     """Write an int8 file of a float file of any origin, proven and measured beside it; settings as for `validate`."""
-    from ltp_pipeline.stages.quantize import quantize as write
+    from ltp_pipeline.stages.tools.quantize import quantize as write
 
     own, say = _own(task), (progress or SilentReporter()).say
     return write(model, out, _settings_of(model, data, config, own), encoding, own, say)
@@ -182,7 +184,7 @@ def accelerate(
     Proven on the data where these, a task or a `config` are given, else on random inputs. NotFaster where it would not
     be faster on this machine, unless `fast_from` says from which sparsity on layers are turned over.
     """
-    from ltp_pipeline.stages.accelerate import accelerate as write
+    from ltp_pipeline.stages.tools.accelerate import accelerate as write
 
     own = _own(task)
     settings = _settings_of(model, data, config, own)
@@ -194,7 +196,7 @@ def accelerate(
 
 def kernels_library() -> Path:
     """The library of sparse kernels, for `SessionOptions.register_custom_ops_library`; InputError without one."""
-    from ltp_pipeline.exporters.kernels import library
+    from ltp_pipeline.exporters.sparse_ops import library
 
     path = library.kernels_library()
     library.paths(path)  # raises where it is of another version, or cannot be loaded
@@ -205,7 +207,7 @@ def _require_own(model: AnyPath, own: OwnTask | None) -> None:
     """Refuse another task than that of the run which a file lies in."""
     run = Workspace(Path(model).parent)
     if own is not None and run.has_own_task:
-        from ltp_pipeline.stages.preflight import require_task
+        from ltp_pipeline.stages.prepare import require_task
 
         require_task(run, own)
 
@@ -260,7 +262,7 @@ def pick(
 
     `baseline` is how much of one of this size is measured, as for `run`; None takes the run's own where it fits.
     """
-    from ltp_pipeline.pick_entry import pick as finish
+    from ltp_pipeline.runner.pick import pick as finish
 
     return finish(Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _own(task))
 
@@ -274,22 +276,24 @@ def export(
     task: Any = None,
 ) -> Outcome:
     """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
-    from ltp_pipeline.more_files import export_again
+    from ltp_pipeline.runner.export_again import export_again
 
     return export_again(Path(run), formats, progress or SilentReporter(), values, _own(task))
 
 
 def unpack(model: AnyPath, out: AnyPath) -> Path:
     """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
-    from ltp_pipeline import exporters, graph
+    from ltp_pipeline.exporters.files.decode import to_dense
+    from ltp_pipeline.exporters.files.labels import labels, stamp
+    from ltp_pipeline.graph.storage import read_with_data, write
 
     source, target = Path(model), Path(out)
-    packed, data = graph.read_with_data(source)
+    packed, data = read_with_data(source)
     keep_apart(target, [source, *data])
-    dense = exporters.to_dense(packed)
-    if exporters.labels(dense):
-        dense = exporters.stamp(dense, format="dense")
-    graph.write(dense, target)
+    dense = to_dense(packed)
+    if labels(dense):
+        dense = stamp(dense, format="dense")
+    write(dense, target)
     return target
 
 
@@ -311,7 +315,7 @@ def handoff(
     from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
-    content = report_io.read(folder / REPORT_JSON)
+    content = read_write.read(folder / REPORT_JSON)
     samples = stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
     if of_baseline:
         make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
@@ -326,7 +330,7 @@ def report(run: AnyPath) -> Report:
     from ltp_pipeline.stages import report as stage
 
     workspace = Workspace(Path(run))
-    content = report_io.read(workspace.path(REPORT_JSON))
+    content = read_write.read(workspace.path(REPORT_JSON))
     stage.render(content, workspace)
     if workspace.path(SUMS).is_file():
         stage.list_hashes(content, workspace)
@@ -353,7 +357,7 @@ def gate(
     where it is not where the report says.
     """
     gates = load_settings(None, config, options={"gates": limits}).gates
-    content = report if isinstance(report, Report) else report_io.read(report)
+    content = report if isinstance(report, Report) else read_write.read(report)
     gates = effective_limits(gates, content.settings.get("gates", {}))
     check_settings(content.metric, gates)
     measures = any(given is not None for given in (data, task, against))
@@ -368,11 +372,11 @@ def gate(
     files = check_files(content, path)
     judged = borne_out(content)
     if all(verdict.passed for verdict in files):
-        from ltp_pipeline.stages.recount import require_counts
+        from ltp_pipeline.gates.recount import require_counts
 
         require_counts(content, path.parent)
         if measures:
-            from ltp_pipeline.stages.remeasure import measure_again
+            from ltp_pipeline.stages.measure.again import measure_again
 
             judged, notes = measure_again(judged, path.parent, data, _own(task), against)
             for note in notes:
@@ -392,5 +396,5 @@ def compare(
     different_models: bool = False,
 ) -> comparison.Comparison:
     """Compare the reports of two runs of the same model, and judge the limits given."""
-    before, after = (r if isinstance(r, Report) else report_io.read(r) for r in (old, new))
+    before, after = (r if isinstance(r, Report) else read_write.read(r) for r in (old, new))
     return comparison.compare(before, after, max_drop, max_compression_loss, max_growth, different_models)

@@ -7,7 +7,7 @@ import copyreg
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ltp_pipeline.words import line
+from ltp_pipeline.system.text import line
 
 
 def first_line(error: Exception) -> str:

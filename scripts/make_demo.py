@@ -13,10 +13,10 @@ from sklearn.datasets import load_digits
 
 from benchmarks.jobs import train_dense
 from benchmarks.small_networks import resnet
-from ltp_pipeline import import_model
-from ltp_pipeline.data import open_data
-from ltp_pipeline.files import write_bytes
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.settings.load import load_settings
+from ltp_pipeline.stages.import_model import import_model
+from ltp_pipeline.system.files import write_bytes
 
 DEMO = Path(__file__).resolve().parent.parent / "pipeline" / "demo"
 SIZES = {"train": 1197, "val": 200, "test": 400}

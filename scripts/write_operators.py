@@ -9,7 +9,7 @@ from onnx import defs
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' own module
 
-from ltp_pipeline.graph import signature  # noqa: E402
+from ltp_pipeline.graph.schemas import signature  # noqa: E402
 from ltp_pipeline.stages.import_model import operators, registry  # noqa: E402
 from ltp_pipeline.stages.import_model.node_problems import is_quantised  # noqa: E402
 from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET  # noqa: E402

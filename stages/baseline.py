@@ -11,16 +11,17 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import BLOCK, Pruned, State
+from ltp_pipeline.graph.layer_weights import BLOCK, block_axes, makers
+from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages import finetune
-from ltp_pipeline.stages.import_model.kernels import block_axes, makers
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
 from ltp_pipeline.stages.prune import count_nonzeros, masked
-from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.statistics import refreshed
+from ltp_pipeline.system.arrays import State
 
 # What people and the log call the training of its first point, of others, and of single weights beside blocks
 FIRST, LATER, SINGLE = "baseline", "curve", "single"
@@ -56,7 +57,7 @@ def epochs(job: Job, count: int) -> dict[str, int]:
 
 def blocks(job: Job) -> Axes:
     """The kernels that the job prunes in blocks."""
-    return block_axes(job.network.kernels, job.settings.method)
+    return block_axes(job.network.kernels, job.settings.method.block)
 
 
 def accuracy_when_cut(job: Job, original: State, nonzeros: int) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ltp_pipeline.gain import WIDE, Point, between, bracket, by_compression
-from ltp_pipeline.metric import Metric
+from ltp_pipeline.results.gain import WIDE, Point, between, bracket, by_compression
+from ltp_pipeline.results.metric import Metric
 
 MOST_POINTS = 4  # with the one at LTP's compression
 NARROW = 1.1  # ratio of compressions below which two points around a budget's accuracy are near enough; else WIDE

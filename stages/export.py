@@ -12,26 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline import __version__, exporters
-from ltp_pipeline.config import ExportSettings
+from ltp_pipeline import __version__
 from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, first_line
-from ltp_pipeline.exporters import output_proof, rounding
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.graphs import GRAPHS, Made
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.exporters.readback import AGAIN
-from ltp_pipeline.files import copy, data_beside
-from ltp_pipeline.formats import DEPLOY, EXACT, ORIGINAL, Format, find_format
-from ltp_pipeline.graph import Model, write_all
-from ltp_pipeline.graph import write as write_dense
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.records import Exported, ExportedFile, ModelFile, Sparsity, Weights
-from ltp_pipeline.scratch import scratch_folder
-from ltp_pipeline.stages.import_model import ort_subprocess
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.exporters.files import rounding, run_proof
+from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.read_back import AGAIN, verify
+from ltp_pipeline.exporters.graphs import GRAPHS
+from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model_file import ModelFile
+from ltp_pipeline.graph.sparsity import Sparsity
+from ltp_pipeline.graph.storage import write as write_dense
+from ltp_pipeline.graph.storage import write_all
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.records import Exported, ExportedFile
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.system import child_process
+from ltp_pipeline.system.files import copy, data_beside
+from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array
+    from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class _Source:
     """A graph on its way into files."""
 
     made: Made
-    kernels: exporters.Scan  # looked through once for all encodings
+    kernels: Scan  # looked through once for all encodings
     sha256: str  # of the model that was given
 
 
@@ -113,7 +120,7 @@ def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding:
     with _removed_unless_proven() as unproven:
         writing, held = _write(source, [target], unproven)
         writing[path].result()
-        exporters.verify(path, held[target], encoding)
+        verify(path, held[target], encoding)
 
 
 def write_made(made: Made, kernels: Collection[str], target: Format, path: Path, feeds: Weights, sha256: str) -> Path:
@@ -124,7 +131,7 @@ def write_made(made: Made, kernels: Collection[str], target: Format, path: Path,
 
 def _source(made: Made, kernels: Collection[str], sha256: str) -> _Source:
     held = kernels if made.kernels is None else made.kernels
-    return _Source(made, exporters.Scan(made.model, held), sha256)
+    return _Source(made, Scan(made.model, held), sha256)
 
 
 def count(weights: Weights, kernels: Collection[str]) -> Sparsity:
@@ -145,13 +152,13 @@ def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: b
         writing, held = _write(source, targets, unproven, external)
         for target, weights in held.items():
             writing[target.path].result()
-            exporters.verify(target.path, weights, target.format.encoding)
+            verify(target.path, weights, target.format.encoding)
             if target.values not in expected:
                 model = source.made.dense or source.made.model
                 if target.values != EXACT:
                     model = model.with_weights(weights)
-                expected[target.values] = output_proof.dense_outputs(model, source.kernels, feeds)
-            output_proof.check_running(target.path, feeds, expected[target.values])
+                expected[target.values] = run_proof.dense_outputs(model, source.kernels, feeds)
+            run_proof.check_running(target.path, feeds, expected[target.values])
             if source.made.dense is not None and target.values == EXACT:
                 _check_alone(target.path, source.made.dense, feeds)
             unproven.remove(target.path)
@@ -165,12 +172,12 @@ def _check_alone(path: Path, dense: Model, feeds: Weights) -> None:
         for part in _parts(path):
             copy(part, folder / part.name)
         try:
-            found = [ort_subprocess.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")]
-        except ort_subprocess.FAILURES as error:
+            found = [child_process.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")]
+        except child_process.FAILURES as error:
             what = f"{path.name} does not run in a process of its own: {first_line(error)}"
             raise ExportFailed(what, AGAIN) from None
     pairs = [(a, b) for a, b in zip(*found, strict=True) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)]
-    if not all(output_proof.same_bits(a, b) for a, b in pairs):
+    if not all(run_proof.same_bits(a, b) for a, b in pairs):
         raise ExportFailed(f"{path.name} gives other bits than the dense model without the sparse kernels", AGAIN)
 
 
@@ -208,7 +215,7 @@ def _encoded(source: _Source, target: _Target) -> tuple[Model | None, Weights]:
             return None, {}
         weights = rounding.stored_as(weights, packed, model.graph, target.values)
     counted = count(weights, source.kernels)
-    encoded = exporters.stamp(
+    encoded = stamp(
         encoded,
         format=encoding.name,
         version=__version__,

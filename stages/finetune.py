@@ -9,10 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import Pruned
+from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train import Job, train
 from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.stages.train.statistics import refreshed
 

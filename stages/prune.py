@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.exporters import read_tensors
-from ltp_pipeline.graph import read
-from ltp_pipeline.records import Pruned, State, TrailEntry
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.storage import read
+from ltp_pipeline.results.records import Pruned, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.lower import file_names, lift
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.write_back import file_names, lift
+from ltp_pipeline.system.arrays import State
 
 
 def run(job: Job, entry: TrailEntry) -> Pruned:

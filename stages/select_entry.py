@@ -9,12 +9,12 @@ import math
 from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.records import Learned, Pruned, TrailEntry, finetune_key
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import Learned, Pruned, TrailEntry, finetune_key
 from ltp_pipeline.stages import finetune, prune
-from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.words import counted
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.text import counted
 
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 

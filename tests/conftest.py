@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltp_pipeline import waiting
-from ltp_pipeline.data import images
+from ltp_pipeline.data.images import collection
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.system import thread_env
 from tests.support.kernels import built
 from tests.support.photos import jpeg, put
 from tests.support.runs import common_root, quick
 
 torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
-waiting._late = False  # torch is loaded first here, which is said in tests that are about it
+thread_env._late = False  # torch is loaded first here, which is said in tests that are about it
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are decoded when they are asked for, as those of a folder that does not fit in memory."""
-    monkeypatch.setattr(images, "KEEP_BYTES", 0)
+    monkeypatch.setattr(collection, "KEEP_BYTES", 0)
 
 
 @pytest.fixture

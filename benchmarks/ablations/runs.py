@@ -14,15 +14,15 @@ from benchmarks import datasets, matrix
 from benchmarks.ablations import plans
 from benchmarks.ablations.plans import CELL, LAYER, Plan
 from benchmarks.jobs import final_numbers, learn, prepared
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Split
-from ltp_pipeline.records import State
+from ltp_pipeline.data.dataset import Split
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
 from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 Tensors = Mapping[str, Tensor]
 

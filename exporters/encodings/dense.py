@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
-from ltp_pipeline.exporters.scan import Scan
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.graph.model import Model
 
 
 def encode(model: Model, kernels: Collection[str]) -> Model:

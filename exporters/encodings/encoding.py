@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from onnx import TensorProto
 
-from ltp_pipeline import memory
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import Array, Model
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.system import memory
+from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)

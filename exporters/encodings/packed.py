@@ -10,13 +10,16 @@ from functools import cache
 import numpy as np
 from onnx import TensorProto
 
-from ltp_pipeline.exporters import metadata, rounding, tensors
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
 from ltp_pipeline.exporters.encodings.encoding import Encoding
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
-from ltp_pipeline.exporters.scan import Scan, find_nonzeros
-from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, elements, stored
+from ltp_pipeline.exporters.files import labels, rounding, tensors
+from ltp_pipeline.exporters.files.nonzeros import Scan, find_nonzeros
+from ltp_pipeline.graph.edit import drop_inputs
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.tensors import WEIGHT_TYPES, byte_size, declared, elements, stored
+from ltp_pipeline.settings.file_names import EXACT
+from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
 GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
@@ -80,7 +83,7 @@ def encode(model: Model, kernels: Collection[str], values: str = EXACT) -> Model
     tensors.raise_ir_version(copy.proto, IR_VERSION)
     drop_inputs(copy.graph, packed)
     copy = replace(copy, weights={**copy.weights, **weights})
-    return copy if values == EXACT else metadata.stamp(copy, values=values)
+    return copy if values == EXACT else labels.stamp(copy, values=values)
 
 
 def _eligible(model: Model, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:

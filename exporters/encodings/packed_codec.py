@@ -45,7 +45,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ltp_pipeline.graph import Array
+from ltp_pipeline.system.arrays import Array
 
 ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
 WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "8f": 8}

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline import graph
 from ltp_pipeline.exporters.encodings import packed_codec
-from ltp_pipeline.formats import EXACT
+from ltp_pipeline.graph import schemas
+from ltp_pipeline.graph.tensors import make
+from ltp_pipeline.settings.file_names import EXACT
 
 PREFIX = "ltp/"  # reserved: every name that packing adds begins so
 OPSET = 11  # CumSum begins here
@@ -98,7 +99,7 @@ class Decoder:
         name = PREFIX + name
         if name not in self.constants:
             array = np.asarray(content, helper.tensor_dtype_to_np_dtype(data_type))
-            self.constants[name] = graph.make(name, data_type, array)
+            self.constants[name] = make(name, data_type, array)
         return name
 
     def integer(self, value: int, data_type: int) -> str:
@@ -226,7 +227,7 @@ def _zeros(data_type: int, size: int, into: Decoder) -> str:
     if data_type == TensorProto.BFLOAT16:  # which ConstantOfShape cannot make before opset 20
         wide = into.add("ConstantOfShape", [shape], f"{PREFIX}z{TensorProto.FLOAT}/{size}")
         return into.add("Cast", [wide], output, to=data_type)
-    return into.add("ConstantOfShape", [shape], output, value=graph.make("", data_type, np.zeros(1)))
+    return into.add("ConstantOfShape", [shape], output, value=make("", data_type, np.zeros(1)))
 
 
 def _bit_table(into: Decoder) -> str:
@@ -239,4 +240,4 @@ def _bit_table(into: Decoder) -> str:
 
 def opset_of(model: ModelProto) -> int:
     """The version of the standard operators that a model uses."""
-    return graph.opset_of(model, "", 0)
+    return schemas.opset_of(model, "", 0)

@@ -9,22 +9,15 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import rounding
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
 from ltp_pipeline.exporters.encodings.encoding import Decoded, require_room
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
-from ltp_pipeline.formats import EXACT
-from ltp_pipeline.graph import (
-    LARGEST,
-    MOST_DIMS,
-    WEIGHT_TYPES,
-    Array,
-    Model,
-    declared,
-    elements,
-    standard_domain,
-    to_array,
-)
+from ltp_pipeline.exporters.files import rounding
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import standard_domain
+from ltp_pipeline.graph.tensors import LARGEST, MOST_DIMS, WEIGHT_TYPES, declared, elements, to_array
+from ltp_pipeline.settings.file_names import EXACT
+from ltp_pipeline.system.arrays import Array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(0|[1-9]\d{{0,8}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.

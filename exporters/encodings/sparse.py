@@ -13,10 +13,13 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters import tensors
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding, require_room
-from ltp_pipeline.exporters.scan import Nonzeros, Scan
-from ltp_pipeline.graph import WEIGHT_TYPES, Array, Model, byte_size, declared, drop_inputs, stored, to_array
+from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.files.nonzeros import Nonzeros, Scan
+from ltp_pipeline.graph.edit import drop_inputs
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.tensors import WEIGHT_TYPES, byte_size, declared, stored, to_array
+from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 6
 HEADER = 32  # bytes that the indices take beside themselves

@@ -10,36 +10,21 @@ from dataclasses import replace
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline import closeness
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import tensors
+from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.files.run_proof import dense_outputs
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
-from ltp_pipeline.exporters.output_proof import dense_outputs
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.graph import (
-    Array,
-    Model,
-    Names,
-    Weights,
-    constant_tensor,
-    constants,
-    copy_fields,
-    copy_of,
-    declared,
-    drop_inputs,
-    every_graph,
-    every_node,
-    is_constant,
-    is_standard,
-    outer_reads,
-    set_initializers,
-    set_nodes,
-    small_value,
-    stored,
-    to_array,
-)
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.graph.constants import constants, small_value
+from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, set_initializers, set_nodes
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.nodes import every_graph, every_node, is_standard
 from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.graph.tensors import Weights, constant_tensor, declared, is_constant, stored, to_array
+from ltp_pipeline.graph.view import outer_reads
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.system import tolerance
+from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
 EPSILON = 1e-5  # BatchNormalization's own default
@@ -66,8 +51,8 @@ def make(
     limit = HALF_LIMIT if any(array.dtype.itemsize < 4 for array in kept.values()) else LIMIT
     outputs = (dense_outputs(m, kernels, feeds) for m in (new, model))
     for ours, theirs in zip(*outputs, strict=True):
-        gap = closeness.gap(ours, theirs)
-        if closeness.judge(gap, limit, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+        gap = tolerance.gap(ours, theirs)
+        if tolerance.judge(gap, limit, lambda: 0.0) is tolerance.Verdict.DIFFERENT:
             raise ExportFailed(
                 f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
                 "leave deploy out of --export, and please report this as a bug",

@@ -9,26 +9,29 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ltp_pipeline import closeness
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError, NotFaster
 from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.run_proof import load, outputs
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.exporters.kernels.choose import choose
-from ltp_pipeline.exporters.kernels.functions import DOMAIN
-from ltp_pipeline.exporters.kernels.turn_over import turn_over
-from ltp_pipeline.exporters.output_proof import load, outputs
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.formats import FAST
-from ltp_pipeline.graph import Model, Weights, every_node, write
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.exporters.sparse_ops.cost_model import choose
+from ltp_pipeline.exporters.sparse_ops.functions import DOMAIN
+from ltp_pipeline.exporters.sparse_ops.replace import turn_over
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import every_node
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.records import SparseKernels
-from ltp_pipeline.scratch import scratch_folder
-from ltp_pipeline.timing import in_turns
-from ltp_pipeline.words import counted
+from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.records import SparseKernels
+from ltp_pipeline.settings.file_names import FAST
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.system import tolerance
+from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.timing import in_turns
 
 LIMIT = 1e-5  # of an output's largest value: what sums in another order may change
 FASTER = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
@@ -104,11 +107,11 @@ def _prove(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
     """Hold what the sparse kernels compute against the dense model."""
     expected = outputs(dense, feeds)
     for nth, (ours, theirs) in enumerate(zip(outputs(fast, feeds, library=kernels_at), expected, strict=True)):
-        gap = closeness.gap(ours, theirs)
-        if closeness.judge(gap, LIMIT, lambda: 0.0) is not closeness.Verdict.DIFFERENT:
+        gap = tolerance.gap(ours, theirs)
+        if tolerance.judge(gap, LIMIT, lambda: 0.0) is not tolerance.Verdict.DIFFERENT:
             continue
         apart = f"outputs differ by {gap.relative:.2g} of the largest"
-        if closeness.judge(gap, LIMIT, partial(_noise, dense, feeds, nth)) is closeness.Verdict.DIFFERENT:
+        if tolerance.judge(gap, LIMIT, partial(_noise, dense, feeds, nth)) is tolerance.Verdict.DIFFERENT:
             what = f"the sparse kernels compute something else: {apart}"
             raise ExportFailed(what, "please report this as a bug; files of other graphs can be written")
         raise NotFaster(f"it cannot be proven: {apart}, as onnxruntime's own do by its optimisation", STEPS)
@@ -118,7 +121,7 @@ def _noise(dense: Path, feeds: Weights, nth: int) -> float:
     """How far onnxruntime's output is from itself: rounding on the way turns the last bit of a sum into a step."""
     levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
     first, *others = (outputs(dense, feeds, optimisation=level)[nth] for level in levels)
-    return max(closeness.gap(other, first).apart for other in others)
+    return max(tolerance.gap(other, first).apart for other in others)
 
 
 def _time(paths: Sequence[Path], sample: Weights, kernels_at: Path, left: Mapping[str, str]) -> float:

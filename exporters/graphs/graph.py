@@ -3,10 +3,11 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ltp_pipeline.config import ExportSettings
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.graph import Model, Weights
-from ltp_pipeline.records import Quantization, SparseKernels
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.records import Quantization, SparseKernels
+from ltp_pipeline.settings.schema import ExportSettings
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,24 @@ from collections.abc import Collection
 
 from onnx import version_converter
 
-from ltp_pipeline import closeness
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
+from ltp_pipeline.exporters.files.run_proof import dense_outputs
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
-from ltp_pipeline.exporters.output_proof import dense_outputs
-from ltp_pipeline.exporters.quantize import choose, proof
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.exporters.quantize.compact import compact
-from ltp_pipeline.exporters.quantize.layers import LEAVE, already_quantised, find_layers, no_layer
-from ltp_pipeline.exporters.quantize.places import for_training, with_trained
-from ltp_pipeline.exporters.quantize.ready import ready
-from ltp_pipeline.exporters.quantize.transposed import turned_back
-from ltp_pipeline.graph import Model, Weights, copy_of, standard_opset
-from ltp_pipeline.records import Quantization
-from ltp_pipeline.words import counted
+from ltp_pipeline.exporters.int8 import proof, search
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.exporters.int8.compact_names import compact
+from ltp_pipeline.exporters.int8.layers import LEAVE, already_quantised, find_layers, no_layer
+from ltp_pipeline.exporters.int8.prepare import ready
+from ltp_pipeline.exporters.int8.training_graph import for_training, with_trained
+from ltp_pipeline.exporters.int8.transposed import turned_back
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.records import Quantization
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.system import tolerance
+from ltp_pipeline.system.text import counted
 
 OPSET = 13  # from here on a weight may have a scale for each channel
 
@@ -42,7 +44,7 @@ def make(
     require(model, kernels)
     smaller = deploy.make(model, weights, kernels, feeds)
     plain, behind = ready(raised(smaller.model, kernels, feeds), kernels)
-    choice = choose.Choice(plain, find_layers(plain, kernels), calibration)
+    choice = search.Choice(plain, find_layers(plain, kernels), calibration)
     found, trained, settings, notes = choice.run(), None, calibration.settings, list(smaller.notes)
     if calibration.train is not None:
         trained = calibration.train(for_training(found.model, plain, found.layers, choice.extremes), found.layers)
@@ -55,7 +57,7 @@ def make(
     quantised = {layer.kernel: layer for layer in found.layers}
     exact = {name: plain.array(name) for name in kernels} | ({} if trained is None else dict(trained.floats))
     held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
-    is_static = found.method != choose.DYNAMIC
+    is_static = found.method != search.DYNAMIC
     how = Quantization(
         method=found.method,
         weight_bits=settings.int8_weights,
@@ -95,8 +97,8 @@ def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
     proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
     new = Model(proto, new.weights)
     for ours, theirs in zip(*(dense_outputs(m, kernels, feeds) for m in (new, model)), strict=True):
-        gap = closeness.gap(ours, theirs)
-        if closeness.judge(gap, deploy.LIMIT, lambda: 0.0) is closeness.Verdict.DIFFERENT:
+        gap = tolerance.gap(ours, theirs)
+        if tolerance.judge(gap, deploy.LIMIT, lambda: 0.0) is tolerance.Verdict.DIFFERENT:
             raise ExportFailed(f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE)
     return new
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection
 
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
-from ltp_pipeline.exporters.quantize.calibration import Calibration
-from ltp_pipeline.graph import Model, Weights
+from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.settings.schema import ExportSettings
 
 
 def make(

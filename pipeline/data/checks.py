@@ -6,10 +6,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ltp_pipeline.data.preparation import Preparation
-from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import Array, ArraySamples, ClassNumbers, Column, Samples
+from ltp_pipeline.data.dataset import ArraySamples, ClassNumbers, Column, Samples
+from ltp_pipeline.data.preprocessing import Preparation
+from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.system.arrays import Array
 
 CHUNK_BYTES = 16 * 2**20
 NUMBERS = "biuf"  # the kinds of numpy types that samples have

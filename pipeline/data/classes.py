@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ltp_pipeline.data.samples import Array
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.arrays import Array
 
 UNNAMED = "(no name)"
 

@@ -6,9 +6,10 @@ A name ends in _train, _val or _test; names without such an end are of data that
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ltp_pipeline.data.ragged import RaggedSamples, checked_offsets
-from ltp_pipeline.data.samples import Array, ArraySamples, Column, Part, Samples
+from ltp_pipeline.data.dataset import ArraySamples, Column, Part, Samples
+from ltp_pipeline.data.sequences import RaggedSamples, checked_offsets
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.arrays import Array
 
 SPLITS = ("train", "val", "test")
 ALL = "all"

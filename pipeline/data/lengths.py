@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.data.opening import OpenPart, Source
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
-from ltp_pipeline.data.samples import Array, Samples
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.words import counted
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.text import counted
 
 
 class Sized(NamedTuple):

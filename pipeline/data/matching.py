@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ltp_pipeline.config import TaskSettings
-from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import Column, NoNumbers, Part, X, Y
+from ltp_pipeline.data.dataset import Column, NoNumbers, Part, X, Y
+from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import TaskSettings
 
 TARGETS = (Y, "label", "labels")  # what a column of labels is called where nothing is said
 MASK = "mask"

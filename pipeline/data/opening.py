@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.config import DataSettings, InputSettings, TaskSettings
-from ltp_pipeline.data.augmentation import augmented, check_crop
 from ltp_pipeline.data.checks import check_samples, checked_target
 from ltp_pipeline.data.classes import renumbered
-from ltp_pipeline.data.images import ImageSamples
+from ltp_pipeline.data.dataset import TARGET, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
+from ltp_pipeline.data.images.augment import augmented, check_crop
+from ltp_pipeline.data.images.broken import resilient
+from ltp_pipeline.data.images.collection import ImageSamples
 from ltp_pipeline.data.matching import PADDING, Match
-from ltp_pipeline.data.preparation import Preparation, plan, show
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
-from ltp_pipeline.data.samples import Array, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
-from ltp_pipeline.data.stand_ins import resilient
+from ltp_pipeline.data.preprocessing import Preparation, plan, show
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, holds
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import TARGET
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings, InputSettings, TaskSettings
+from ltp_pipeline.system.arrays import Array
 
 
 class Source(NamedTuple):

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ltp_pipeline.data.samples import Array, Split
-from ltp_pipeline.task import Batch
+from ltp_pipeline.data.dataset import Batch, Split
+from ltp_pipeline.system.arrays import Array
 
 AHEAD = 2  # one batch is decoded while the one before it is prepared
 

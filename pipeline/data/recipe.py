@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from ltp_pipeline.data import own
 from ltp_pipeline.data.checks import NUMBERS, chunks
-from ltp_pipeline.data.decoding import Form
-from ltp_pipeline.data.images import MODES, ImageSamples
-from ltp_pipeline.data.preparation import Preparation
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, holds
-from ltp_pipeline.data.samples import Array, ArraySamples, Data, Samples, Split
-from ltp_pipeline.data.stand_ins import StandIns
+from ltp_pipeline.data.dataset import ArraySamples, Data, Samples, Split
+from ltp_pipeline.data.images.broken import StandIns
+from ltp_pipeline.data.images.collection import MODES, ImageSamples
+from ltp_pipeline.data.images.decode import Form
+from ltp_pipeline.data.preprocessing import Preparation
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, holds
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.arrays import Array
 
 FLAGS = ("add_channel", "channels_to_front", "channels_to_back", "flatten")
 BYTES = (0, 255)
@@ -135,7 +135,7 @@ def _of_input(data: Data, name: str) -> Recipe:
             mask_of=of,
             marks_padding=first.marks_padding,
         )
-    looked_at = [part.first() if isinstance(part, own.Column) else part for part in held.values()]
+    looked_at = [part.first() if hasattr(part, "first") else part for part in held.values()]
     low, high = BYTES if form is not None else _range(looked_at)
     lengths, pad = None, None
     if isinstance(first, RaggedSamples):

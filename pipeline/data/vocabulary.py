@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from ltp_pipeline.data.checks import chunks, sample_of
-from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import Array, Data
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.arrays import Array
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -21,7 +22,9 @@ _SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"
 
 def sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
-    from ltp_pipeline.graph import attribute, is_standard, reads, stored  # reading data needs no onnx
+    from ltp_pipeline.graph.nodes import attribute, is_standard  # reading data needs no onnx
+    from ltp_pipeline.graph.tensors import stored
+    from ltp_pipeline.graph.view import reads
 
     tables = stored(graph)
     names = {i.name for i in graph.input if i.name not in tables}  # others have a default and need no data

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
-from ltp_pipeline.data import decoding
-from ltp_pipeline.data.decoding import BROKEN, LENGTH, PLACES, Form, Problem, Source
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.images import decode as decoding
+from ltp_pipeline.data.images.decode import BROKEN, LENGTH, PLACES, Form, Problem, Source
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.arrays import Array
 
 KEPT_BLOCKS = "4"  # of Pillow's memory: giving it back after each image costs a sixth of the time
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # every process has a core of its own

@@ -4,7 +4,7 @@ from importlib import resources
 from pathlib import Path
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import write_bytes
+from ltp_pipeline.system.files import write_bytes
 
 MODEL = "model.onnx"
 FILES = (MODEL, "digits.npz", "ltp.toml")

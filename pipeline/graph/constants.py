@@ -6,7 +6,8 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, Array, constant_tensor, is_constant, to_array
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, to_array
+from ltp_pipeline.system.arrays import Array
 
 Constants = Mapping[str, TensorProto | AttributeProto]
 _NUMBERS = ("value_int", "value_ints", "value_float", "value_floats")

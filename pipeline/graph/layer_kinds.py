@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, MutableMapping
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph import Constants, Model, attribute, constants, is_standard, small_value, subgraphs
+from ltp_pipeline.graph.constants import Constants, constants, small_value
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
 
 _OPERATORS = ("LayerNormalization", "RMSNormalization", "Attention")
 _MICROSOFT = "com.microsoft"  # onnxruntime's fused operators: what ends in these names is of the kind

@@ -12,7 +12,6 @@ from onnx import GraphProto, ModelProto, TensorProto
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
-    Array,
     Weights,
     dtype_of,
     elements,
@@ -21,6 +20,7 @@ from ltp_pipeline.graph.tensors import (
     named_tensors,
     to_array,
 )
+from ltp_pipeline.system.arrays import Array
 
 _WORTH_A_COPY = 1 << 24  # bytes
 _MANY, _SMALL = 10_000, 1 << 8  # tensors of a model; bytes of a tensor

@@ -10,19 +10,19 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
-from ltp_pipeline.files import data_beside, read_bytes, write_pieces
 from ltp_pipeline.graph.model import Model, copy_of, own_floats, take_apart
+from ltp_pipeline.graph.serialize import Piece, content, pieces, size
 from ltp_pipeline.graph.tensors import (
     AGAIN,
     DATA,
     LARGEST,
-    Array,
     byte_size,
     dtype_of,
     every_tensor,
     named_tensors,
 )
-from ltp_pipeline.graph.wire import Piece, content, pieces, size
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.files import data_beside, read_bytes, write_pieces
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST

@@ -11,8 +11,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
+from ltp_pipeline.system.arrays import Array
 
-Array = np.ndarray[Any, Any]
 Weights = Mapping[str, Array]  # by name
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.intervals import paired_interval
-from ltp_pipeline.records import Accuracy
-from ltp_pipeline.report_parts import Asked
-from ltp_pipeline.task import TARGET, Metric
-from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.results.intervals import paired_interval
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.schema_parts import Asked
 from ltp_pipeline.tasks.outputs import threshold
+from ltp_pipeline.tasks.supervised import Labelled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch, Labels
+    from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Labels
 
 TOP1 = Metric("top-1")
 FEW = 5  # classes; of so many, being among the five best says nothing

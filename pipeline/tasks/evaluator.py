@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.data import Split, batches
-from ltp_pipeline.report_values import Outcomes
-from ltp_pipeline.task import Judged
+from ltp_pipeline.data.dataset import Split
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.tasks.protocol import Judged
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Accuracy, Array
-    from ltp_pipeline.task import Run, Task
+    from ltp_pipeline.results.records import Accuracy
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Run, Task
 
 BATCH = 64
 

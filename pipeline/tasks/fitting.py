@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.task import TARGET
-from ltp_pipeline.tasks.label_checks import is_one_hot
+from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.tasks.labels import is_one_hot
 from ltp_pipeline.tasks.outputs import SIGMOID
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
-    from ltp_pipeline.config import TaskKind
-    from ltp_pipeline.data import Data
-    from ltp_pipeline.records import Array
+    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.settings.schema import TaskKind
+    from ltp_pipeline.system.arrays import Array
 
 
 class Candidate(NamedTuple):

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.intervals import paired_interval
-from ltp_pipeline.records import Accuracy
-from ltp_pipeline.report_parts import Asked
-from ltp_pipeline.task import Judged, Kind, Metric, Output
+from ltp_pipeline.results.intervals import paired_interval
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.schema_parts import Asked
 from ltp_pipeline.tasks.outputs import SCORING, SQUASHED, from_softmax, is_score, makers
+from ltp_pipeline.tasks.protocol import Judged, Kind, Output
 
 if TYPE_CHECKING:
     from onnx import GraphProto
     from torch import Tensor
 
-    from ltp_pipeline.config import Imitate
-    from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Labels
+    from ltp_pipeline.settings.schema import Imitate
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Labels
 
 AGREEMENT = Metric("agreement")  # share of samples with the same class as the original's, where all outputs are scores
 EXPLAINED = Metric("explained")  # share of the variance of the original's outputs that is met, where any is values

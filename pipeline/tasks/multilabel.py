@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.metric import Figure, Metric
-from ltp_pipeline.records import Accuracy
-from ltp_pipeline.report_parts import Asked
-from ltp_pipeline.task import TARGET
-from ltp_pipeline.tasks.labelled import Labelled
+from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.results.metric import Figure, Metric
+from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.schema_parts import Asked
 from ltp_pipeline.tasks.outputs import threshold
+from ltp_pipeline.tasks.supervised import Labelled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch, Labels
+    from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Labels
 
 MAP = Metric("mean average precision")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.graph import View
+from ltp_pipeline.graph.view import View
 
 if TYPE_CHECKING:
     from onnx import GraphProto

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import Accuracy
-from ltp_pipeline.report_parts import Asked
-from ltp_pipeline.task import TARGET
+from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.schema_parts import Asked
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.labelled import Labelled
 from ltp_pipeline.tasks.outputs import threshold
+from ltp_pipeline.tasks.supervised import Labelled
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch, Labels
+    from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Labels
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.metric import Figure, Metric
-from ltp_pipeline.records import Accuracy
+from ltp_pipeline.results.metric import Figure, Metric
+from ltp_pipeline.results.records import Accuracy
 from ltp_pipeline.tasks.positions import ClassMap
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array
-    from ltp_pipeline.task import Batch, Labels
+    from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.system.arrays import Array
+    from ltp_pipeline.tasks.protocol import Labels
 
 MIOU = Metric("mIoU")
 

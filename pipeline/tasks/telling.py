@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.task import Output
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.fitting import (
     Candidate,
@@ -23,19 +22,20 @@ from ltp_pipeline.tasks.fitting import (
     same_size,
     values,
 )
-from ltp_pipeline.tasks.label_checks import check_classes, check_multi_hot, check_one_hot, is_one_hot
+from ltp_pipeline.tasks.labels import check_classes, check_multi_hot, check_one_hot, is_one_hot
 from ltp_pipeline.tasks.multilabel import Multilabel
 from ltp_pipeline.tasks.outputs import SIGMOID, SOFTMAX, is_score, makers
 from ltp_pipeline.tasks.positions import ClassMap, Positions
+from ltp_pipeline.tasks.protocol import Output
 from ltp_pipeline.tasks.regression import Regression
 from ltp_pipeline.tasks.segmentation import Segmentation
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-    from ltp_pipeline.config import TaskKind, TaskSettings
-    from ltp_pipeline.data import Data
-    from ltp_pipeline.tasks.labelled import Labelled
+    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.settings.schema import TaskKind, TaskSettings
+    from ltp_pipeline.tasks.supervised import Labelled
 
 
 def of_labels(

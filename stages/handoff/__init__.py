@@ -3,15 +3,18 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ltp_pipeline import report_io
-from ltp_pipeline.data.samples import Samples
+from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.files import copy, json_text, write_bytes
-from ltp_pipeline.hashing import sha256_of, write_sums
-from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.handoff import example, kernels, of_baseline, scripts, settings, text
+from ltp_pipeline.results import read_write
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.run_directory import names
+from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON, SUMS
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings import write
+from ltp_pipeline.stages.handoff import example, of_baseline, scripts, sparse_ops, text
 from ltp_pipeline.stages.report import html
-from ltp_pipeline.workspace import BASELINE, REPORT_HTML, REPORT_JSON, SUMS, Workspace, names
+from ltp_pipeline.system.files import copy, json_text, write_bytes
+from ltp_pipeline.system.hashing import sha256_of, write_sums
 
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
@@ -36,7 +39,7 @@ def run_of_baseline(report: Report, source: Path, out: Path, samples: Mapping[st
         workspace.inputs()
     report = of_baseline.as_pruned(report, picked=workspace.entry is not None)
     log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
-    pages = {REPORT_JSON: json_text(report_io.plain(report)), REPORT_HTML: html.render(report, log)}
+    pages = {REPORT_JSON: json_text(read_write.plain(report)), REPORT_HTML: html.render(report, log)}
     return _fill(out, report, _models(report, source / BASELINE), pages, samples)
 
 
@@ -49,7 +52,7 @@ def _fill(
 ) -> Path:
     """Write files that are copied, pages that are given, and what is made for every handoff."""
     _refuse_foreign(out)
-    handed = kernels.find(report)
+    handed = sparse_ops.find(report)
     if handed is not None and handed.path is not None:
         copied = {**copied, handed.path.name: handed.path}
     made = _made(report, [path for path in copied.values() if path.suffix == ".onnx"], samples, handed)
@@ -67,20 +70,20 @@ def _fill(
 
 
 def _made(
-    report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None, handed: kernels.Kernels | None
+    report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None, handed: sparse_ops.Kernels | None
 ) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
     inputs = example.inputs_of(report)
     library = handed.path.name if handed and handed.path else None
-    libraries = {file.path: library for file in kernels.fast_files(report) if library}
+    libraries = {file.path: library for file in sparse_ops.fast_files(report) if library}
     shown = example.make(inputs, models, samples, libraries)
     pages = {
-        SETTINGS: settings.render(report),
+        SETTINGS: write.render(report.settings, "--data" if report.own_task is None else "--task"),
         README: text.render(report, shown.tolerance, shown.real, handed),
         PREPROCESS: scripts.preprocess(inputs),
         VERIFY: scripts.verify(),
     }
-    sources = {} if handed is None else {kernels.SOURCES: handed.sources}
+    sources = {} if handed is None else {sparse_ops.SOURCES: handed.sources}
     return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}, **sources}
 
 

@@ -16,13 +16,14 @@ from onnx import TensorProto
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import offsets_of
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples, rows_of
+from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.data.recipe import Recipe
-from ltp_pipeline.data.samples import Array, Samples
-from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, rows_of
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
-from ltp_pipeline.report_parts import Tensor
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.exporters.files import run_proof
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.schema_parts import Tensor
+from ltp_pipeline.system.arrays import Array
 
 SEED = 0
 SAMPLES = 4
@@ -127,7 +128,7 @@ def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
 
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    found = enumerate(output_proof.outputs(path, feeds))
+    found = enumerate(run_proof.outputs(path, feeds))
     return {f"{path.name}/{n}": y for n, y in found if isinstance(y, np.ndarray) and y.dtype.kind in "biuf"}
 
 

@@ -1,9 +1,9 @@
 """What HANDOFF.md says of files that compute in 8 bits."""
 
-from ltp_pipeline.report_schema import File, Report
-from ltp_pipeline.stages.report import text
+from ltp_pipeline.results.schema import File, Report
+from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.markdown import code, escape
-from ltp_pipeline.words import counted
+from ltp_pipeline.system.text import counted
 
 SAFE = (
     "Weights have 7 bits, so that sums cannot overflow, also on x86 without VNNI: outputs are the "
@@ -23,7 +23,7 @@ def section(report: Report) -> str:
     how = files[0].quantization
     assert how is not None  # noqa: S101 - chosen so
     processor = escape(report.environment.processor or "an unknown processor")
-    lines = [text.speed(report, file, code) for file in files]
+    lines = [filters.speed(report, file, code) for file in files]
     ranges = "found at every run" if how.method == "dynamic" else f"part of the file, chosen by {escape(how.method)}"
     if how.trained_epochs:
         ranges += f"; the network was trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"

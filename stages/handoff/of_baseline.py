@@ -2,14 +2,14 @@
 
 from pathlib import PurePosixPath
 
-from ltp_pipeline.advice import ITSELF
-from ltp_pipeline.config import GateSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates import effective_limits, evaluate_gates, with_verdicts
-from ltp_pipeline.report_schema import Baseline, Pruned, Report, size_bound
+from ltp_pipeline.gates.advice import ITSELF
+from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates, with_verdicts
+from ltp_pipeline.results.schema import Baseline, Pruned, Report, size_bound
+from ltp_pipeline.settings.schema import GateSettings
+from ltp_pipeline.stages.report.filters import network_words
 from ltp_pipeline.stages.report.notes import unlikely_gain
-from ltp_pipeline.stages.report.text import network_words
-from ltp_pipeline.words import counted
+from ltp_pipeline.system.text import counted
 
 COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
 OF_LEARNING = ("thresholds ", "tried ", "entry ")  # how notes begin that are about thresholds or the trail

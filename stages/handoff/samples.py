@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ltp_pipeline.data import open_data
-from ltp_pipeline.data.own import open_own
-from ltp_pipeline.data.ragged import rows_of
-from ltp_pipeline.data.samples import Samples
+from ltp_pipeline.data.dataset import Samples
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.sequences import rows_of
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.own_task import OwnTask
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.preflight import require_task
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.stages.prepare import require_task
+from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom_data import open_own
 
 
 def stored_samples(folder: Path, report: Report, count: int, own: OwnTask | None = None) -> dict[str, Samples]:

@@ -6,8 +6,8 @@ from importlib import resources
 from typing import Any
 
 from ltp_pipeline.data.columns import OFFSETS, offsets_of
-from ltp_pipeline.data.decoding import DECODERS
-from ltp_pipeline.data.images import DECODED
+from ltp_pipeline.data.images.collection import DECODED
+from ltp_pipeline.data.images.decode import DECODERS
 from ltp_pipeline.data.recipe import Recipe, numbers
 from ltp_pipeline.stages.handoff.example import Inputs
 from ltp_pipeline.stages.report.inputs import span

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.formats import EXACT, FORMATS
-from ltp_pipeline.report_parts import Accuracy, InputData, Recipe, Tensor
-from ltp_pipeline.report_schema import LEARNED, File, Report
-from ltp_pipeline.stages.handoff import int8_text, kernels
+from ltp_pipeline.results.schema import LEARNED, File, Report
+from ltp_pipeline.results.schema_parts import Accuracy, InputData, Recipe, Tensor
+from ltp_pipeline.settings.file_names import EXACT, FORMATS
+from ltp_pipeline.stages.handoff import int8_text, sparse_ops
 from ltp_pipeline.stages.handoff.example import TOLERANCE
-from ltp_pipeline.stages.report import inputs, text, versus
+from ltp_pipeline.stages.report import comparison_facts, filters, inputs
 from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
@@ -18,7 +18,9 @@ DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL":
 MOST_CLASSES = 20  # that are named one by one
 
 
-def render(report: Report, tolerance: float = TOLERANCE, real: int = 0, handed: kernels.Kernels | None = None) -> str:
+def render(
+    report: Report, tolerance: float = TOLERANCE, real: int = 0, handed: sparse_ops.Kernels | None = None
+) -> str:
     """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones.
 
     `handed` are the sparse kernels that are in the folder.
@@ -34,10 +36,10 @@ def render(report: Report, tolerance: float = TOLERANCE, real: int = 0, handed: 
         f"## Load it\n```python\n{example(report)}\n```\n" + _outputs(report),
         f"## {_heading(report)}\n" + _accuracy(report),
         *filter(None, [int8_text.section(report)]),
-        *([kernels.section(report, handed)] if handed else []),
+        *([sparse_ops.section(report, handed)] if handed else []),
         "## Who reads which format\n" + _readers(report),
         "## Verify it\n" + _verification(report, tolerance, real),
-        "## What not to expect\n" + kernels.expectations(report),
+        "## What not to expect\n" + sparse_ops.expectations(report),
         "report.html shows how the model was made and measured; report.json holds the same for machines.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -90,7 +92,7 @@ def _dtype(tensor: Tensor) -> str:
 
 def _heading(report: Report) -> str:
     metric = report.metric
-    return "Accuracy" if metric.counts_right_answers else text.capital(text.metric_words(metric))
+    return "Accuracy" if metric.counts_right_answers else filters.capital(filters.metric_words(metric))
 
 
 def _first_file(report: Report) -> str:
@@ -102,20 +104,20 @@ def _first_file(report: Report) -> str:
 def _summary(report: Report) -> str:
     pruned = report.pruned
     return (
-        f"A trained network in ONNX (opset {text.plain(report.model.opset)}) in which "
-        f"{text.percent(pruned.sparsity, 1)} of the kernel weights are zero (compression "
-        f"{text.times(pruned.compression)} in the kernels{text.whole(pruned)}).{_warning(report)} It has "
+        f"A trained network in ONNX (opset {filters.plain(report.model.opset)}) in which "
+        f"{filters.percent(pruned.sparsity, 1)} of the kernel weights are zero (compression "
+        f"{filters.times(pruned.compression)} in the kernels{filters.whole(pruned)}).{_warning(report)} It has "
         f"the original's inputs and outputs; nothing about the training needs to be known to run it.{_method(report)}"
     )
 
 
 def _method(report: Report) -> str:
     pruned = report.pruned
-    return "" if pruned.method == LEARNED else f" It was pruned by {text.network_words(pruned)}, the plain method."
+    return "" if pruned.method == LEARNED else f" It was pruned by {filters.network_words(pruned)}, the plain method."
 
 
 def _warning(report: Report) -> str:
-    warning = text.few_kernels(report)
+    warning = filters.few_kernels(report)
     return f" **{warning[0].upper()}{warning[1:]}.**" if warning else ""
 
 
@@ -165,11 +167,11 @@ def _files(report: Report) -> str:
     rows = [f"| file | bytes | of the original | {metric.name} | what it is |", "|---|--:|--:|--:|---|"]
     whole, files = report.original.bytes, report.pruned.files
     for file in files:
-        share = text.percent(file.bytes / whole, 1) if file.bytes is not None and whole else text.NOTHING
+        share = filters.percent(file.bytes / whole, 1) if file.bytes is not None and whole else filters.NOTHING
         names = " with ".join(map(escape, file.hashes))
-        cells = (names, text.plain(file.bytes), share, text.value(metric, file.value), _about(file))
+        cells = (names, filters.plain(file.bytes), share, filters.value(metric, file.value), _about(file))
         rows.append(f"| {' | '.join(cells)} |")
-    said = f"The original has {text.plain(whole)} bytes."
+    said = f"The original has {filters.plain(whole)} bytes."
     if len(files) > 1:
         enough = next(file.hashes for file in files if file.path == _first_file(report))
         count = "Two files are" if len(enough) > 1 else "One file is"
@@ -244,7 +246,7 @@ def _prepared(part: InputData) -> str:
     stored = inputs.stored(part, code)
     kept = "" if stored is None else f"Samples are stored as {stored}. "
     if part.recipe and part.recipe.mask_of is not None:
-        return f"{text.capital(stored or '')}. Its type is {code(part.recipe.type)}."
+        return f"{filters.capital(stored or '')}. Its type is {code(part.recipe.type)}."
     steps = inputs.steps(part)
     steps = ["bring it into the shape of the input above"] if steps is None else steps
     listed = "".join(f"{i}. {escape(step)}\n" for i, step in enumerate(steps, 1))
@@ -281,20 +283,20 @@ def _outputs(report: Report) -> str:
 def _accuracy(report: Report) -> str:
     before, after = (part.accuracy or Accuracy() for part in (report.original, report.pruned))
     metric, lost = report.metric, report.pruned.drop
-    spread = text.interval(metric, report.pruned.drop_interval)
+    spread = filters.interval(metric, report.pruned.drop_interval)
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    rows.append(f"| {metric.label} | {text.value(metric, before.value)} | {text.value(metric, after.value)} |")
+    rows.append(f"| {metric.label} | {filters.value(metric, before.value)} | {filters.value(metric, after.value)} |")
     if before.top5 is not None:
-        rows.append(f"| top-5 | {text.percent(before.top5)} | {text.percent(after.top5)} |")
+        rows.append(f"| top-5 | {filters.percent(before.top5)} | {filters.percent(after.top5)} |")
     rows += [f"| {' | '.join(row)} |" for row in beside_rows(report.original, report.pruned)]
-    drop = text.drop(metric, lost) + (f" (95 % interval {spread})" if spread else "")
-    measured = f"{text.plain(after.samples)} samples of the {escape(after.split)} split"
+    drop = filters.drop(metric, lost) + (f" (95 % interval {spread})" if spread else "")
+    measured = f"{filters.plain(after.samples)} samples of the {escape(after.split)} split"
     return (
         "\n".join(rows)
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
         + _uncounted(report)
         + _whose(report)
-        + "".join(f"\n\n{' '.join(told)}" for told in [versus.sentences(report, for_handoff=True)] if told)
+        + "".join(f"\n\n{' '.join(told)}" for told in [comparison_facts.sentences(report, for_handoff=True)] if told)
     )
 
 

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
-from ltp_pipeline.config import KernelSettings, ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.files import AnyPath
-from ltp_pipeline.graph import Array, Model
+from ltp_pipeline.graph.layer_weights import elsewhere, find_kernels, others
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
 from ltp_pipeline.graph.rewrites.normalise import normalise
-from ltp_pipeline.records import ModelFile, State
-from ltp_pipeline.stages.import_model import untrainable
-from ltp_pipeline.stages.import_model.kernels import elsewhere, find_kernels, others
-from ltp_pipeline.stages.import_model.reading import read
+from ltp_pipeline.settings.schema import KernelSettings, ModelSettings
+from ltp_pipeline.stages.import_model import unsupported
+from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
-from ltp_pipeline.words import counted
+from ltp_pipeline.system.arrays import Array, State
+from ltp_pipeline.system.files import AnyPath
+from ltp_pipeline.system.text import counted
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
@@ -53,7 +54,7 @@ def run(
         try:
             return _checked(*build(file, kernels), given, samples)
         except UnsupportedModel as error:
-            if when == "never" or untrainable.reasons(given.proto):
+            if when == "never" or unsupported.reasons(given.proto):
                 raise
             refused = error
     try:
@@ -89,7 +90,7 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
     trained = set(forward.weights)
-    found = tuple(k for k in find_kernels(walked, kernels) if k.name in trained)
+    found = tuple(k for k in find_kernels(walked, kernels.include, kernels.exclude) if k.name in trained)
     elements = sum(k.elements for k in found)
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import every_node, standard_domain
-from ltp_pipeline.words import counted
+from ltp_pipeline.graph.nodes import every_node, standard_domain
+from ltp_pipeline.system.text import counted
 
 DEEPEST = 100  # calls within calls
 MOST_NODES = 100_000  # that calling functions again may add to a model

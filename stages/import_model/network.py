@@ -14,15 +14,20 @@ import torch
 from onnx import GraphProto
 from torch import Tensor
 
-from ltp_pipeline.graph import Model, attribute, copy_of, is_standard, label, reads, standard_opset
-from ltp_pipeline.records import Kernel, ModelFile, State
+from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model_file import ModelFile
+from ltp_pipeline.graph.nodes import attribute, is_standard, label
+from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.graph.view import reads
 from ltp_pipeline.stages.import_model import ops
-from ltp_pipeline.stages.import_model.batches import any_batch, in_parts
+from ltp_pipeline.stages.import_model.fixed_batch import any_batch, in_parts
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
-from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, TORCH_TYPES, to_torch, widened
+from ltp_pipeline.stages.import_model.values import HALF_TYPES, TORCH_TYPES, to_torch, widened
+from ltp_pipeline.system.arrays import State
 
 __all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
 

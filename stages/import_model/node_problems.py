@@ -5,18 +5,9 @@ from functools import cache
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph import (
-    NUMBER_TYPES,
-    TYPE_ATTRIBUTES,
-    Signature,
-    is_standard,
-    label,
-    opsets,
-    signature,
-    standard_domain,
-    subgraphs,
-    type_name,
-)
+from ltp_pipeline.graph.nodes import is_standard, label, standard_domain, subgraphs
+from ltp_pipeline.graph.schemas import Signature, opsets, signature
+from ltp_pipeline.graph.tensors import NUMBER_TYPES, TYPE_ATTRIBUTES, type_name
 from ltp_pipeline.stages.import_model import operators
 
 # By prefix and suffix, because the vendors' own domains have dozens of these.

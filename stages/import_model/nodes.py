@@ -7,9 +7,10 @@ import torch
 from onnx import AttributeProto, NodeProto, helper
 from torch import Tensor
 
-from ltp_pipeline.graph import Weights, is_standard
+from ltp_pipeline.graph.nodes import is_standard
+from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.stages.import_model.node_problems import constant_problem
-from ltp_pipeline.stages.import_model.tensors import array_to_torch, to_torch
+from ltp_pipeline.stages.import_model.values import array_to_torch, to_torch
 
 
 def is_tensor_constant(node: NodeProto) -> bool:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.graph import standard_domain
+from ltp_pipeline.graph.nodes import standard_domain
 
 TABLE = "operators.json"
 

@@ -17,18 +17,24 @@ import numpy as np
 import torch
 from onnx import GraphProto, TensorProto
 
-from ltp_pipeline import closeness, memory
-from ltp_pipeline.closeness import Gap, Verdict
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph import Array, Model, View, copy_of, is_standard, write
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.records import State, TensorInfo
-from ltp_pipeline.scratch import scratch_folder
-from ltp_pipeline.stages.import_model import batches, ort_subprocess, parity_inputs
+from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.view import View
+from ltp_pipeline.stages.import_model import fixed_batch as batches
+from ltp_pipeline.stages.import_model import parity_inputs
 from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.tensors import HALF_TYPES, array_to_torch
+from ltp_pipeline.stages.import_model.values import HALF_TYPES, array_to_torch
+from ltp_pipeline.system import child_process, memory
+from ltp_pipeline.system import tolerance as closeness
+from ltp_pipeline.system.arrays import Array, State
+from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.tolerance import Gap, Verdict
 
 TOLERANCE = 1e-4
 TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
@@ -57,9 +63,9 @@ def check_parity(
             if first is None:
                 return None, problem
             return _Comparison(path, model, network, state).of(first)
-        except ort_subprocess.WorkerDied as error:
+        except child_process.WorkerDied as error:
             raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
-        except ort_subprocess.LoadFailed as error:
+        except child_process.LoadFailed as error:
             if samples is None and "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
@@ -117,8 +123,8 @@ def _first_run(
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = ort_subprocess.run(path, feeds.arrays)
-        except ort_subprocess.RunFailed as error:
+            theirs = child_process.run(path, feeds.arrays)
+        except child_process.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             if feeds.shown == parity_inputs.SAMPLES:  # on which it is to be measured
                 raise UnsupportedModel(problem, "check the model and the shape of the data") from None
@@ -168,9 +174,9 @@ class _Comparison:
         """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
         for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
             try:
-                theirs = ort_subprocess.run(self.path, feeds.arrays)
+                theirs = child_process.run(self.path, feeds.arrays)
                 ours = _run_torch(self.network.forward, self.state, feeds)
-            except (ort_subprocess.RunFailed, NodeError):
+            except (child_process.RunFailed, NodeError):
                 continue
             if all(np.isfinite(y).all() for y in theirs if isinstance(y, np.ndarray) and y.dtype.kind == "f"):
                 yield _Run(feeds, ours, theirs)
@@ -182,7 +188,7 @@ class _Comparison:
 
         @cache
         def plain() -> Sequence[object]:
-            return ort_subprocess.run(path, run.feeds.arrays, "NONE")
+            return child_process.run(path, run.feeds.arrays, "NONE")
 
         def noise(i: int) -> float:
             return gap(plain()[i], run.theirs[i]).apart
@@ -217,9 +223,9 @@ class _Comparison:
         path = self.path.with_name("inner.onnx")
         write(replace(self.model, proto=inner), path)
         try:
-            theirs = ort_subprocess.run(path, first.feeds.arrays)
+            theirs = child_process.run(path, first.feeds.arrays)
             ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
-        except (ort_subprocess.LoadFailed, ort_subprocess.RunFailed, NodeError):
+        except (child_process.LoadFailed, child_process.RunFailed, NodeError):
             return list(silent)
         floats = [n for n, y in zip(made, theirs, strict=True) if isinstance(y, np.ndarray) and y.dtype.kind == "f"]
         self._judge(path, _Run(first.feeds, ours, theirs), list(made), floats, made)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
-from ltp_pipeline.graph import Array
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.system.arrays import Array
 
 BATCH = 2
 SAMPLES = "samples"  # what inputs are called that are of the data

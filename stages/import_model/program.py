@@ -13,12 +13,14 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from torch import Tensor
 
-from ltp_pipeline.graph import LARGEST_CONSTANT, TYPE_ATTRIBUTES, Weights, is_standard, label, schema_of
+from ltp_pipeline.graph.nodes import is_standard, label
+from ltp_pipeline.graph.schemas import schema_of
+from ltp_pipeline.graph.tensors import LARGEST_CONSTANT, TYPE_ATTRIBUTES, Weights
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.import_model.functions import BodyFunction
+from ltp_pipeline.stages.import_model.body_functions import BodyFunction
 from ltp_pipeline.stages.import_model.node_problems import node_problem
 from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
-from ltp_pipeline.stages.import_model.tensors import to_torch, widened
+from ltp_pipeline.stages.import_model.values import to_torch, widened
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
 LARGEST_TOTAL = 2 * LARGEST_CONSTANT  # elements of all folded constants together

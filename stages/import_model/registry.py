@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ltp_pipeline.graph import signature, standard_domain
+from ltp_pipeline.graph.nodes import standard_domain
+from ltp_pipeline.graph.schemas import signature
 
 CONTEXT_KEYWORDS = frozenset({"training", "n_outputs"})
 

@@ -7,9 +7,12 @@ from enum import Enum
 from onnx import GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.graph import MASKED, reads, signature, subgraphs
+from ltp_pipeline.graph.nodes import subgraphs
+from ltp_pipeline.graph.positions import frequencies
+from ltp_pipeline.graph.schemas import signature
+from ltp_pipeline.graph.tensors import MASKED
+from ltp_pipeline.graph.view import reads
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.import_model.frequencies import frequencies
 
 
 class Role(Enum):

@@ -2,8 +2,8 @@
 
 from onnx import ModelProto, defs
 
-from ltp_pipeline.graph import standard_opset
-from ltp_pipeline.stages.import_model import untrainable
+from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.node_problems import node_problems
 
 OLDEST_OPSET = 7
@@ -14,7 +14,7 @@ def problems(model: ModelProto) -> list[str]:
 
     Give the model with its functions written out, as `flatten` leaves it.
     """
-    return [*untrainable.reasons(model), *node_problems(model)]
+    return [*unsupported.reasons(model), *node_problems(model)]
 
 
 def opset_problem(model: ModelProto) -> str | None:

@@ -9,20 +9,17 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import (
+from ltp_pipeline.graph.edit import copy_fields
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import every_graph, every_node, standard_domain, subgraphs
+from ltp_pipeline.graph.schemas import allow_onnxruntime
+from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
-    Model,
-    allow_onnxruntime,
     byte_size,
     clear_values,
-    copy_fields,
-    every_graph,
-    every_node,
     holds_its_values,
     named_tensors,
-    standard_domain,
     stored_one_by_one,
-    subgraphs,
     to_array,
 )
 from ltp_pipeline.stages.import_model.function_calls import require_bounded

@@ -5,11 +5,15 @@ from collections.abc import Mapping
 
 from onnx import ModelProto, shape_inference
 
-from ltp_pipeline import memory
 from ltp_pipeline.errors import InputError, UnsupportedModel, first_line
-from ltp_pipeline.graph import Array, Model, View, allow_onnxruntime, copy_of, label
-from ltp_pipeline.memory import GIGABYTE
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.nodes import label
+from ltp_pipeline.graph.schemas import allow_onnxruntime
+from ltp_pipeline.graph.view import View
 from ltp_pipeline.stages.import_model.validity import AGAIN
+from ltp_pipeline.system import memory
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.memory import GIGABYTE
 
 _SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 _WIDTH = 4  # bytes of an element; types that are wider or narrower change little

@@ -6,25 +6,27 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.records import Learned, State
-from ltp_pipeline.stages.import_model.kernels import block_axes, normalised
+from ltp_pipeline.graph.layer_weights import block_axes, normalised
+from ltp_pipeline.results.records import Learned
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.blocks import sizes
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
 from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
-from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
-from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
-from ltp_pipeline.stages.learn_thresholds.learning import Learning
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
 from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.learn_thresholds.paper_mode import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
 from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
-from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train import Job, train
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import optimizer_of
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.system.arrays import State
 
 FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
 
@@ -65,7 +67,7 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
     method = settings.method
     live = {k.name: tensors[k.name] for k in network.prunable}
-    present, axes = count_nonzeros(network, tensors), block_axes(network.kernels, method)
+    present, axes = count_nonzeros(network, tensors), block_axes(network.kernels, method.block)
     here = {name: int(r.count_nonzero()) for name, r in sizes(live, axes).items()}
     lowest = floors(network.prunable, here, method, axes)
     if method.lambda_ is not None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ltp_pipeline.records import BLOCK
+from ltp_pipeline.graph.layer_weights import BLOCK
 
 Axes = Mapping[str, int]  # of the output channels of kernels in blocks; kernels without one have single weights
 NO_BLOCKS: Axes = MappingProxyType({})

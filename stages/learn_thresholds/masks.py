@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import BLOCK, Kernel
+from ltp_pipeline.graph.layer_weights import BLOCK, Kernel
+from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, one_each, repeated
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
 

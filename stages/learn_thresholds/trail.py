@@ -7,15 +7,18 @@ from dataclasses import asdict, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from ltp_pipeline import ranks
-from ltp_pipeline.exporters import float_weights
-from ltp_pipeline.records import Sparsity, State, TrailEntry
+from ltp_pipeline.exporters.files.count import float_weights
+from ltp_pipeline.graph.sparsity import Sparsity
+from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.run_directory.run_directory import Workspace
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.stages.train import Job, evaluate
+from ltp_pipeline.stages.train import evaluate
+from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.statistics import refreshed
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
 
 _ENTRIES = TypeAdapter(list[TrailEntry])
 ENCODING = "packed"  # the smallest that every tool reads
@@ -29,7 +32,7 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
     state = refreshed(job, state)
     accuracy = evaluate.accuracy(job, state, job.data.val)
     weights = lower(network, state)
-    if ranks.is_leader():
+    if distributed.is_leader():
         workspace.change_trail(epoch + 1)
         export.write(network.file, weights, kernels, ENCODING, path)
     counted = export.count(weights, kernels)
@@ -44,7 +47,7 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
         temperatures=dict(zip(method.live, method.T.tolist(), strict=True)),
         model_compression=whole.compression,
     )
-    if ranks.is_leader():
+    if distributed.is_leader():
         entry = replace(entry, **export.hashes_of(path))
         listed = [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]]
         workspace.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), listed)

@@ -2,17 +2,19 @@
 
 from typing import Any
 
-from ltp_pipeline import report_io
-from ltp_pipeline.files import write_text
-from ltp_pipeline.hashing import sha256_of, write_sums
-from ltp_pipeline.records import finetune_key
-from ltp_pipeline.report_schema import Report
-from ltp_pipeline.workspace import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS, Workspace
+from ltp_pipeline.results import read_write
+from ltp_pipeline.results.records import finetune_key
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.run_directory.names import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.stages.report import html, markdown
+from ltp_pipeline.system.files import write_text
+from ltp_pipeline.system.hashing import sha256_of, write_sums
 
 
 def write(report: Report, workspace: Workspace) -> None:
     """Write the report and its renderings, and the hashes of everything a reader is given."""
-    report_io.write(report, workspace.path(REPORT_JSON))
+    read_write.write(report, workspace.path(REPORT_JSON))
     render(report, workspace)
     list_hashes(report, workspace)
 
@@ -26,7 +28,6 @@ def list_hashes(report: Report, workspace: Workspace) -> None:
 
 def render(report: Report, workspace: Workspace) -> None:
     """Write report.md and report.html anew; the same report and log give the same bytes."""
-    from ltp_pipeline.stages.report import html, markdown
 
     log = _of_chosen(report, workspace.read_log())
     write_text(workspace.path(REPORT_MD), markdown.render(report))

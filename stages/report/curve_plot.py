@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.gain import compared_at
-from ltp_pipeline.report_schema import Baseline, Report
-from ltp_pipeline.stages.report import text
+from ltp_pipeline.results.gain import compared_at
+from ltp_pipeline.results.schema import Baseline, Report
+from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.svg import BASELINE, INK, LEARNED, ORIGINAL, legend, log_axis, svg
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def curve(report: Report) -> str | None:
             ax.plot(*zip(*trail, strict=True), "-o", color=LEARNED, ms=2.5, lw=0.9, alpha=0.35, label=label)
         if original is not None:
             ax.axhline(at(original), color=ORIGINAL, lw=0.9, ls="--", label="original (test)")
-        label = f"{text.network_words(baseline)} (test)"
+        label = f"{filters.network_words(baseline)} (test)"
         ax.plot(*zip(*points, strict=True), "-s", color=BASELINE, ms=6.5, lw=1.5, mec=INK, mew=0.5, label=label)
         _gap(ax, report, baseline, level)
         ax.plot(ltp, at(accuracy), "*", color=LEARNED, ms=15, mec=INK, mew=0.6, ls="none", label="LTP (test)", zorder=5)
@@ -50,10 +50,10 @@ def curve(report: Report) -> str | None:
         _ticks(ax)
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
-        ax.set_ylabel(text.axis_label(metric))
+        ax.set_ylabel(filters.axis_label(metric))
         legend(figure, ax)
 
-    judged = text.capital(text.metric_words(metric))
+    judged = filters.capital(filters.metric_words(metric))
     return svg("curve", f"{judged} against compression, LTP and global magnitude", 3.9, draw)
 
 

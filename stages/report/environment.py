@@ -4,7 +4,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from ltp_pipeline.report_parts import Environment
+from ltp_pipeline.results.schema_parts import Environment
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
 CPUS = Path("/proc/cpuinfo")

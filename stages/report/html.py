@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import LEARNED, File, Latency, Original, Pruned, Report
-from ltp_pipeline.stages.report import curve_plot, inputs, plots, text, versus
-from ltp_pipeline.words import counted
+from ltp_pipeline.results.schema import LEARNED, File, Latency, Original, Pruned, Report
+from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.stages.report import comparison_facts, curve_plot, filters, inputs, plots
+from ltp_pipeline.system.text import counted
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
 DROPS = {"top-1": "Accuracy drop", "explained": "Drop in variance explained"}
@@ -51,8 +51,8 @@ def render(report: Report, log: plots.Log) -> str:
     view = {
         "name": report.model.title,
         "verdict": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
-        "headline": versus.headline(report),
-        "warning": text.few_kernels(report),
+        "headline": comparison_facts.headline(report),
+        "warning": filters.few_kernels(report),
         "failed": [gate for gate in report.gates if not gate.passed],
         "cards": _cards(report),
         "facts": _facts(report),
@@ -61,19 +61,19 @@ def render(report: Report, log: plots.Log) -> str:
         "layers": [_layer(i, layer) for i, layer in enumerate(report.layers, 1)],
         "columns": COLUMNS,
         "gates": report.gates,
-        "plain": text.plain,
+        "plain": filters.plain,
         "tables": [
             *([("int8", "8 bits", rows)] if (rows := _quantised(report)) else []),
             ("data", "Data", _data(report)),
-            ("settings", "Settings", text.flat(report.settings)),
-            ("environment", "Environment", text.flat(report.environment.model_dump())),
+            ("settings", "Settings", filters.flat(report.settings)),
+            ("environment", "Environment", filters.flat(report.environment.model_dump())),
             ("timings", "Timings", [(stage, f"{seconds:.1f} s") for stage, seconds in report.timings.items()]),
         ],
         "files": _files(report),
         "script": SORT,
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.schema_,
-        "metric": text.metric_words(report.metric),
+        "metric": filters.metric_words(report.metric),
         "other": "" if report.pruned.method != LEARNED else "global magnitude",
     }
     return environment.from_string(source).render(view)
@@ -82,43 +82,43 @@ def render(report: Report, log: plots.Log) -> str:
 def _cards(report: Report) -> list[dict[str, str]]:
     """The four numbers that decide, each beside the baseline's."""
     original, pruned, baseline, metric = report.original, report.pruned, report.baseline or Pruned(), report.metric
-    spread, smallest = text.interval(metric, pruned.drop_interval), _smallest(pruned)
+    spread, smallest = filters.interval(metric, pruned.drop_interval), _smallest(pruned)
     change = "Drop" if metric.higher_is_better else "Rise"
     return [
         {
             "label": "Compression of kernels / of the whole model",
             "value": _compressions(pruned),
-            "note": f"{text.percent(pruned.sparsity, 1)} of kernel weights are zero",
+            "note": f"{filters.percent(pruned.sparsity, 1)} of kernel weights are zero",
             "baseline": _compressions(baseline),
         },
         {
             "label": DROPS.get(metric.name, f"{change} in {metric.name}"),
-            "value": text.drop(metric, pruned.drop),
+            "value": filters.drop(metric, pruned.drop),
             "note": f"95 % interval {spread}" if spread else "no interval measured",
-            "baseline": text.drop(metric, baseline.drop),
-            "spread": text.interval(metric, baseline.drop_interval),
+            "baseline": filters.drop(metric, baseline.drop),
+            "spread": filters.interval(metric, baseline.drop_interval),
         },
         {
-            "label": text.capital(text.metric_title(metric)),
-            "value": text.value(metric, pruned.value),
-            "note": f"original {text.value(metric, original.value)}{_beside(pruned)}",
-            "baseline": text.value(metric, baseline.value),
+            "label": filters.capital(filters.metric_title(metric)),
+            "value": filters.value(metric, pruned.value),
+            "note": f"original {filters.value(metric, original.value)}{_beside(pruned)}",
+            "baseline": filters.value(metric, baseline.value),
         },
         {
             "label": "Smallest file",
-            "value": text.size(smallest),
-            "note": f"before {text.size(original.bytes)}{_smaller(original.bytes, smallest)}",
-            "baseline": text.size(_smallest(baseline)),
+            "value": filters.size(smallest),
+            "note": f"before {filters.size(original.bytes)}{_smaller(original.bytes, smallest)}",
+            "baseline": filters.size(_smallest(baseline)),
         },
     ]
 
 
 def _compressions(network: Pruned) -> str:
-    return f"{text.times(network.compression)} / {text.times(network.model_compression)}"
+    return f"{filters.times(network.compression)} / {filters.times(network.model_compression)}"
 
 
 def _beside(network: Pruned) -> str:
-    return "".join(f"; {name} {shown}" for name, shown in text.beside(network).items())
+    return "".join(f"; {name} {shown}" for name, shown in filters.beside(network).items())
 
 
 def _smallest(network: Pruned) -> int | None:
@@ -126,7 +126,7 @@ def _smallest(network: Pruned) -> int | None:
 
 
 def _smaller(before: int | None, after: int | None) -> str:
-    return f", {text.times(before / after)} smaller" if before and after and before > after else ""
+    return f", {filters.times(before / after)} smaller" if before and after and before > after else ""
 
 
 def _facts(report: Report) -> list[str]:
@@ -134,23 +134,23 @@ def _facts(report: Report) -> list[str]:
     model, accuracy = report.model, report.pruned.accuracy
     facts = []
     if accuracy:
-        facts.append(f"{text.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime")
+        facts.append(f"{filters.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime")
     if model.kernels is not None:
-        kernels, weights = text.count(model.kernels), text.count(model.kernel_elements)
-        floats = f" of the model's {text.count(model.float_elements)}" if model.float_elements else ""
-        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {text.plain(model.opset)}")
+        kernels, weights = filters.count(model.kernels), filters.count(model.kernel_elements)
+        floats = f" of the model's {filters.count(model.float_elements)}" if model.float_elements else ""
+        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {filters.plain(model.opset)}")
     if report.data.classes:
-        facts.append(f"{text.count(report.data.classes)} classes")
+        facts.append(f"{filters.count(report.data.classes)} classes")
     for network in report.networks:
         if epochs := network.epochs:
             told = f"{counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
-            facts.append(f"{text.network_words(network)}: {told}")
+            facts.append(f"{filters.network_words(network)}: {told}")
     return facts
 
 
 def _data(report: Report) -> list[tuple[str, str]]:
     """What it was trained and measured on: how many samples, and what each input is made of."""
-    splits = [(f"samples for {name}", text.count(size)) for name, size in report.data.splits.items()]
+    splits = [(f"samples for {name}", filters.count(size)) for name, size in report.data.splits.items()]
     return [*splits, *((f"input {name}", inputs.summary(part)) for name, part in report.data.inputs.items())]
 
 
@@ -165,20 +165,20 @@ def _quantised(report: Report) -> list[tuple[str, str]]:
         safe = "sums cannot overflow" if (how.weight_bits or 8) < 8 else "sums may overflow on x86 without VNNI"
         told = {
             "ranges of activations": ranges,
-            "weights": f"{text.plain(how.weight_bits)} bits: {safe}",
-            "kernels in 8 bits": text.count(how.kernels),
-            "drop against the float file, validation split": text.drop(report.metric, how.validation_drop),
+            "weights": f"{filters.plain(how.weight_bits)} bits: {safe}",
+            "kernels in 8 bits": filters.count(how.kernels),
+            "drop against the float file, validation split": filters.drop(report.metric, how.validation_drop),
             "trained in 8 bits": counted(how.trained_epochs, "epoch") if how.trained_epochs else "no",
             **{f"still float: {name}": reason for name, reason in how.left_float.items()},
         }
-        rows += [(f"{text.short_name(network)}: {key}", value) for key, value in told.items()]
-    return [*rows, ("latency was measured on", text.plain(report.environment.processor))] if rows else []
+        rows += [(f"{filters.short_name(network)}: {key}", value) for key, value in told.items()]
+    return [*rows, ("latency was measured on", filters.plain(report.environment.processor))] if rows else []
 
 
 def _reasons(report: Report) -> list[str]:
     """Why something was not measured; what several parts lack for the same reason is told once."""
     lacking: dict[tuple[str, str], list[str]] = {}
-    networks = [(text.short_name(network), network) for network in report.networks]
+    networks = [(filters.short_name(network), network) for network in report.networks]
     for name, part in (("original", report.original), *networks):
         for why in dict.fromkeys(part.reasons.values()):
             keys = ", ".join(key for key, said in part.reasons.items() if said == why)
@@ -191,7 +191,7 @@ def _reasons(report: Report) -> list[str]:
 
 def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
-    judged = text.capital(text.metric_words(report.metric))
+    judged = filters.capital(filters.metric_words(report.metric))
     blocks = " In blocks, the mean of their squares counts." if any(layer.block for layer in report.layers) else ""
     dots = f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
     found = [
@@ -231,11 +231,11 @@ def _layer(place: int, layer: Layer) -> dict[str, Any]:
         (layer.name, layer.name),
         (layer.op, layer.op),
         (layer.elements, "×".join(str(n) for n in layer.shape)),
-        (layer.elements, text.count(layer.elements)),
-        (layer.nonzeros, text.count(layer.nonzeros)),
-        (layer.kept, text.percent(layer.kept, 1)),
-        (layer.baseline_kept, text.percent(layer.baseline_kept, 1)),
-        (layer.threshold, text.NOTHING if layer.threshold is None else f"{layer.threshold:.2e}"),
+        (layer.elements, filters.count(layer.elements)),
+        (layer.nonzeros, filters.count(layer.nonzeros)),
+        (layer.kept, filters.percent(layer.kept, 1)),
+        (layer.baseline_kept, filters.percent(layer.baseline_kept, 1)),
+        (layer.threshold, filters.NOTHING if layer.threshold is None else f"{layer.threshold:.2e}"),
     ]
     remark = f"pruned in {layer.block} blocks" if layer.block else ""
     if not layer.prunable:
@@ -246,18 +246,18 @@ def _layer(place: int, layer: Layer) -> dict[str, Any]:
 def _files(report: Report) -> list[tuple[str, ...]]:
     rows = [_row("original", report.original, report.original.latency, report.model.sha256)]
     for network in report.networks:
-        name = text.short_name(network)
+        name = filters.short_name(network)
         rows += [_row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files]
     single = report.baseline.single_weights if report.baseline else None
-    points = [(f"global magnitude, {text.times(point.compression)}", point) for point in report.curve[1:]]
+    points = [(f"global magnitude, {filters.times(point.compression)}", point) for point in report.curve[1:]]
     for what, point in [*points, *([("global magnitude, single weights", single)] if single else [])]:
-        rows.append((what, text.plain(point.path), text.NOTHING, text.NOTHING, text.plain(point.sha256)))
+        rows.append((what, filters.plain(point.path), filters.NOTHING, filters.NOTHING, filters.plain(point.sha256)))
     return rows
 
 
 def _row(what: str, file: Original | File, latency: Sequence[Latency], digest: str | None) -> tuple[str, ...]:
     ms = latency[0].ms if latency else None
-    speed = text.NOTHING if ms is None else f"{ms:.2f} ms"
+    speed = filters.NOTHING if ms is None else f"{ms:.2f} ms"
     if isinstance(file, File) and file.judged_ratio is not None:
         speed += f" ({file.judged_ratio:.2f} × the original's)"
-    return what, text.plain(file.path), text.count(file.bytes), speed, text.plain(digest)
+    return what, filters.plain(file.path), filters.count(file.bytes), speed, filters.plain(digest)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from ltp_pipeline.report_parts import InputData, Recipe, StoredSamples
-from ltp_pipeline.stages.report.text import plain
+from ltp_pipeline.results.schema_parts import InputData, Recipe, StoredSamples
+from ltp_pipeline.stages.report.filters import plain
 
 Mark = Callable[[str], str]  # how names, types and shapes are set off
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.report_parts import Layer
-from ltp_pipeline.report_schema import Measured, Pruned, Report
-from ltp_pipeline.stages.report import inputs, text, versus
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema import Measured, Pruned, Report
+from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.stages.report import comparison_facts, filters, inputs
 
 MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not-gated": "➖ not gated"}
 EXTREMES = 3
@@ -19,11 +19,11 @@ def render(report: Report) -> str:
     report = with_escaped_metric(report)
     parts = [
         f"## Pruning report: {escape(report.model.title)}",
-        f"**{MARKS[report.verdict]}**: {versus.headline(report)}",
+        f"**{MARKS[report.verdict]}**: {comparison_facts.headline(report)}",
         _warning(report),
         _gates(report),
         _comparison(report),
-        "\n".join(text.speed_sentences(report, escape)),
+        "\n".join(filters.speed_sentences(report, escape)),
         _extremes(report),
         _files(report),
         _inputs(report),
@@ -42,7 +42,7 @@ def escape(value: Any) -> str:
 def with_escaped_metric(report: Report) -> Report:
     """The report with the name and unit of its metric as Markdown; names that are known stay as they are."""
     metric = report.metric
-    name = metric.name if metric.name in text.METRICS else escape(metric.name)
+    name = metric.name if metric.name in filters.METRICS else escape(metric.name)
     unit = None if metric.unit is None else escape(metric.unit)
     return report.model_copy(update={"metric": replace(metric, name=name, unit=unit)})
 
@@ -53,7 +53,7 @@ def code(value: Any) -> str:
 
 
 def _warning(report: Report) -> str:
-    warning = text.few_kernels(report)
+    warning = filters.few_kernels(report)
     return f"⚠️ **Warning**: {warning}." if warning else ""
 
 
@@ -63,7 +63,9 @@ def _gates(report: Report) -> str:
         if not gate.passed:
             detail = f" ({escape(gate.detail)})" if gate.detail else ""
             advice = f". {escape(gate.advice)}" if gate.advice else ""
-            said = f"limit {escape(text.plain(gate.limit))}, value {escape(text.plain(gate.value))}{detail}{advice}"
+            said = (
+                f"limit {escape(filters.plain(gate.limit))}, value {escape(filters.plain(gate.value))}{detail}{advice}"
+            )
             lines.append(f"- ❌ **{escape(gate.name)}**: {said}")
     return "\n".join(lines)
 
@@ -72,18 +74,18 @@ def _comparison(report: Report) -> str:
     original, pruned, baseline = report.original, report.pruned, report.baseline
     both, metric = (pruned, baseline or Pruned()), report.metric
     rows = [
-        (metric.label, *(text.value(metric, x.value) for x in (original, *both))),
+        (metric.label, *(filters.value(metric, x.value) for x in (original, *both))),
         *beside_rows(original, *both),
-        ("drop", text.NOTHING, *(_drop(metric, x) for x in both)),
-        (text.KERNELS, "1×", *(text.times(x.compression) for x in both)),
-        (text.WHOLE, "1×", *(text.times(x.model_compression) for x in both)),
-        ("sparsity", text.NOTHING, *(text.percent(x.sparsity, 1) for x in both)),
+        ("drop", filters.NOTHING, *(_drop(metric, x) for x in both)),
+        (filters.KERNELS, "1×", *(filters.times(x.compression) for x in both)),
+        (filters.WHOLE, "1×", *(filters.times(x.model_compression) for x in both)),
+        ("sparsity", filters.NOTHING, *(filters.percent(x.sparsity, 1) for x in both)),
     ]
     for index, name in enumerate(dict.fromkeys(f.label for f in report.files)):
-        first = text.size(original.bytes) if index == 0 else ""
+        first = filters.size(original.bytes) if index == 0 else ""
         rows.append((f"file, {escape(name)}", first, *(_bytes(x, name) for x in both)))
-    rows.append(("epochs", text.NOTHING, *(_epochs(x) for x in both)))
-    names = [text.short_name(pruned), text.short_name(baseline) if baseline else "global magnitude"]
+    rows.append(("epochs", filters.NOTHING, *(_epochs(x) for x in both)))
+    names = [filters.short_name(pruned), filters.short_name(baseline) if baseline else "global magnitude"]
     head = [f"| | original | {' | '.join(names)} |", "|---|--:|--:|--:|"]
     table = "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
     if baseline is None:
@@ -96,21 +98,21 @@ def _comparison(report: Report) -> str:
 
 def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
     """What is told beside the metric, as Markdown."""
-    return [row if row[0] == text.EQUAL_ARGMAX else tuple(map(escape, row)) for row in text.beside_rows(*parts)]
+    return [row if row[0] == filters.EQUAL_ARGMAX else tuple(map(escape, row)) for row in filters.beside_rows(*parts)]
 
 
 def _drop(metric: Metric, network: Pruned) -> str:
-    spread = text.interval(metric, network.drop_interval)
-    return text.drop(metric, network.drop) + (f" ({spread})" if spread else "")
+    spread = filters.interval(metric, network.drop_interval)
+    return filters.drop(metric, network.drop) + (f" ({spread})" if spread else "")
 
 
 def _bytes(network: Pruned, label: str) -> str:
-    return next((text.size(f.bytes) for f in network.files if f.label == label), text.NOTHING)
+    return next((filters.size(f.bytes) for f in network.files if f.label == label), filters.NOTHING)
 
 
 def _epochs(network: Pruned) -> str:
     epochs = network.epochs
-    return text.NOTHING if epochs is None else f"{epochs.prune} + {epochs.finetune}"
+    return filters.NOTHING if epochs is None else f"{epochs.prune} + {epochs.finetune}"
 
 
 def _extremes(report: Report) -> str:
@@ -127,7 +129,7 @@ def _extremes(report: Report) -> str:
 
 
 def _named(layers: Sequence[Layer]) -> str:
-    return ", ".join(f"{code(layer.name)} ({text.percent(layer.kept, 1)} kept)" for layer in layers)
+    return ", ".join(f"{code(layer.name)} ({filters.percent(layer.kept, 1)} kept)" for layer in layers)
 
 
 def _files(report: Report) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.formats import find_format
+from ltp_pipeline.settings.file_names import find_format
 
 if TYPE_CHECKING:
-    from ltp_pipeline import report_schema as schema
-    from ltp_pipeline.metric import Metric
-    from ltp_pipeline.records import Measured
+    from ltp_pipeline.results import schema
+    from ltp_pipeline.results.metric import Metric
+    from ltp_pipeline.results.records import Measured
 
 
 def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:

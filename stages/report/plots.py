@@ -7,9 +7,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline.report_schema import Report
-from ltp_pipeline.stages.report import text
-from ltp_pipeline.stages.report.svg import BASELINE, FAINT, INK, LEARNED, ORIGINAL, legend, log_axis, short, svg
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.stages.report import filters
+from ltp_pipeline.stages.report.svg import (
+    BASELINE,
+    FAINT,
+    INK,
+    LEARNED,
+    ORIGINAL,
+    legend,
+    log_axis,
+    short,
+    svg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,16 +56,16 @@ def trail(report: Report) -> str | None:
         for network, (marker, color, ms) in zip(report.networks, marks, strict=False):
             if network.compression is not None and network.value is not None:
                 at, value = network.compression, metric.at_axis(network.value)
-                named = f"{text.short_name(network)} (test{text.whole(network)})"
+                named = f"{filters.short_name(network)} (test{filters.whole(network)})"
                 ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
-        ax.set_ylabel(text.axis_label(metric))
+        ax.set_ylabel(filters.axis_label(metric))
         legend(figure, ax)
 
-    judged = text.capital(text.metric_words(metric))
+    judged = filters.capital(filters.metric_words(metric))
     return svg("trail", f"{judged} against compression along the trail", 3.7, draw)
 
 
@@ -77,7 +87,7 @@ def layers(report: Report) -> str | None:
         if any(b is not None for b in other):
             shown = [math.nan if b is None else b for b in other]
             ax.plot(shown, at, "s", color=BASELINE, ms=5, label="global magnitude", ls="none")
-        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label=text.short_name(report.pruned), ls="none")
+        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label=filters.short_name(report.pruned), ls="none")
         ax.set_xscale("symlog", linthresh=0.01, linscale=0.4)
         ticks = [0, 0.01, 0.03, 0.1, 0.3, 1]
         ax.set_xticks(ticks, [f"{100 * t:g} %" for t in ticks])
@@ -244,14 +254,14 @@ def sizes(report: Report) -> str | None:
         ax.barh(range(len(names)), values, color=colors, height=0.6)
         for y, value in enumerate(values):
             share = f" ({100 * value / whole:.3g} %)" if whole else ""
-            ax.annotate(text.size(value) + share, (value, y), (4, 0), textcoords="offset points", va="center")
+            ax.annotate(filters.size(value) + share, (value, y), (4, 0), textcoords="offset points", va="center")
         if bound:
-            ax.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {text.size(bound)}")
+            ax.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {filters.size(bound)}")
         ax.set_yticks(range(len(names)), names)
         ax.set_ylim(len(names) - 0.4, -0.6)
         ax.set_xlim(0, 1.3 * max(values))
         ax.locator_params(axis="x", nbins=5)
-        ax.xaxis.set_major_formatter(lambda v, _: text.size(v) if v else "0")
+        ax.xaxis.set_major_formatter(lambda v, _: filters.size(v) if v else "0")
         ax.grid(axis="y", visible=False)
         legend(figure, ax)
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ltp_pipeline import ranks
 from ltp_pipeline.stages.import_model import network
+from ltp_pipeline.system import distributed
 
 # From the inputs of a batch, with other tensors in place of live ones, to the outputs, in training mode
 LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
@@ -19,7 +19,7 @@ LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, 
 
 def wrap(forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> LiveForward:
     """The network over its live tensors, as all processes train it together."""
-    if not ranks.is_distributed():
+    if not distributed.is_distributed():
         return lambda inputs, weights: forward(inputs, {**live, **weights}, training=True)
     for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
         warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence

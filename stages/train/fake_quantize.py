@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from ltp_pipeline import ranks
+from ltp_pipeline.system import distributed as ranks
 
 HIGHEST = 255  # of an activation in 8 bits without a sign; the lowest is 0
 SHARE = 0.01  # how far one batch moves a range

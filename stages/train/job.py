@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ltp_pipeline import ranks
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import Data
 from ltp_pipeline.data.checks import stopped_by
+from ltp_pipeline.data.dataset import Data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.memory import is_shortage
-from ltp_pipeline.records import State
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Forward, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.memory import too_large
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
-from ltp_pipeline.task import Task
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.memory import is_shortage
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.tasks.protocol import Task
 
 if TYPE_CHECKING:
-    from ltp_pipeline.records import Array
+    from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Job:
     strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
 
     def __post_init__(self) -> None:
-        if self.batch_size % ranks.world():
+        if self.batch_size % distributed.world():
             raise InputError(
-                f"a batch of {self.batch_size} samples cannot be split evenly among {ranks.world()} processes",
-                f"set the batch size to a multiple of {ranks.world()}",
+                f"a batch of {self.batch_size} samples cannot be split evenly among {distributed.world()} processes",
+                f"set the batch size to a multiple of {distributed.world()}",
             )
 
     @property
@@ -119,7 +119,7 @@ def pick_device(name: str) -> torch.device:
         name = next(device for device, there in present.items() if there)
     if not present[name]:
         raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
-    return ranks.join(torch.device(name))
+    return distributed.join(torch.device(name))
 
 
 def to_device(arrays: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:

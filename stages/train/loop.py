@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline import ranks
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.memory import is_shortage
-from ltp_pipeline.progress import on_validation
-from ltp_pipeline.records import State
+from ltp_pipeline.results.metric import on_validation
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train import checkpoint, memory
-from ltp_pipeline.stages.train.batching import TensorBatch, epoch_batches, seed_of
+from ltp_pipeline.stages.train.batches import TensorBatch, epoch_batches, seed_of
 from ltp_pipeline.stages.train.distributed import LiveForward, wrap
 from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.pace import Pace
 from ltp_pipeline.stages.train.phase import Begin, Phase, StepPosition, epochs_between_entries
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.memory import is_shortage
 
 SAVE_EVERY_SECONDS = 120.0
 
@@ -83,7 +83,7 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
                 checkpoint.save(job, phase, live, optimizer, done)
                 saved = time.monotonic()
             bar.advance(epoch=at.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **_named(job, shown))
-    ranks.wait()  # until the leader has written the last checkpoint
+    distributed.wait()  # until the leader has written the last checkpoint
     return {name: tensor.detach() for name, tensor in live.items()}
 
 
@@ -115,7 +115,7 @@ def _steps(job: Job, key: str, start: int, total: int) -> Iterator[tuple[StepPos
         first = max(start - epoch * per_epoch, 0)
         for i, batch in enumerate(epoch_batches(job, key, epoch, first)):
             step = epoch * per_epoch + first + i
-            process = (ranks.rank(),) if ranks.rank() else ()
+            process = (distributed.rank(),) if distributed.rank() else ()
             torch.manual_seed(seed_of(job.settings.train.seed, key, step, *process))  # for Dropout
             yield StepPosition(epoch, step, total), batch
 
@@ -133,7 +133,7 @@ def _step(
         group["lr"] = at.lr
     optimizer.zero_grad(set_to_none=True)
     loss = _loss(job, forward, phase.weights(), batch)
-    at.loss = float(ranks.average(loss.detach().clone()))
+    at.loss = float(distributed.average(loss.detach().clone()))
     if not math.isfinite(at.loss):
         return
     loss.backward()  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.memory import is_shortage
+from ltp_pipeline.system.memory import is_shortage
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
 _NEVER, _NONE = -1, 0

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltp_pipeline.config import OptimizerName, TrainSettings
-from ltp_pipeline.graph import Model, reads
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.view import reads
+from ltp_pipeline.settings.schema import OptimizerName, TrainSettings
 from ltp_pipeline.stages.import_model.network import Network
 
 STEEP_CLIP = 1.0  # norm to which a steep loss's gradient is shortened

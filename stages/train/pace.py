@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from ltp_pipeline import threads
+from ltp_pipeline.system import threads
 
 FIRST, RECENT = 10, 10  # steps whose medians are compared
 SLOWER = 3.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ltp_pipeline.records import State
-from ltp_pipeline.stages.train.batching import statistics_batches
+from ltp_pipeline.stages.train.batches import statistics_batches
 from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 
 @torch.no_grad()

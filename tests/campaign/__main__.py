@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.series import commit
-from ltp_pipeline.files import write_json
 from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.system.files import write_json
 
 AT_A_TIME = 2
 # Cases of each class; every tenth model goes on from `inspect` to the import.

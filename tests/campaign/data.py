@@ -23,8 +23,8 @@ import onnxruntime  # noqa: F401 - what is heavy is imported once, before there 
 from PIL import Image
 from pyarrow import ipc, parquet  # noqa: F401 - as above
 
-import ltp_pipeline.runner  # noqa: F401 - as above
-from ltp_pipeline import cli
+import ltp_pipeline.runner.run  # noqa: F401 - as above
+from ltp_pipeline.cli import app
 from tests.campaign import program
 from tests.campaign.program import Tried
 from tests.campaign.spoiled_arrays import IDX, NPY, NPZ, TABLES
@@ -91,7 +91,7 @@ def command(case: Case, model: Path, folder: Path) -> int:
     options = [*TRAIN.split(), "--out", str(folder / "run")] if case.verb == "run" else []
     sys.argv = ["ltp-pipeline", case.verb, str(model), "--data", str(case.path), *options]
     try:
-        cli.main()
+        app.main()
     except SystemExit as done:
         return int(done.code or 0)
     return 0

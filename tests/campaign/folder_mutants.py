@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.workspace.manifest import sealed
+from ltp_pipeline.run_directory.manifest import sealed
+from ltp_pipeline.system.hashing import sha256_of
 
 MANIFEST, TRAIL, LOG = "manifest.json", "trail/trail.json", "log.jsonl"
 DEEP = 100_000

@@ -23,9 +23,10 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline import cli, exporters
+from ltp_pipeline.cli import app
 from ltp_pipeline.errors import LtpError
-from ltp_pipeline.graph import Model, copy_of
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.graph.model import Model, copy_of
 from ltp_pipeline.stages.import_model import import_model
 from tests.campaign import program
 from tests.campaign.graph_mutants import GRAPH
@@ -59,7 +60,7 @@ def victims() -> dict[str, ModelProto]:
     """Models of all kinds, two of them as we export them."""
     pruned = Model.of(prune(VICTIMS["conv"], 0.9))
     kernels = [t.name for t in pruned.graph.initializer if len(t.dims) > 1]
-    encoded = {name: exporters.ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")}
+    encoded = {name: ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")}
     sequences = {name: SEQUENCE_MODELS[name] for name in ("LSTM-bidirectional", "language", "vision", "fused")}
     return {**VICTIMS, **sequences, **encoded}
 
@@ -115,7 +116,7 @@ def _work(verb: str, path: Path) -> int:
         return _import(path)
     sys.argv = ["ltp-pipeline", verb, str(path), *(_training(path) if verb == "run" else ())]
     try:
-        cli.main()
+        app.main()
     except SystemExit as done:
         return int(done.code or 0)
     return 0

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ltp_pipeline.hashing import sha256_of, write_sums
+from ltp_pipeline.system.hashing import sha256_of, write_sums
 
 REPORT, SUMS = "report.json", "SHA256SUMS"
 REFUSED, FAILED, EITHER = (3,), (7,), (3, 7)

@@ -17,10 +17,11 @@ from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
-from ltp_pipeline import cli, report_io
-from ltp_pipeline.hashing import sha256_of, write_sums
-from ltp_pipeline.stages import recount  # noqa: F401 - children find it imported
+from ltp_pipeline.cli import app
+from ltp_pipeline.gates import recount  # noqa: F401 - children find it imported
+from ltp_pipeline.results import read_write
 from ltp_pipeline.stages.report import html  # noqa: F401 - as well
+from ltp_pipeline.system.hashing import sha256_of, write_sums
 from tests.campaign import program
 from tests.campaign.program import Tried
 from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
@@ -35,7 +36,7 @@ LONGEST = 3000  # characters of a line
 def base(folder: Path) -> None:
     """A finished run with its list of hashes, whose gates pass and fail by little."""
     lay_out(folder)
-    hashes = report_io.read(folder / REPORT).hashes
+    hashes = read_write.read(folder / REPORT).hashes
     write_sums(folder / SUMS, {**hashes, REPORT: sha256_of(folder / REPORT)})
 
 
@@ -68,7 +69,7 @@ def _command(arguments: list[str]) -> int:
     sys.argv = ["ltp-pipeline", *arguments]
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     try:
-        cli.main()
+        app.main()
     except SystemExit as done:
         return int(done.code or 0)
     return 0

@@ -16,14 +16,11 @@ import safetensors.torch  # noqa: F401
 import torch._dynamo  # noqa: F401 - which torch's optimizers import
 
 import ltp_pipeline.api
-import ltp_pipeline.runner  # noqa: F401
-from ltp_pipeline import cli
+import ltp_pipeline.runner.run  # noqa: F401
+from ltp_pipeline.cli import app
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model import parity
-from ltp_pipeline.stages.report import (
-    html,  # noqa: F401
-    plots,
-)
+from ltp_pipeline.stages.report import plots
 from ltp_pipeline.stages.train import loop
 from tests.support.models import mlp
 
@@ -55,7 +52,7 @@ def command(folder: Path, *more: str) -> int:
     sys.argv = ["ltp-pipeline", *COMMAND, *more]
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     try:
-        cli.main()
+        app.main()
     except SystemExit as done:
         return int(done.code or 0)
     return 0

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from ltp_pipeline.graph import STANDARD_DOMAINS
-from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES, array_to_torch
+from ltp_pipeline.graph.nodes import STANDARD_DOMAINS
+from ltp_pipeline.stages.import_model.values import TORCH_TYPES, array_to_torch
 from tests.support.imported import compiled
 
 EXPECTED_FAILURES = Path(__file__).with_name("expected_failures.toml")

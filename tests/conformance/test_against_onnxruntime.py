@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from ltp_pipeline.stages.import_model.tensors import array_to_torch
+from ltp_pipeline.stages.import_model.values import array_to_torch
 from tests.support.imported import compiled
 
 _RANDOM = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 import torch
 
-from ltp_pipeline.graph import standard_opset
+from ltp_pipeline.graph.schemas import standard_opset
 from ltp_pipeline.stages.import_model import registry
 from tests.conformance import node_cases
 from tests.support.imported import compiled

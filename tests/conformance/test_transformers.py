@@ -8,12 +8,12 @@ import pytest
 import torch
 from onnx import ModelProto
 
-from ltp_pipeline.config import ExportSettings
-from ltp_pipeline.exporters.counting import count_in_file
+from ltp_pipeline.exporters.files.count import count_in_file
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity import difference
-from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.write_back import lower
 from tests.support import transformer_exports
 from tests.support.imported import Imported, imported
 from tests.support.models import run_onnxruntime

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.stages.train import loop
+from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.runs import common_root, listing, shared_run
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline.stages.import_model import ort_subprocess
+from ltp_pipeline.system import child_process
 from tests.support.cli import Result, invoke
 from tests.support.kernels import needs_kernels
 
@@ -234,7 +234,7 @@ def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str
 
 @pytest.mark.parametrize(("sparsity", "compression"), [(0.95, 20), (0.96, 25), (0.98, 50), (0.99, 100)])
 def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(sparsity: float, compression: float):
-    from ltp_pipeline.config import Settings, check_reachable
+    from ltp_pipeline.settings.schema import Settings, check_reachable
 
     check_reachable(
         Settings.model_validate({"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}})
@@ -297,9 +297,9 @@ def test_a_file_on_which_onnxruntime_crashes_is_tried_by_another_process(
     words: tuple[str, ...], finished: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     def died(*_: object) -> None:
-        raise ort_subprocess.WorkerDied("crashed")
+        raise child_process.WorkerDied("crashed")
 
     monkeypatch.chdir(finished)
-    monkeypatch.setattr(ort_subprocess, "run", died)
+    monkeypatch.setattr(child_process, "run", died)
     refused(invoke(capsys, *words), 4, "onnxruntime crashed on")
     assert not (finished / "new.onnx").exists()

@@ -11,8 +11,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from ltp_pipeline import baseline_curve
-from ltp_pipeline.stages.train import Job, loop
+from ltp_pipeline.runner import baseline as baseline_curve
+from ltp_pipeline.stages.train import loop
+from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.cli import invoke
 from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold

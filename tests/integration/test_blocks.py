@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.exporters import read_tensors
-from ltp_pipeline.graph import read
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.storage import read
 from tests.support.cli import invoke
 from tests.support.runs import TRAIN, prune, quick
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.report_schema import File
-from ltp_pipeline.workspace import MANIFEST
+from ltp_pipeline.results.schema import File
+from ltp_pipeline.run_directory.names import MANIFEST
 from tests.support.cli import invoke
 from tests.support.runs import changed_manifest, told_anew
 
@@ -137,17 +137,17 @@ def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFi
 def test_what_could_not_be_written_is_not_asked_for_again(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from ltp_pipeline import closeness
-    from ltp_pipeline.stages import validate
+    from ltp_pipeline.stages.measure import network
+    from ltp_pipeline.system import tolerance
 
     class Different:
         """Of the files alone: the import of the model is compared as ever."""
 
-        gap, Verdict = closeness.gap, closeness.Verdict
-        judge = staticmethod(lambda *_: closeness.Verdict.DIFFERENT)
+        gap, Verdict = tolerance.gap, tolerance.Verdict
+        judge = staticmethod(lambda *_: tolerance.Verdict.DIFFERENT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(validate, "closeness", Different)
+        patched.setattr(network, "tolerance", Different)
         failed = invoke(capsys, "export", finished, "--format", "deploy-dense", "--quiet")
     assert failed.code == 6
     assert "deploy-dense" not in exported(capsys, finished, "--format", "dense")

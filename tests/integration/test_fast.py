@@ -15,10 +15,10 @@ import onnxruntime
 import pytest
 
 import ltp_pipeline
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.formats import FAST
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.stages.handoff.kernels import FOLDER, SOURCES
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.settings.file_names import FAST
+from ltp_pipeline.stages.handoff.sparse_ops import FOLDER, SOURCES
+from ltp_pipeline.system.hashing import sha256_of
 from tests.support.cli import invoke
 from tests.support.kernels import conv_net, missing, needs_kernels
 from tests.support.runs import quick, told_anew
@@ -217,7 +217,7 @@ def test_accelerate_leaves_no_file_where_it_is_interrupted(tmp_path: Path, monke
         raise KeyboardInterrupt
 
     onnx.save(conv_net(0.9, size=8), tmp_path / "sparse.onnx")
-    monkeypatch.setattr("ltp_pipeline.stages.accelerate.in_turns", stop)
+    monkeypatch.setattr("ltp_pipeline.stages.tools.accelerate.in_turns", stop)
     with pytest.raises(KeyboardInterrupt):
         ltp_pipeline.accelerate(tmp_path / "sparse.onnx", out=tmp_path / "fast.onnx", fast_from=0.5)
     assert [path.name for path in tmp_path.iterdir()] == ["sparse.onnx"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.report_io import read
-from ltp_pipeline.report_values import Outcomes
-from ltp_pipeline.workspace import REPORT_JSON, SUMS
+from ltp_pipeline.results.read_write import read
+from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from tests.support.cli import invoke
 
 

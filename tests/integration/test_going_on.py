@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltp_pipeline.config import Settings
-from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import run
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.runner.run import run
+from ltp_pipeline.settings.load import load_settings
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.train import loop
+from ltp_pipeline.system.progress import SilentReporter
 from tests.support.cli import invoke, start
 
 SLOW = pytest.mark.slow

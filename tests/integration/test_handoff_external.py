@@ -8,12 +8,12 @@ import onnx
 import pytest
 
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.outcome import Outcome
-from ltp_pipeline.pick_entry import pick
-from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import run
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.runner.finish import Outcome
+from ltp_pipeline.runner.pick import pick
+from ltp_pipeline.runner.run import run
+from ltp_pipeline.settings.load import load_settings
+from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.progress import SilentReporter
 from tests.support.bare import ONNX, bare
 from tests.support.cli import invoke
 from tests.support.runs import quick

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.formats import INT8
+from ltp_pipeline.settings.file_names import INT8
 from tests.support.cli import invoke
 from tests.support.runs import changed_manifest, told_anew
 

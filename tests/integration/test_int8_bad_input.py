@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.workspace import MANIFEST
+from ltp_pipeline.run_directory.names import MANIFEST
+from ltp_pipeline.system.hashing import sha256_of
 from tests.support.cli import invoke
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs
 

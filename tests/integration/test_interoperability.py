@@ -20,9 +20,9 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.exporters.encodings import packed_codec, packed_reader
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec, packed_reader
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.graph.model import Model
 from tests.support.models import Graph, prune
 from tests.support.paths import ROOT
 from tests.support.quantized import calibration, quantised
@@ -92,13 +92,13 @@ def case(format_: str) -> Case:
     """A file in one of the formats."""
     if format_ in FORMATS:
         plain, kernels = network()
-        return Case(exporters.ENCODINGS[format_].encode(Model.of(plain), kernels).filled(), plain)
+        return Case(ENCODINGS[format_].encode(Model.of(plain), kernels).filled(), plain)
     is_dynamic, encoding = format_.startswith("dynamic"), format_.rpartition("-")[2]
     float_ = products() if is_dynamic else network()[0]
     with quick():
         made = quantised(float_, calibration(float_, value=0.9))
     assert ("MatMulInteger" in {node.op_type for node in made.model.graph.node}) is is_dynamic
-    encoded = exporters.ENCODINGS[encoding].encode(made.model, exporters.Scan(made.model, made.kernels or ()))
+    encoded = ENCODINGS[encoding].encode(made.model, Scan(made.model, made.kernels or ()))
     return Case(encoded.filled(), made.model.filled(), near=0.02)
 
 
@@ -299,11 +299,11 @@ def rows(begin: str) -> dict[str, dict[str, str]]:
 
 def test_the_network_has_codes_of_several_kinds():
     model, kernels = network()
-    encoded = exporters.ENCODINGS["packed"].encode(Model.of(model), kernels)
+    encoded = ENCODINGS["packed"].encode(Model.of(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
     assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
-    sparse = exporters.ENCODINGS["sparse"].encode(Model.of(model), kernels)
+    sparse = ENCODINGS["sparse"].encode(Model.of(model), kernels)
     assert len(sparse.graph.sparse_initializer) == len(KERNELS) - 1
 
 

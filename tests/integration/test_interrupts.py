@@ -80,7 +80,7 @@ def program(code: str, *arguments: object) -> "subprocess.Popen[str]":
         [
             sys.executable,
             "-c",
-            "from ltp_pipeline import interrupts\ninterrupts.install()\n" + code,
+            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code,
             *map(str, arguments),
         ],
         stdout=subprocess.PIPE,
@@ -106,10 +106,12 @@ LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.leave()\n"
 def test_processes_that_decode_end_with_it_and_say_nothing(photos: Path):
     code = """
 import sys, pathlib
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import batches, images, open_data
-from ltp_pipeline.records import TensorInfo
-images.KEEP_BYTES = 0
+from ltp_pipeline.settings.schema import DataSettings
+from ltp_pipeline.data.images import collection
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.graph.model_file import TensorInfo
+collection.KEEP_BYTES = 0
 data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
 told = False
 try:
@@ -200,7 +202,7 @@ try:
 def test_a_process_that_was_started_to_ignore_ctrl_c_does():
     code = "import signal\nprint(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     done = subprocess.run(
-        [sys.executable, "-c", "from ltp_pipeline import interrupts\ninterrupts.install()\n" + code],
+        [sys.executable, "-c", "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code],
         capture_output=True,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -6,8 +6,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.graph import Model, read, write
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import read, write
 
 SIDE, COUNT = 8000, 9  # 2.3 GB
 NAMES = [f"w{i}" for i in range(COUNT)]
@@ -45,8 +48,8 @@ def output(path) -> np.ndarray:
 def test_over_two_gigabytes(tmp_path):
     model = large_model()
     paths = {}
-    scan = exporters.Scan(model, NAMES)
-    for format_ in exporters.ENCODINGS.values():
+    scan = Scan(model, NAMES)
+    for format_ in ENCODINGS.values():
         paths[format_.name] = tmp_path / f"model.{format_.name}.onnx"
         write(format_.encode(model, scan), paths[format_.name])
     del model, scan
@@ -56,7 +59,7 @@ def test_over_two_gigabytes(tmp_path):
         onnx.checker.check_model(str(path))
         found = read(path)
         for nth, name in enumerate(NAMES):
-            assert np.array_equal(exporters.read_tensors(found, [name])[name], kernel(nth))
+            assert np.array_equal(read_tensors(found, [name])[name], kernel(nth))
         del found
     outputs = [output(path) for path in paths.values()]
     assert outputs[0].any()

@@ -9,9 +9,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.progress import SilentReporter
-from ltp_pipeline.runner import run
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.runner.run import run
+from ltp_pipeline.settings.load import load_settings
+from ltp_pipeline.system.progress import SilentReporter
 from tests.support.cli import invoke
 from tests.support.runs import quick
 

@@ -85,17 +85,18 @@ def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(e
 
 
 def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(example: Path, capsys, monkeypatch):
-    from ltp_pipeline.stages.learn_thresholds import solved_lambda
+    from ltp_pipeline.stages.learn_thresholds import budget_mode
+    from ltp_pipeline.stages.learn_thresholds.functional import rectified_prune
 
     seen = set()
-    original = solved_lambda.rectified_prune
+    original = rectified_prune
 
     def spy(ws, taus, *rest):
         pruned = original(ws, taus, *rest)
         seen.update(str(t.dtype) for t in (*ws, taus, *pruned))
         return pruned
 
-    monkeypatch.setattr(solved_lambda, "rectified_prune", spy)
+    monkeypatch.setattr(budget_mode, "rectified_prune", spy)
     options = (*SHORT, "--precision", "bf16", "--target-compression", 15)
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options, "--json")
     assert result.code == 0, result.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.run_directory.run_directory import Workspace
 from tests.support.cli import Result, invoke
 from tests.support.runs import changed_manifest, told_anew
 

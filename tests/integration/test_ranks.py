@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline import exporters
-from ltp_pipeline.graph import read
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.storage import read
 from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: d
     models = [read(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
     names = [row["name"] for row in json.loads((both["one"] / "report.json").read_text())["layers"]]
     for name in names:
-        first, second = (exporters.read_tensors(m, [name])[name] for m in models)
+        first, second = (read_tensors(m, [name])[name] for m in models)
         apart = np.abs(first - second) > 1e-3 * np.abs(first).max()
         assert apart.mean() < 0.005, name
 
@@ -135,7 +135,8 @@ def test_an_error_of_one_rank_is_told_by_it(example: Path):
     """The second process loses its data in the middle of training."""
     code = """
 import sys
-from ltp_pipeline import cli, ranks
+from ltp_pipeline.cli import app as cli
+from ltp_pipeline.system import distributed as ranks
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.train import loop
 step = loop._step

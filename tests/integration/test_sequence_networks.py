@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from ltp_pipeline import exporters
-from ltp_pipeline.graph import read
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.storage import read
 from tests.support.cli import invoke
 from tests.support.models import run_onnxruntime
 from tests.support.sequence_models import GATES, STEPS, WIDTH, fused_attention, recurrent, vision_transformer
@@ -46,7 +46,7 @@ def test_it_is_pruned_exported_and_counted(name: str, tmp_path: Path, capsys: py
     assert report["pruned"]["compression"] == pytest.approx(4, rel=0.01)
     layers = {row["name"]: row for row in report["layers"]}
     for file in report["pruned"]["files"]:
-        found = exporters.read_tensors(read(tmp_path / "run" / file["path"]), list(layers))
+        found = read_tensors(read(tmp_path / "run" / file["path"]), list(layers))
         assert {n: int(np.count_nonzero(a)) for n, a in found.items()} == {n: r["nonzeros"] for n, r in layers.items()}
     if name in GATES:
         assert [(layers[f"rnn.{part}"]["op"], layers[f"rnn.{part}"]["prunable"]) for part in "WR"] == [(name, True)] * 2

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline import cli
+from ltp_pipeline.cli import app
 from tests.support.bare import bare
 from tests.support.cli import invoke
 from tests.support.models import masked_tokens, run_onnxruntime, two_inputs
@@ -78,7 +78,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with quick(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["ltp-pipeline", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            app.main()
     assert ended.value.code in (None, 0)
     return folder
 

@@ -43,13 +43,13 @@ def test_the_first_thing_that_the_program_does_is_to_take_signals():
 def test_the_package_itself_imports_nothing_but_two_small_modules():
     code = "import sys; before = set(sys.modules); import ltp_pipeline; print(sorted(set(sys.modules) - before))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "['ltp_pipeline', 'ltp_pipeline.waiting']"
+    assert found.stdout.strip() == "['ltp_pipeline', 'ltp_pipeline.system', 'ltp_pipeline.system.thread_env']"
 
 
 def test_an_interrupt_that_nothing_catches_ends_with_130():
     code = """
 import os, signal
-from ltp_pipeline import interrupts
+from ltp_pipeline.system import signals as interrupts
 interrupts.install()
 os.kill(os.getpid(), signal.SIGTERM)
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.exporters.kernels import library
+from ltp_pipeline.exporters.sparse_ops import library
 from tests.support.paths import ROOT
 
 
@@ -31,11 +31,11 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
     code = (
         f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
-        "import ltp_pipeline.cli\n"
+        "import ltp_pipeline.cli.app\n"
         f"assert ltp_pipeline.__file__.startswith({str(tmp_path)!r}), ltp_pipeline.__file__\n"
         "sys.argv = ['ltp-pipeline', 'inspect', 'example/model.onnx', '--json']\n"
         "from ltp_pipeline.demo import copy_to; from pathlib import Path; copy_to(Path('example'))\n"
-        "ltp_pipeline.cli.main()\n"
+        "ltp_pipeline.cli.app.main()\n"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -54,7 +54,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
     code = (
         f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
-        "import ltp_pipeline.cli; sys.argv = ['ltp-pipeline', 'kernels']; ltp_pipeline.cli.main()\n"
+        "import ltp_pipeline.cli.app; sys.argv = ['ltp-pipeline', 'kernels']; ltp_pipeline.cli.app.main()\n"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 3

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.exporters.kernels.turn_over import turn_over
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.sparse_ops.replace import turn_over
+from ltp_pipeline.graph.model import Model
 from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 

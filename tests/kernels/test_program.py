@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from ltp_pipeline.exporters.kernels import library
+from ltp_pipeline.exporters.sparse_ops import library
 from tests.support.runs import common_root
 
 HERE = Path(__file__).parent

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import batches
-from ltp_pipeline.data.division import divide, split_off
-from ltp_pipeline.data.preparation import plan
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import TARGET
+from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.preprocessing import plan
+from ltp_pipeline.data.splitting import divide, split_off
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 from tests.support.samples import only, split_of
 
 some_labels = hnp.arrays(np.int64, st.integers(2, 200), elements=st.integers(0, 9))

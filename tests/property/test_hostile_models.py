@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import InputError, UnsupportedModel
+from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model import import_model
-from ltp_pipeline.stages.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import inspect
 from tests.campaign import models
 
 NEVER = ModelSettings(simplify="never")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
-from ltp_pipeline.exporters.quantize.dynamic import LARGEST, rounded_weight
+from ltp_pipeline.exporters.int8.dynamic import LARGEST, rounded_weight
 from tests.support.models import Array, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
 from tests.support.quantized import calibration, quantised
 from tests.support.sequence_models import vision_transformer

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.kernels.turn_over import turn_over
-from ltp_pipeline.graph import Array, Model
+from ltp_pipeline.exporters.sparse_ops.replace import turn_over
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.system.arrays import Array
 from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 

@@ -8,10 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.exporters import tensors
-from ltp_pipeline.exporters.encodings import packed_codec
-from ltp_pipeline.graph import Model, write
+from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec
+from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.files.decode import read_tensors, to_dense
+from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import write
 
 FLOATS = {
     TensorProto.FLOAT: np.uint32,
@@ -81,21 +84,21 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     model = build(kernels, opset, as_constant)
     before = model.SerializeToString()
     given = Model.of(model)
-    dense = exporters.ENCODINGS["dense"].encode(given, kernels)
-    expected = exporters.read_tensors(dense, kernels)
+    dense = ENCODINGS["dense"].encode(given, kernels)
+    expected = read_tensors(dense, kernels)
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
         assert tensors.bits(expected[name]).tobytes() == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
     runs = outputs_of(dense.filled(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
-        encoded = exporters.ENCODINGS[name].encode(given, list(kernels))
+        encoded = ENCODINGS[name].encode(given, list(kernels))
         whole = encoded.filled()
-        exporters.verify(encoded, expected, name)
-        exporters.verify(Model.of(whole), expected, name)
+        verify(encoded, expected, name)
+        verify(Model.of(whole), expected, name)
         assert whole.ByteSize() <= dense.filled().ByteSize()
-        restored = exporters.to_dense(encoded)
+        restored = to_dense(encoded)
         onnx.checker.check_model(restored.filled(), full_check=True)
-        for key, array in exporters.read_tensors(restored, list(kernels)).items():
+        for key, array in read_tensors(restored, list(kernels)).items():
             assert tensors.bits(array).tobytes() == tensors.bits(expected[key]).tobytes()
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == runs
@@ -142,11 +145,11 @@ def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
     assert dense.size == size
 
 
-@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
+@pytest.mark.parametrize("format_", list(ENCODINGS))
 def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
     model.doc_string = "about"
-    encoded = exporters.stamp(exporters.ENCODINGS[format_].encode(Model.of(model), ["k"]), format=format_)
+    encoded = stamp(ENCODINGS[format_].encode(Model.of(model), ["k"]), format=format_)
     write(encoded, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == encoded.filled().SerializeToString(deterministic=True)

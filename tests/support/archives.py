@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 
 GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 4, 4))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, open_data
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 6, 8))
 ANY = TensorInfo("image", "FLOAT", ("N", 3, "H", "W"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ltp_pipeline import cli
+from ltp_pipeline.cli import app
 
 
 class Result(NamedTuple):
@@ -25,7 +25,7 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
     before = sys.argv
     sys.argv = ["ltp-pipeline", *map(str, arguments)]
     try:
-        cli.main()
+        app.main()
         code = 0
     except SystemExit as done:
         code = int(done.code or 0)

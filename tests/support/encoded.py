@@ -9,9 +9,10 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.exporters.encodings import packed
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.encodings import ENCODINGS, packed
+from ltp_pipeline.exporters.files import decode
+from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.graph.model import Model
 from tests.support.models import Array, Graph, sparse_array
 
 LEVELS = [
@@ -59,17 +60,17 @@ def run(model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | N
 
 def encoded_as(encoding: str, model: ModelProto, kernels: Collection[str], **how: Any) -> ModelProto:
     """An encoded model with everything inside."""
-    return exporters.ENCODINGS[encoding].encode(Model.of(model), kernels, **how).filled()
+    return ENCODINGS[encoding].encode(Model.of(model), kernels, **how).filled()
 
 
 def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
     """Hold an encoded model against the weights it is made from."""
-    exporters.verify(Model.of(model), arrays, encoding)
+    verify(Model.of(model), arrays, encoding)
 
 
 def to_dense(model: ModelProto) -> ModelProto:
     """An encoded model as it was before, with everything inside."""
-    return exporters.to_dense(Model.of(model)).filled()
+    return decode.to_dense(Model.of(model)).filled()
 
 
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:

@@ -8,11 +8,11 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.data.recipe import Recipe, of_report
-from ltp_pipeline.files import data_beside, write_json
-from ltp_pipeline.hashing import sha256_of
-from ltp_pipeline.report_parts import Tensor
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.schema_parts import Tensor
 from ltp_pipeline.stages.handoff.example import Inputs
+from ltp_pipeline.system.files import data_beside, write_json
+from ltp_pipeline.system.hashing import sha256_of
 from tests.support.models import Graph, masked_tokens, two_inputs
 from tests.support.sample_report import OTHERS, Shapes, report_of, sample
 

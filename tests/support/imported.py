@@ -10,11 +10,11 @@ from onnx import ModelProto
 from torch import Tensor
 
 import ltp_pipeline
-from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import LtpError
-from ltp_pipeline.graph import Model
-from ltp_pipeline.records import State
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
+from ltp_pipeline.system.arrays import State
 
 
 class Compiled(NamedTuple):

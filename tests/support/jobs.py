@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from ltp_pipeline.stages.finetune import Masked
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.job import Job
 
 
 def plain(job: Job) -> partial[Masked]:

@@ -9,8 +9,8 @@ from filelock import FileLock
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.graph import Array
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.system.arrays import Array
 from tests.support.models import Graph
 
 needs_kernels = pytest.mark.skipif(

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from ltp_pipeline.data.ragged import RaggedSamples
+from ltp_pipeline.data.sequences import RaggedSamples
 from tests.support.models import Array, Graph
 
 SAMPLES, FEATURES, HIDDEN = 300, 12, 32

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, batches, open_data
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 from tests.support.samples import only
 
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 8, 8))

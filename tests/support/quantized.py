@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline.config import ExportSettings, KernelSettings
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import Made
-from ltp_pipeline.exporters.quantize.calibration import Calibration, Feeds, Judgement
-from ltp_pipeline.graph import Model
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.stages.import_model.kernels import find_kernels
+from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.settings.schema import ExportSettings
 from tests.support.models import Array, random_inputs, run_onnxruntime
 
 JUDGED = 64
 
 
 def kernels_of(model: ModelProto) -> list[str]:
-    return [kernel.name for kernel in find_kernels(Model.of(model), KernelSettings())]
+    return [kernel.name for kernel in find_kernels(Model.of(model))]
 
 
 def calibration(

@@ -7,14 +7,14 @@ import torch
 from onnx import ModelProto, numpy_helper
 
 import ltp_pipeline
-from ltp_pipeline.config import KernelSettings, Settings, TrainSettings
-from ltp_pipeline.data.samples import Data, Split
-from ltp_pipeline.stages.import_model import restore_bn
+from ltp_pipeline.data.dataset import Data, Split
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import KernelSettings, Settings, TrainSettings
+from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train import Job
-from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Classification
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.protocol import Output
 from tests.support.imported import Imported
 from tests.support.samples import split_of
 
@@ -28,7 +28,7 @@ def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
 
 def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> Imported:
     network, state = ltp_pipeline.import_model(model, kernels)
-    return Imported(*restore_bn.run(network, state, data or split(1, 8, 8), 16, CPU))
+    return Imported(*restore_batch_norm.run(network, state, data or split(1, 8, 8), 16, CPU))
 
 
 def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from onnx import ModelProto, NodeProto
 
-from ltp_pipeline.config import ModelSettings
+from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model.parity import difference
-from ltp_pipeline.stages.import_model.tensors import array_to_torch
-from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.import_model.values import array_to_torch
+from ltp_pipeline.stages.write_back import lower
 from tests.support.imported import Imported, imported
 from tests.support.models import Array, random_inputs, run_onnxruntime
 

@@ -14,11 +14,12 @@ from filelock import FileLock
 
 import ltp_pipeline
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.graph import Model, read, write
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.run_directory.manifest import sealed
+from ltp_pipeline.run_directory.names import MANIFEST
 from ltp_pipeline.stages.report import plots
-from ltp_pipeline.workspace import MANIFEST
-from ltp_pipeline.workspace.manifest import sealed
 
 TRAIN = {"epochs": 2, "finetune_epochs": 1}
 FORMATS = ("sparse", "packed", "dense")

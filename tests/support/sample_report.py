@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.config import GateSettings
-from ltp_pipeline.gain import Point, gain
-from ltp_pipeline.gates import evaluate_gates
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.report_parts import Verdict
-from ltp_pipeline.report_schema import Report, size_bound
-from ltp_pipeline.report_values import Outcomes
+from ltp_pipeline.gates.verdicts import evaluate_gates
+from ltp_pipeline.results.gain import Point, gain
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema import Report, size_bound
+from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.settings.schema import GateSettings
 
 OTHERS = 2_000  # float weights outside kernels
 HOSTILE = "<script>alert(1)</script>"

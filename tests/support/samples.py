@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ltp_pipeline.data.checks import checked_target
-from ltp_pipeline.data.samples import Array, ArraySamples, Column, Input, Split
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.task import TARGET, Batch
+from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, Column, Input, Split
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.system.arrays import Array
 
 
 def split_of(

@@ -1,1 +1,1 @@
-"""Rewrites of a graph, one module each."""
+"""Rewrites of whole graphs."""

@@ -15,8 +15,9 @@ from ltp_pipeline.graph.constants import constants, small_value
 from ltp_pipeline.graph.edit import Names, set_nodes
 from ltp_pipeline.graph.model import Model, copy_of
 from ltp_pipeline.graph.nodes import every_node, is_standard, label
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, Array, declared, to_array
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, declared, to_array
 from ltp_pipeline.graph.view import identities, outer_reads, reads
+from ltp_pipeline.system.arrays import Array
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
 _LEARNED = {

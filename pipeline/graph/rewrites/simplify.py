@@ -20,7 +20,7 @@ from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, every_tensor
-from ltp_pipeline.scratch import is_full, scratch_folder
+from ltp_pipeline.system.scratch import is_full, scratch_folder
 
 SECONDS = 120
 MEMORY = 4 << 30  # bytes, and ten times the model on top

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph import LARGEST_CONSTANT, type_name
-from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES
+from ltp_pipeline.graph.tensors import LARGEST_CONSTANT, type_name
+from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

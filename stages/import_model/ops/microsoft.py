@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN
+from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.stages.import_model.ops.activations import hard_sigmoid, leaky_relu
 from ltp_pipeline.stages.import_model.ops.convolution import conv
 from ltp_pipeline.stages.import_model.ops.linear import gemm

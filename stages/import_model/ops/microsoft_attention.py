@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph import ONNXRUNTIME_DOMAIN
+from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.stages.import_model.ops.attention import rotary_embedding as standard_rotary_embedding
 from ltp_pipeline.stages.import_model.registry import op
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed
 
-from ltp_pipeline import ranks
 from ltp_pipeline.stages.import_model.ops.common import positive_axis, torch_type
 from ltp_pipeline.stages.import_model.registry import op
+from ltp_pipeline.system import distributed as ranks
 
 
 def update_share(momentum: float) -> float:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.graph import LARGEST_CONSTANT
+from ltp_pipeline.graph.tensors import LARGEST_CONSTANT
 from ltp_pipeline.stages.import_model.ops.common import any_integer, checked, ints, number, positive_axes
 from ltp_pipeline.stages.import_model.registry import op
 

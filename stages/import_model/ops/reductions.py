@@ -5,7 +5,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import any_integer, ints, positive_axes, positive_axis, signed
+from ltp_pipeline.stages.import_model.ops.common import (
+    any_integer,
+    ints,
+    positive_axes,
+    positive_axis,
+    signed,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 Reduction = Callable[[Tensor, list[int], bool], Tensor]

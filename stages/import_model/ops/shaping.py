@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked, ints, positive_axes, positive_axis, torch_type
+from ltp_pipeline.stages.import_model.ops.common import (
+    checked,
+    ints,
+    positive_axes,
+    positive_axis,
+    torch_type,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 import ltp_pipeline
-from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.settings.schema import Settings
 
 
 def test_settings_from_python_have_no_options_beside_them():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.data.images import BrokenSamples
+from ltp_pipeline.data.images.collection import BrokenSamples
 from ltp_pipeline.data.matching import Untaken
 from ltp_pipeline.errors import GateFailed, InputError, LtpError, TaskFailed, UnsupportedModel
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.graph_kinds import GRAPHS
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.settings.schema import KernelSettings
 from ltp_pipeline.stages import import_model
+from ltp_pipeline.stages.import_model.read import read
 
 
 def calls(function: Callable[[], object]) -> int:
@@ -32,9 +33,9 @@ def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
     """A loop over nodes that searches the nodes would take four times the work."""
 
     def work(nodes: int) -> tuple[int, int]:
-        file = import_model.read(GRAPHS[kind](nodes))
+        file = read(GRAPHS[kind](nodes))
         proto = file.model.filled()
-        reading = calls(lambda: import_model.read(proto))
+        reading = calls(lambda: read(proto))
         return reading, calls(lambda: import_model.build(file, KernelSettings()))
 
     work(240)  # fills what is cached

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from ltp_pipeline.cli import app
+from ltp_pipeline.cli.app import app
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.settings.load import load_settings
 from tests.support.paths import ROOT
 
 # T0, η_τ/η and λ of the paper's table; epochs of pruning and of fine-tuning.

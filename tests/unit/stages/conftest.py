@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import ltp_pipeline
-from ltp_pipeline.config import Settings
-from ltp_pipeline.data import open_data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.records import State
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.train import Job
-from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Classification
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.protocol import Output
 
 CPU = torch.device("cpu")
 

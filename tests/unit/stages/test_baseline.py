@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from ltp_pipeline.config import Settings
-from ltp_pipeline.records import Kernel, Pruned
+from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.results.records import Pruned
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.gain import Point, bracket
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, NEAR, WIDE, next_compression
+from ltp_pipeline.results.gain import WIDE, Point, bracket
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, NEAR, next_compression
 
 METRIC = Metric()
 ORIGINAL = Point(1.0, 0.99)

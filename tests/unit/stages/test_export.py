@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.counting import count_in_file
+from ltp_pipeline.exporters import encodings
+from ltp_pipeline.exporters.files.count import count_in_file
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.exporters.files.labels import labels
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.graph import Model, read, storage
-from ltp_pipeline.records import Exported
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.graph import storage
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import read
+from ltp_pipeline.results.records import Exported
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, import_model
-from ltp_pipeline.stages.lower import lower
-from ltp_pipeline.workspace import Workspace
+from ltp_pipeline.stages.write_back import lower
 from tests.support.kernels import missing, needs_kernels
 from tests.support.models import conv_bn_classifier, prune, random_inputs
 
@@ -47,7 +51,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, w
     assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
     assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
     assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
-    assert exporters.labels(read(files[4].path))["graph"] == "deploy"
+    assert labels(read(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
 
@@ -58,11 +62,11 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path,
     names = ("sparse", "packed", f"packed.rounded-{values}")
     assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
     for exact, rounded in (files[1:3], files[4:]):
-        a, b = (exporters.read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
+        a, b = (read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
         np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
         model = read(rounded.path)
-        assert exporters.labels(model)["values"] == values
+        assert labels(model)["values"] == values
         assert rounded.bytes < 1.05 * exact.bytes
 
 
@@ -75,8 +79,8 @@ def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(tmp_path: Path, w
 
 
 def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    packed = exporters.ENCODINGS["packed"]
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
+    packed = encodings.ENCODINGS["packed"]
+    monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
     files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
     assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
@@ -84,14 +88,14 @@ def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, m
 
 def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None]) -> None:
     """Let the packed format do something that its weights do not show."""
-    packed = exporters.ENCODINGS["packed"]
+    packed = encodings.ENCODINGS["packed"]
 
     def wrong(model: Model, kernels: Collection[str]) -> Model:
         made = packed.encode(model, kernels).filled()
         change(made)
         return Model.of(made)
 
-    monkeypatch.setitem(exporters.ENCODINGS, "packed", replace(packed, encode=wrong))
+    monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encode=wrong))
 
 
 def another_activation(model: ModelProto) -> None:
@@ -124,7 +128,7 @@ def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ltp_pipeline.exporters.output_proof.check_running", interrupted)
+    monkeypatch.setattr("ltp_pipeline.exporters.files.run_proof.check_running", interrupted)
     with pytest.raises(KeyboardInterrupt):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert list(tmp_path.iterdir()) == []
@@ -169,8 +173,8 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    labels = exporters.labels(read(file.path))
-    assert (labels["format"], labels["graph"]) == ("packed", "deploy")
+    found = labels(read(file.path))
+    assert (found["format"], found["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
 
@@ -206,7 +210,7 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
 
     settings = ExportSettings(formats=("fast",), fast_from=0.0)
     assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [True]
-    monkeypatch.setattr(export, "ort_subprocess", SimpleNamespace(run=changed, FAILURES=()))
+    monkeypatch.setattr(export, "child_process", SimpleNamespace(run=changed, FAILURES=()))
     with pytest.raises(ExportFailed, match="gives other bits than the dense model without the sparse kernels"):
         export_of(tmp_path / "bad", settings)
     assert asked == ["model.fast.packed.onnx", "dense.onnx"]

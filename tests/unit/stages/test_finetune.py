@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from ltp_pipeline.records import Pruned, State
+from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages import baseline, finetune
 from ltp_pipeline.stages.prune import masked, masks_of
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 from tests.support.jobs import with_train
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.hashing import sha256_of
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import text as handoff_text
+from ltp_pipeline.system.hashing import sha256_of
 from tests.support.finished import finished
 from tests.support.sample_report import report_of
 

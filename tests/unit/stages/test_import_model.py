@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.roles import Role
-from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.write_back import lower
 from tests.support.imported import imported
 from tests.support.models import (
     Graph,

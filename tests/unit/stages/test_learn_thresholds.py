@@ -4,15 +4,16 @@ from contextlib import nullcontext
 
 import pytest
 
-from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.records import State, TrailEntry
+from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import learn_thresholds
-from ltp_pipeline.stages.learn_thresholds.given_lambda import GivenLambda
-from ltp_pipeline.stages.learn_thresholds.held_masks import HeldMasks
-from ltp_pipeline.stages.learn_thresholds.solved_lambda import SolvedLambda
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
+from ltp_pipeline.stages.learn_thresholds.paper_mode import GivenLambda
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 
 @pytest.mark.parametrize(("pruned", "fails"), [(0.99, True), (1.0, True), (1.0004, False)])

@@ -1,7 +1,7 @@
 """Which entry of the trail is taken."""
 
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.records import TrailEntry
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.stages.select_entry import pareto
 
 

@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from ltp_pipeline import exporters
-from ltp_pipeline.exporters.encodings import packed, packed_codec
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.encodings import ENCODINGS, packed, packed_codec
+from ltp_pipeline.exporters.files import read_back
+from ltp_pipeline.graph.model import Model
 from tests.support.encoded import LEVELS, encoded_as, force, model_and_kernels, run, to_dense, verified_as
 from tests.support.models import sparse_array
 
@@ -121,9 +121,9 @@ def test_shared_and_nested_kernels():
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(array, "w"), zero])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
-    for format_ in exporters.ENCODINGS.values():
+    for format_ in ENCODINGS.values():
         encoded = format_.encode(Model.of(model), ["w", "inner"]).filled()
-        exporters.verify(Model.of(encoded), {"w": array, "inner": array}, format_.name)
+        read_back.verify(Model.of(encoded), {"w": array, "inner": array}, format_.name)
         inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])

@@ -7,11 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters import output_proof
 from ltp_pipeline.exporters.encodings import packed
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.files import decode, run_proof
+from ltp_pipeline.graph.model import Model
 from tests.support.encoded import encoded_as, force, model_and_kernels, to_dense, verified_as
 
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
@@ -19,7 +18,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 def test_to_dense_leaves_a_plain_model_alone():
     model = Model.of(model_and_kernels()[0])
-    assert exporters.to_dense(model) is model
+    assert decode.to_dense(model) is model
 
 
 def test_nothing_of_packing_is_left_after_unpacking():
@@ -114,4 +113,4 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
     reader.input[1] = "ltp/flat"
     onnx.save(encoded, path)
     feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
-    output_proof.check_running(path, feeds, output_proof.outputs(plain, feeds))
+    run_proof.check_running(path, feeds, run_proof.outputs(plain, feeds))

@@ -8,9 +8,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters, memory
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.graph import Model
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import to_dense
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.system import memory
 from tests.support.encoded import encoded_as, matmul, verified_as
 from tests.support.models import sparse_array
 
@@ -88,7 +90,7 @@ def test_other_inputs_of_old_files_stay_constants():
 def test_a_kernel_that_is_a_graph_output_stays_dense():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
-    for format_ in exporters.ENCODINGS.values():
+    for format_ in ENCODINGS.values():
         encoded = format_.encode(Model.of(model), ["w"]).filled()
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
@@ -103,12 +105,12 @@ def test_scalars_and_empty_tensors_are_never_encoded():
             [numpy_helper.from_array(np.asarray(array), "w")],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        for format_ in exporters.ENCODINGS.values():
+        for format_ in ENCODINGS.values():
             assert format_.encode(Model.of(model), ["w"]).filled().SerializeToString() == model.SerializeToString()
 
 
 def test_doc_strings_survive():
-    restored = exporters.to_dense(Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
+    restored = to_dense(Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
@@ -157,7 +159,7 @@ def test_damage_is_found_and_the_tensor_named(damage):
     encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
-        exporters.to_dense(Model.of(encoded))
+        to_dense(Model.of(encoded))
 
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
@@ -171,7 +173,7 @@ def test_verify_turns_damage_into_a_failed_export(damage):
 def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
     encoded = Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4)
-    assert exporters.to_dense(encoded).weights["w"].size == 64 * 32
+    assert to_dense(encoded).weights["w"].size == 64 * 32
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4 - 1)
     with pytest.raises(InputError, match="once they are dense"):
-        exporters.to_dense(encoded)
+        to_dense(encoded)

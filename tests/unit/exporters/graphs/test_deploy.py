@@ -8,12 +8,12 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
-from ltp_pipeline.closeness import gap
 from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.rewrites import simplify
+from ltp_pipeline.system.tolerance import gap
 from tests.support.models import Graph, conv_bn_classifier, prune, random_inputs, run_onnxruntime
 
 KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
@@ -48,7 +48,7 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     made = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (exporters.read_tensors(Model.of(m), kernels) for m in (model, made))
+    before, after = (read_tensors(Model.of(m), kernels) for m in (model, made))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
     check_same(model, made)
     return made
@@ -228,7 +228,7 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     model = Model.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
-    weights = exporters.read_tensors(model, ["fc.weight"])
+    weights = read_tensors(model, ["fc.weight"])
 
     def shifted(model: Model, kernels: object) -> tuple[Model, str]:
         return model.with_weights({"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}), ""
@@ -241,7 +241,7 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
     model = Model.of(prune(conv_bn_classifier()))
-    weights = exporters.read_tensors(model, KERNELS)
+    weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
     monkeypatch.setattr(deploy, "rewrite", lambda *_: (other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):

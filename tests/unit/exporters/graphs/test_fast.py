@@ -10,14 +10,16 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from ltp_pipeline.config import ExportSettings
 from ltp_pipeline.errors import ExportFailed, NotFaster
+from ltp_pipeline.exporters.files.run_proof import load, outputs
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.graphs.graph import Made
-from ltp_pipeline.exporters.kernels import library
-from ltp_pipeline.exporters.output_proof import load
-from ltp_pipeline.graph import Array, Model, write
-from ltp_pipeline.timing import Timing
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import write
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.timing import Timing
 from tests.support.kernels import missing, needs_kernels, with_zeros
 from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
 from tests.support.quantized import kernels_of
@@ -101,7 +103,7 @@ def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 @needs_kernels
 def test_values_that_are_rounded_on_the_way_cannot_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last bit of a sum decides which way such a value goes, in onnxruntime itself, too."""
-    real = fast.outputs
+    real = outputs
 
     def other_bits(path: Path, *args: Any, **how: Any) -> list[Array]:
         step = 0.01 if how.get("library") or how.get("optimisation") == "ORT_ENABLE_ALL" else 0.0

@@ -9,12 +9,15 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, version_converter
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel
-from ltp_pipeline.exporters import output_proof
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files import run_proof
+from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.read_back import verify
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.quantize import choose
-from ltp_pipeline.graph import Model, write
+from ltp_pipeline.exporters.int8 import search
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.storage import write
 from tests.support.models import Graph, conv_bn_classifier, in_constants, mlp, prune, random_inputs, run_onnxruntime
 from tests.support.quantized import calibration, kernels_of, outputs, quantised
 from tests.support.sequence_models import language_model, recurrent, vision_transformer
@@ -60,15 +63,15 @@ def test_onnxruntime_runs_it_in_8_bits_from_end_to_end(tmp_path: Path) -> None:
     assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(found)
 
 
-@pytest.mark.parametrize("encoding", exporters.ENCODINGS)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_all_encodings_hold_the_same_and_compute_the_same_bits(encoding: str, tmp_path: Path) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.9)
     made, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
     assert made.kernels
-    write(exporters.ENCODINGS[encoding].encode(made.model, exporters.Scan(made.model, made.kernels)), path)
-    exporters.verify(path, made.weights, encoding)
-    output_proof.check_running(path, feeds, output_proof.dense_outputs(made.model, made.kernels, feeds))
+    write(ENCODINGS[encoding].encode(made.model, Scan(made.model, made.kernels)), path)
+    verify(path, made.weights, encoding)
+    run_proof.check_running(path, feeds, run_proof.dense_outputs(made.model, made.kernels, feeds))
     assert np.array_equal(run_onnxruntime(str(path), feeds)[0], outputs(made.model.filled(), feeds))
 
 
@@ -76,7 +79,7 @@ def test_the_packed_file_is_smaller_than_the_float_one() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
     made = quantised(model)
     small, float_ = (
-        exporters.ENCODINGS["packed"].encode(m, exporters.Scan(m, k)).filled().ByteSize()
+        ENCODINGS["packed"].encode(m, Scan(m, k)).filled().ByteSize()
         for m, k in ((made.model, made.kernels or ()), (Model.of(model), kernels_of(model)))
     )
     assert small < 0.6 * float_
@@ -109,7 +112,7 @@ def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Pat
     model = make()  # type: ignore[operator]
     made = quantised(model, calibration(model, value=0.9))
     assert made.quantization is not None
-    assert made.quantization.method == choose.DYNAMIC
+    assert made.quantization.method == search.DYNAMIC
     assert made.quantization.samples is None
     found = optimised(made.model, tmp_path)
     assert found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"] == made.quantization.kernels
@@ -140,7 +143,7 @@ def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
     assert without is not None
     assert found is not None
     assert without.validation_drop > 0.003 >= found.validation_drop
-    assert found.left_float == {"scores": choose.SENSITIVE}
+    assert found.left_float == {"scores": search.SENSITIVE}
 
 
 def test_a_model_without_a_layer_to_quantise_is_refused() -> None:
@@ -241,7 +244,7 @@ def test_layers_with_infinite_activations_stay_float() -> None:
     model = g.model({"x": ("N", 6)}, ["y"])
     found = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
     assert found is not None
-    assert found.left_float["fc3.weight"] == choose.INFINITE
+    assert found.left_float["fc3.weight"] == search.INFINITE
 
 
 def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.setting_files import load_settings
+from ltp_pipeline.settings.load import load_settings
 from tests.support.photos import jpeg, opened, pairs, put, refusal, shard
 
 PER_CLASS = 10

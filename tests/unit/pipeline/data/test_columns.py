@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, open_data
 from ltp_pipeline.data.columns import offsets_of
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 
 A, OTHER = TensorInfo("a", "INT64", ("N", "S")), TensorInfo("a_offsets", "INT64", ("N",))
 VALUES, OFFSETS, NUMBERS = np.arange(8), np.array([0, 3, 4, 6, 8]), np.array([5, 6, 7, 8])

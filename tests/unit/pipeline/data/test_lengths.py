@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import DataSettings, TaskSettings
-from ltp_pipeline.data import open_data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings, TaskSettings
 
 LENGTHS = [3, 1, 2, 4, 2, 3]
 IDS = TensorInfo("ids", "INT64", ("N", "S"))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import TaskSettings
+from ltp_pipeline.data.dataset import ArraySamples, Column, Part
 from ltp_pipeline.data.matching import match
-from ltp_pipeline.data.ragged import RaggedSamples
-from ltp_pipeline.data.samples import ArraySamples, Column, Part
+from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import TaskSettings
 
 RAGGED = Column(RaggedSamples(np.ones(6, np.int64), np.array([0, 1, 3, 6])), "here")
 DENSE = Column(ArraySamples(np.ones((3, 4), np.int64)), "here")

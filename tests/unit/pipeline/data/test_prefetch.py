@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from ltp_pipeline.data import Split, batches
-from ltp_pipeline.data.samples import Array
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
+from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.task import TARGET, Batch
+from ltp_pipeline.system.arrays import Array
 from tests.support.samples import only, split_of
 
 

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, open_data, recipe
-from ltp_pipeline.data.preparation import Preparation
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
+from ltp_pipeline.data import recipe
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.preprocessing import Preparation
 from ltp_pipeline.data.recipe import Recipe
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 from tests.support.archives import sequences
 
 TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "INT64", ("N", "T"))]

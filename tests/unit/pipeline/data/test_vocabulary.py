@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import open_data, vocabulary
+from ltp_pipeline.data import vocabulary
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
 from tests.support.archives import sequences
 from tests.support.models import masked_tokens
 

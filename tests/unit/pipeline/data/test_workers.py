@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data import decoding
-from ltp_pipeline.data.decoding import Form, Source, pixels
+from ltp_pipeline.data.images import decode
+from ltp_pipeline.data.images.decode import Form, Source, pixels
 from ltp_pipeline.data.workers import Worker, Workers
 from ltp_pipeline.errors import InputError
 from tests.support.photos import everything, jpeg, opened, put
@@ -110,7 +110,7 @@ def test_no_process_outlives_its_pool() -> None:
 def test_no_process_outlives_the_one_that_asked(photos: Path) -> None:
     code = """
 import os, signal
-from ltp_pipeline.data.decoding import Form
+from ltp_pipeline.data.images.decode import Form
 from ltp_pipeline.data.workers import Worker
 worker = Worker(Form("L", (4, 4)))
 print(worker._process.pid, flush=True)
@@ -127,9 +127,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_ctrl_c_ends_everything_without_a_word_from_the_processes(photos: Path) -> None:
     code = """
 import sys, pathlib
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import batches, images, open_data
-from ltp_pipeline.records import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
+from ltp_pipeline.data.images import collection as images
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.graph.model_file import TensorInfo
 images.KEEP_BYTES = 0
 data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
 try:
@@ -159,7 +161,7 @@ except KeyboardInterrupt:
 def test_processes_know_neither_numpy_nor_the_rest_of_the_package() -> None:
     code = f"""
 import runpy, sys
-runpy.run_path({decoding.__file__!r})
+runpy.run_path({decode.__file__!r})
 sys.exit(any(name.split('.')[0] in ('numpy', 'torch', 'ltp_pipeline') for name in sys.modules))
 """
     assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
-from ltp_pipeline.graph import Model
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
+from ltp_pipeline.graph.model import Model
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, with_function
 
 

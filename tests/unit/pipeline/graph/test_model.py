@@ -5,13 +5,17 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline import exporters
 from ltp_pipeline.errors import ExportFailed, InputError
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.exporters.files.labels import stamp
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.graph import Model, every_tensor, read, write
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.rewrites.normalise import normalise
+from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.graph.tensors import every_tensor
 from tests.support.encoded import described, model_of
 from tests.support.models import Graph, conv_bn_classifier, sparse_array
 from tests.support.round_trip import check_round_trip
@@ -124,8 +128,8 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
         normalised,
         flatten(normalised)[0],
         normalised.with_weights({"fc.bias": np.zeros(5)}),
-        *(encoding.encode(model, ["conv1.weight"]) for encoding in exporters.ENCODINGS.values()),
-        exporters.stamp(model, format="dense"),
+        *(encoding.encode(model, ["conv1.weight"]) for encoding in ENCODINGS.values()),
+        stamp(model, format="dense"),
         deploy.rewrite(model, ["conv1.weight", "fc.weight"])[0],
     ]
     assert all(other.weights["fc.weight"] is model.weights["fc.weight"] for other in others)
@@ -182,4 +186,4 @@ def test_unknown_names_and_wrong_shapes_are_refused():
     with pytest.raises(ExportFailed, match="shape"):
         model_of(sparse_array()).with_weights({"w": sparse_array((4, 4))})
     with pytest.raises(InputError, match="'v'"):
-        exporters.read_tensors(model_of(sparse_array()), ["v"])
+        read_tensors(model_of(sparse_array()), ["v"])

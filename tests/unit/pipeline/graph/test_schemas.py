@@ -4,7 +4,8 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from ltp_pipeline.graph import allow_onnxruntime, copy_of, signature
+from ltp_pipeline.graph.model import copy_of
+from ltp_pipeline.graph.schemas import allow_onnxruntime, signature
 
 
 def model(op: str, opset: int, domain: str = "") -> ModelProto:

@@ -9,9 +9,15 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto
 
-from ltp_pipeline import exporters, files
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import every_tensor, read, read_with_data, storage, write
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.exporters.files.labels import labels, stamp
+from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.graph import storage
+from ltp_pipeline.graph.storage import read, read_with_data, write
+from ltp_pipeline.graph.tensors import every_tensor
+from ltp_pipeline.system import files
 from tests.support.encoded import described, model_of
 from tests.support.models import sparse_array
 
@@ -32,11 +38,11 @@ def external(tmp_path, array=None, **entries):
     return path
 
 
-@pytest.mark.parametrize("format_", list(exporters.ENCODINGS))
+@pytest.mark.parametrize("format_", list(ENCODINGS))
 def test_all_else_survives(tmp_path, format_):
     model = model_of(sparse_array())
-    encoded = exporters.ENCODINGS[format_].encode(model, ["w"])
-    encoded = exporters.stamp(encoded, format=format_, nonzeros=7)
+    encoded = ENCODINGS[format_].encode(model, ["w"])
+    encoded = stamp(encoded, format=format_, nonzeros=7)
     write(encoded, tmp_path / "m.onnx")
     read_back = read(tmp_path / "m.onnx")
     found = read_back.filled()
@@ -49,7 +55,7 @@ def test_all_else_survives(tmp_path, format_):
         "ltp.format": format_,
         "ltp.nonzeros": "7",
     }
-    assert exporters.labels(read_back) == {"format": format_, "nonzeros": "7"}
+    assert labels(read_back) == {"format": format_, "nonzeros": "7"}
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -57,10 +63,10 @@ def outputs_of_every_format(model, folder, outside):
     """Write the model in every format; the bytes of the distinct outputs."""
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     runs = set()
-    for format_ in exporters.ENCODINGS.values():
+    for format_ in ENCODINGS.values():
         path = folder / f"model.{format_.name}.onnx"
         write(format_.encode(model, ["w"]), path, outside)
-        exporters.verify(path, {"w": sparse_array()}, format_.name)
+        verify(path, {"w": sparse_array()}, format_.name)
         runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
     return runs
 
@@ -68,10 +74,10 @@ def outputs_of_every_format(model, folder, outside):
 def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
     model, data = read_with_data(external(tmp_path))
     assert data == [tmp_path.resolve() / "weights.bin"]
-    assert (exporters.read_tensors(model, ["w"])["w"] == sparse_array()).all()
+    assert (read_tensors(model, ["w"])["w"] == sparse_array()).all()
     assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
     files = {p.name for p in (tmp_path / "out").iterdir()}
-    assert files == {f"model.{f.name}.onnx" for f in exporters.ENCODINGS.values()}
+    assert files == {f"model.{f.name}.onnx" for f in ENCODINGS.values()}
     for name in files:
         written = onnx.load(tmp_path / "out" / name, load_external_data=False)
         assert not any(tensor.external_data for tensor in every_tensor(written))
@@ -90,9 +96,9 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     array = sparse_array((256, 256), 0.1)
     model = read(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
-    write(exporters.ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
+    write(ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
-    exporters.verify(path, {"w": array}, "packed")
+    verify(path, {"w": array}, "packed")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
@@ -104,7 +110,7 @@ def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypa
     monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
     write(model_of(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
-    exporters.verify(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
+    verify(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
 
 
 @pytest.mark.parametrize(

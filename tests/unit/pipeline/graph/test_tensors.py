@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ltp_pipeline.graph import is_mask
+from ltp_pipeline.graph.tensors import is_mask
 
 LOW = np.triu(np.full((4, 4), -1e4, np.float32), 1)
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ltp_pipeline.task import TARGET, Output
-from ltp_pipeline.tasks import Classification
+from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.losses import divergence
+from ltp_pipeline.tasks.protocol import Output
 from tests.support.samples import by_position, split_of
 
 SCORES = Output(0, "scores", "scores")

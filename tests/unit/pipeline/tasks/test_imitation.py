@@ -10,10 +10,10 @@ import torch
 from onnx import helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.task import Output
-from ltp_pipeline.tasks import Imitation
 from ltp_pipeline.tasks.evaluator import Evaluator
+from ltp_pipeline.tasks.imitation import Imitation
 from ltp_pipeline.tasks.losses import divergence, relative_error
+from ltp_pipeline.tasks.protocol import Output
 from tests.support.models import one_node_each
 from tests.support.samples import by_position, split_of
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.ragged import MaskSamples, RaggedSamples
-from ltp_pipeline.data.samples import ArraySamples
+from ltp_pipeline.data.dataset import ArraySamples
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from tests.support.bare import bare

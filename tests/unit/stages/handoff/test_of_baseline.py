@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.report_schema import Report
+from ltp_pipeline.results.schema import Report
 from ltp_pipeline.stages.handoff.of_baseline import as_pruned
 from tests.support.sample_report import in_celsius, report_of, sample
 

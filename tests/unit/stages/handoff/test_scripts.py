@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.config import DataSettings
-from ltp_pipeline.data import Data, open_data, recipe
+from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import offsets_of
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import TensorInfo
-from ltp_pipeline.report_parts import Tensor
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.results.schema_parts import Tensor
+from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import scripts as handoff_scripts
 from ltp_pipeline.stages.handoff.example import Inputs

@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline.stages.lower import lower
+from ltp_pipeline.stages.write_back import lower
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, mlp, run_onnxruntime
 from tests.support.round_trip import check_round_trip

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph import signature
+from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
 from ltp_pipeline.stages.import_model.node_problems import is_quantised, node_problems, operator_problem
 from tests.support.imported import refused

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from ltp_pipeline.config import KernelSettings
 from ltp_pipeline.errors import UnsupportedModel
+from ltp_pipeline.settings.schema import KernelSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.import_model.read import read
 from tests.support.imported import NEVER, Imported, imported
 from tests.support.models import Graph, conv_bn_classifier, run_onnxruntime
 
@@ -112,7 +113,7 @@ def test_an_output_that_nothing_could_be_said_of_is_noted():
 
 @pytest.mark.usefixtures("capped_relu")
 def test_samples_are_compared_where_there_are_any():
-    file = import_model.read(conv_bn_classifier())
+    file = read(conv_bn_classifier())
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
     assert import_model.run(file, KernelSettings(), settings=NEVER)[0].parity is not None
     assert import_model.run(file, KernelSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None

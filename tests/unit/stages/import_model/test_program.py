@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError

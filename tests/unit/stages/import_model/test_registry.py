@@ -5,7 +5,7 @@ import inspect
 import pytest
 from onnx import defs, helper
 
-from ltp_pipeline.graph import signature
+from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.stages.import_model import network, registry  # noqa: F401 - fills the registry
 from ltp_pipeline.stages.import_model.registry import CONTEXT_KEYWORDS, Op, all_ops, find, op
 from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET

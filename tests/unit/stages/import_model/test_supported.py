@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.config import ModelSettings
 from ltp_pipeline.errors import UnsupportedModel
+from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
-from ltp_pipeline.stages.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import inspect
 from tests.support.imported import imported, refused
 from tests.support.models import Graph, branch, mlp
 

@@ -9,8 +9,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph import Model
-from ltp_pipeline.stages.import_model import read, validity
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.stages.import_model import validity
+from ltp_pipeline.stages.import_model.read import read
 from tests.support.imported import refused
 from tests.support.models import Graph, mlp, with_function
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ltp_pipeline import memory
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
+from ltp_pipeline.system import memory
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.sequence_models import fused_attention
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ltp_pipeline.config import MethodSettings
-from ltp_pipeline.records import BLOCK, Kernel
+from ltp_pipeline.graph.layer_weights import BLOCK, Kernel
+from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import blocks, masks
 
 

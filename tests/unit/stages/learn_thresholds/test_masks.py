@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.config import MethodSettings
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.records import Kernel
+from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import masks
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from ltp_pipeline.records import State
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.train import Job
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 
 def test_entries_are_counted_from_one_and_an_epoch_done_again_takes_the_place_of_what_came_of_it(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.report_parts import InputData
+from ltp_pipeline.results.schema_parts import InputData
 from ltp_pipeline.stages.report import inputs
 
 

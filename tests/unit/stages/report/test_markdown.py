@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.handoff import text as handoff_text
-from ltp_pipeline.stages.report import html, markdown, text, versus
+from ltp_pipeline.stages.report import comparison_facts, filters, html, markdown
 from tests.support.sample_report import HOSTILE, report_of, sample
 
 
@@ -15,18 +15,18 @@ def render(content: dict[str, Any], log: object = None) -> str:
 
 
 def test_says_what_decides() -> None:
-    text = render(*sample())
-    assert "✅ passed" in text
-    assert "| top-1 | 91.77 % | 91.32 % | 90.41 % |" in text
-    assert "| drop | – | 0.45 points (−0.04 to 0.94) | 1.36 points (0.81 to 1.91) |" in text
-    assert "| compression, kernels | 1× | 8.36× | 8.36× |" in text
-    assert "| compression, whole model | 1× | 7.87× | 7.87× |" in text
-    assert "8.36× fewer weights in kernels, 7.87× in the whole model; top-1 accuracy loses" in text
-    assert "| file, packed |  | 131 kB | 131 kB |" in text
-    assert "| epochs | – | 12 + 6 | 0 + 18 |" in text
-    assert "`model.sparse.onnx`" in text
-    assert "Most pruned: `stage3.block2.conv2.weight` (4.4 % kept)" in text
-    assert "Least pruned: `stage2.block0.shortcut.weight` (67.8 % kept)" in text
+    filters = render(*sample())
+    assert "✅ passed" in filters
+    assert "| top-1 | 91.77 % | 91.32 % | 90.41 % |" in filters
+    assert "| drop | – | 0.45 points (−0.04 to 0.94) | 1.36 points (0.81 to 1.91) |" in filters
+    assert "| compression, kernels | 1× | 8.36× | 8.36× |" in filters
+    assert "| compression, whole model | 1× | 7.87× | 7.87× |" in filters
+    assert "8.36× fewer weights in kernels, 7.87× in the whole model; top-1 accuracy loses" in filters
+    assert "| file, packed |  | 131 kB | 131 kB |" in filters
+    assert "| epochs | – | 12 + 6 | 0 + 18 |" in filters
+    assert "`model.sparse.onnx`" in filters
+    assert "Most pruned: `stage3.block2.conv2.weight` (4.4 % kept)" in filters
+    assert "Least pruned: `stage2.block0.shortcut.weight` (67.8 % kept)" in filters
 
 
 def test_noise_is_told() -> None:
@@ -47,14 +47,14 @@ def test_failing_gates_come_first() -> None:
     report, log = sample()
     report["verdict"] = "failed"
     report["gates"][0] |= {"passed": False, "limit": 0.001}
-    text = render(report, log)
-    assert text.index("❌ **max\\_drop**: limit 0.001, value 0.0045") < text.index("| top-1")
+    filters = render(report, log)
+    assert filters.index("❌ **max\\_drop**: limit 0.001, value 0.0045") < filters.index("| top-1")
 
 
 def test_without_a_baseline() -> None:
-    text = render(*sample(baseline=False))
-    assert "No baseline: not asked for" in text
-    assert "| 91.32 % | – |" in text
+    filters = render(*sample(baseline=False))
+    assert "No baseline: not asked for" in filters
+    assert "| 91.32 % | – |" in filters
 
 
 def test_nothing_from_a_model_is_markup() -> None:
@@ -63,12 +63,12 @@ def test_nothing_from_a_model_is_markup() -> None:
     report["layers"] = [x for x in report["layers"] if x["name"] == HOSTILE]
     report["layers"][0]["name"] = "a`b\n<img src=x>"
     report["data"]["inputs"] = {"in`put\n# x": {"sample_shape": [3, None]}}
-    text = render(report, log)
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
-    assert "\n# big" not in text
-    assert "`a'b <img src=x>`" in text
-    assert "Inputs, by sample: `in'put # x` (3 × ?)." in text
+    filters = render(report, log)
+    assert "<script>" not in filters
+    assert "&lt;script&gt;" in filters
+    assert "\n# big" not in filters
+    assert "`a'b <img src=x>`" in filters
+    assert "Inputs, by sample: `in'put # x` (3 × ?)." in filters
 
 
 @pytest.mark.parametrize("report", [{}, {"pruned": {}, "layers": [{}]}, {"pruned": {"files": []}, "gates": []}])
@@ -80,11 +80,11 @@ def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
 def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
     changes = {"metric": {"name": metric}, "budget_missed": "by a little", "notes": [], "gates": []}
     report = report_of({**sample()[0], **changes})
-    pages = (markdown.render(report), handoff_text.render(report), versus.headline(report))
+    pages = (markdown.render(report), handoff_text.render(report), comparison_facts.headline(report))
     for page in (*pages, *(card["label"] for card in html._cards(report))):
         assert "accura" not in page.lower()
         assert "top-1" not in page.lower()
-    assert all(text.METRICS[metric] in page.lower() for page in pages)
+    assert all(filters.METRICS[metric] in page.lower() for page in pages)
 
 
 def test_the_share_of_equal_argmax_stands_beside_the_variance_explained() -> None:

@@ -1,7 +1,7 @@
 """What a report tells in words."""
 
-from ltp_pipeline.metric import Metric
-from ltp_pipeline.report_schema import Pruned
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema import Pruned
 from ltp_pipeline.stages.report import notes
 
 ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltp_pipeline.records import State
 from ltp_pipeline.stages import learn_thresholds
-from ltp_pipeline.stages.train import Job, loop, train
+from ltp_pipeline.stages.train import loop
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.loop import train
+from ltp_pipeline.system.arrays import State
 from tests.support.jobs import compressed, plain, with_train
 
 KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}

@@ -2,9 +2,9 @@
 
 import torch
 
-from ltp_pipeline.records import State
-from ltp_pipeline.stages.train import Job
 from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
 
 
 def test_evaluating_does_not_move_weights_or_statistics(started: tuple[Job, State]):

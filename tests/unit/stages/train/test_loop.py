@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.records import State
 from ltp_pipeline.stages.finetune import Masked
-from ltp_pipeline.stages.train import Job, batching, loop, train
+from ltp_pipeline.stages.train import batches, loop
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
+from ltp_pipeline.system.arrays import State
 from tests.support.jobs import plain, with_train
 
 
@@ -86,7 +88,7 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
     with torch.no_grad():
         student["stem.weight"].zero_()
     before = {n: t.clone() for n, t in teacher.items()}
-    (batch, *_) = batching.epoch_batches(job, "learn", 0, 0)
+    (batch, *_) = batches.epoch_batches(job, "learn", 0, 0)
     loss = loop._loss(job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch)
     loss.backward()
     assert loss.item() > 0.1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ltp_pipeline.config import TrainSettings
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.settings.schema import TrainSettings
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, make_optimizer, optimizer_settings
 from tests.support.imported import imported
 from tests.support.models import Graph, mlp

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ltp_pipeline import threads
 from ltp_pipeline.stages.train.pace import FIRST, RECENT, Pace
+from ltp_pipeline.system import threads
 
 AT_FIRST = [9.0, 9.0] + [0.1] * (FIRST - 2)  # the very first take longer anyway
 

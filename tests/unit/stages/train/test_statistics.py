@@ -10,9 +10,10 @@ from onnx import TensorProto, helper
 
 import ltp_pipeline
 from benchmarks.restore_bn import folded
-from ltp_pipeline.records import State
-from ltp_pipeline.stages.train import Job, batching
+from ltp_pipeline.stages.train import batches
+from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.stages.train.statistics import refreshed
+from ltp_pipeline.system.arrays import State
 from tests.support.models import Graph, as_model, conv_bn_classifier
 from tests.support.restored import job_of, restored
 from tests.support.samples import only
@@ -23,7 +24,7 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[Job, Stat
     job, state = started
     state = {**state, "stem.bn.mean": torch.full((16,), 7.0), "stem.bn.var": torch.full((16,), 9.0)}
     found = refreshed(job, state)
-    rng = np.random.default_rng(batching.seed_of(job.settings.train.seed, "statistics"))
+    rng = np.random.default_rng(batches.seed_of(job.settings.train.seed, "statistics"))
     rows = rng.permutation(len(job.data.train))[: len(job.data.train) // 128 * 128]
     y = F.conv2d(torch.from_numpy(only(job.data.train.read(rows))), state["stem.weight"], padding=1)
     assert torch.allclose(found["stem.bn.mean"], y.mean((0, 2, 3)), atol=1e-4)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ltp_pipeline.graph import Model
+from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from tests.support.models import parsed
 

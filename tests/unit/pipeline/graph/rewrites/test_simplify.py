@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from ltp_pipeline.config import Settings
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph import Model, copy_of
+from ltp_pipeline.graph.model import Model, copy_of
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplified
+from ltp_pipeline.settings.schema import Settings
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs
 from tests.support.round_trip import check_gradients, check_write_back

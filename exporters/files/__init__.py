@@ -1,0 +1,1 @@
+"""Read, count and verify exported files."""

@@ -1,0 +1,47 @@
+"""What is zero in a file: counted over its kernels, and over all its float weights."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.files.decode import decode_all
+from ltp_pipeline.exporters.int8.layers import SUFFIX
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.sparsity import Sparsity
+from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.weights import stored_float_weights
+
+
+class Counts(NamedTuple):
+    """What a file itself says: over all kernels, over all float weights, and of each kernel."""
+
+    kernels: Sparsity
+    whole: Sparsity
+    each: dict[str, Sparsity]
+
+    @property
+    def nonzeros(self) -> dict[str, int]:
+        """Those of each kernel."""
+        return {name: counted.nonzeros for name, counted in self.each.items()}
+
+
+def float_weights(model: Model) -> Iterator[tuple[str, Sparsity]]:
+    """Yield name and count of every float weight of a model, whatever encoding it is stored in."""
+    decoded = decode_all(model)
+    yield from stored_float_weights(model, decoded.added, decoded.weights)
+
+
+def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
+    """Sparsity as the file itself says."""
+    return count(read(path), kernels)
+
+
+def count(model: Model, kernels: Sequence[str]) -> Counts:
+    """The same of a model; a kernel of a quantised graph has the name that it had."""
+    found = list(float_weights(model))
+    by_name = {name.removesuffix(SUFFIX): counted for name, counted in found} | dict(found)
+    if missing := [name for name in kernels if name not in by_name]:
+        raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
+    each = {name: by_name[name] for name in kernels}
+    return Counts(Sparsity.total(each.values()), Sparsity.total(counted for _, counted in found), each)

@@ -1,0 +1,1 @@
+"""Quantize a float graph so that it computes in 8 bits."""

@@ -1,0 +1,194 @@
+"""Which layers are worth turning over, by a model of what sparse kernels cost beside dense ones.
+
+onnxruntime keeps the values between Convs in a blocked layout, the sparse kernels in the plain one; each change of
+layout costs time, and so does every Add and activation that is no longer fused. So all Convs of a graph are one region,
+which is turned over as a whole or not at all. Every matrix product is a region of its own.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from ltp_pipeline.exporters.sparse_ops.replace import Shapes, Turned, shapes_of, turn_over
+from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.nodes import attribute, is_standard, label
+from ltp_pipeline.graph.readers import output_axis
+from ltp_pipeline.graph.tensors import Weights, type_name
+from ltp_pipeline.graph.view import View
+from ltp_pipeline.system.arrays import Array
+
+BLOCK = 4  # output channels that a block of weights has
+FULL = 0.75  # share of nonzeros in blocks that are not empty, from which the library takes them as blocks
+SMALLEST_GROUP = 16  # output channels; with fewer, packing the input costs more than is saved
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The time of a layer as a share of the dense one's: a fixed part, and one that grows with the nonzeros."""
+
+    fixed: float
+    of_nonzeros: float
+
+    def at(self, share: float) -> float:
+        """The time with this share of nonzeros."""
+        return self.fixed + self.of_nonzeros * share
+
+
+# Measured on whole networks, for single weights and for blocks; docs/kernels.md has where. NEON's are guessed.
+COSTS = {
+    "avx512": (Cost(0.11, 1.3), Cost(0.10, 1.1)),
+    "avx2": (Cost(0.18, 1.8), Cost(0.15, 1.45)),
+    "neon": (Cost(0.18, 1.8), Cost(0.15, 1.45)),
+}
+UNKNOWN = Cost(math.inf, 0.0)  # of instructions that no cost is known for
+FILLING = 2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
+LANES = {"avx512": 16, "avx2": 8, "neon": 4}  # numbers that are computed at once
+FEW = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
+ONE_ROW = Cost(0.2, 6.0)  # of a product with one row, which reads every weight once, whatever the instructions
+
+
+@dataclass
+class Region:
+    """Layers that are turned over together."""
+
+    kernels: dict[str, int] = field(default_factory=dict)  # nonzeros
+    elements: int = 0
+    dense: float = 0.0  # multiply-adds
+    sparse: float = 0.0  # what they cost, in dense multiply-adds
+
+    @property
+    def ratio(self) -> float:
+        """The time on sparse kernels / dense."""
+        return self.sparse / self.dense if self.dense else math.inf
+
+    @property
+    def sparsity(self) -> float:
+        """Share of zeros."""
+        return 1 - sum(self.kernels.values()) / self.elements if self.elements else 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernels to turn over, and why the others are left."""
+
+    kernels: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def choose(
+    model: Model, kernels: Collection[str], sample: Weights, path: str, fast_from: float | None = None
+) -> Choice:
+    """Choose regions for the instructions of a `path`, on inputs shaped like the sample.
+
+    With `fast_from`, these are the regions that have at least this sparsity, whatever they cost here.
+    """
+    _, eligible = turn_over(model, kernels)
+    left = {name: _why_not(name, model) for name in kernels if name not in {turned.kernel for turned in eligible}}
+    regions = _regions(model, eligible, sample, path, left)
+    chosen = list[str]()
+    for region in regions:
+        why = _why_left(region, path, fast_from)
+        if why is None:
+            chosen.extend(region.kernels)
+        else:
+            left |= dict.fromkeys(region.kernels, why)
+    return Choice(tuple(chosen), {name: left[name] for name in kernels if name in left})
+
+
+def _why_left(region: Region, path: str, fast_from: float | None) -> str | None:
+    """Why a region is not worth turning over; None where it is."""
+    zeros = f"{region.sparsity:.1%} of the weights are zero"
+    if fast_from is not None:
+        return None if region.sparsity >= fast_from else zeros
+    if path not in COSTS:
+        return f"the library has no fast instructions for this processor ({path})"
+    return None if region.ratio < 1 else f"would take {region.ratio:.2f} of the dense time, {zeros}"
+
+
+def _regions(
+    model: Model, eligible: Collection[Turned], sample: Weights, path: str, left: dict[str, str]
+) -> list[Region]:
+    """The regions of a graph; layers that are in none are added to `left`."""
+    shapes = shapes_of(_sized(model, sample).proto)
+    convs, regions = Region(), dict[str, Region]()
+    for turned in eligible:
+        node = turned.nodes[0]
+        weight, rows = model.array(turned.kernel), _rows(node, turned.kernel, shapes)
+        if is_standard(node, "Conv"):
+            if (groups := attribute(node, "group", 1)) > 1 and len(weight) < SMALLEST_GROUP * groups:
+                left[turned.kernel] = f"has groups of fewer than {SMALLEST_GROUP} output channels, at {label(node)}"
+                continue
+            region, times = convs, rows if math.isfinite(rows) else 1
+        else:
+            region, times = regions.setdefault(turned.kernel, Region()), 1
+        if turned.kernel not in region.kernels:
+            region.kernels[turned.kernel] = int(np.count_nonzero(weight))
+            region.elements += weight.size
+        region.dense += weight.size * times
+        region.sparse += weight.size * times * _time(node, turned.kernel, weight, rows, path)
+    return [*([convs] if convs.kernels else []), *regions.values()]
+
+
+def _time(node: NodeProto, kernel: str, weight: Array, rows: float, path: str) -> float:
+    """The time of a layer on sparse kernels / dense."""
+    single, blocks = COSTS.get(path, (UNKNOWN, UNKNOWN))
+    axis = 0 if node.input[0] == kernel else output_axis(node)
+    share = np.count_nonzero(weight) / max(weight.size, 1)
+    filled = share_in_blocks(weight, axis)
+    time: float = single.at(share) if share < FULL * filled else blocks.at(filled)
+    groups: int = attribute(node, "group", 1)
+    time += FILLING * groups / max(weight.shape[axis], 1)
+    lanes = LANES.get(path, 1)
+    return time if rows >= lanes else min(time * FEW * lanes / rows, ONE_ROW.at(share) * rows)
+
+
+def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
+    """How many vectors a kernel is multiplied by, rows of a matrix or pixels; infinite where that is not known."""
+    if is_standard(node, "Conv"):
+        others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
+    elif node.input[0] == kernel:
+        shape = shapes.get(node.input[1]) or (None, None)
+        others = shape[-1:] if len(shape) > 1 else (1,)  # matrices are multiplied one after the other
+    else:
+        others = (shapes.get(node.input[0]) or (None, None))[:-1]
+    known = [n for n in others if isinstance(n, int)]
+    return max(math.prod(known), 1) if len(known) == len(others) else math.inf
+
+
+def share_in_blocks(weight: Array, axis: int) -> float:
+    """The share of weights in blocks of four neighbouring output channels that are not empty."""
+    if not weight.size:
+        return 0.0
+    rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
+    starts = np.arange(0, len(rows), BLOCK)
+    heights = np.minimum(BLOCK, len(rows) - starts)  # the last one may be lower
+    return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
+
+
+def _sized(model: Model, sample: Weights) -> Model:
+    """The model with the shapes of a sample for its inputs."""
+    proto = copy_of(model.proto)
+    for value in proto.graph.input:
+        if value.name in sample:
+            shape = value.type.tensor_type.shape
+            del shape.dim[:]
+            for n in sample[value.name].shape:
+                shape.dim.add().dim_value = n
+    del proto.graph.value_info[:]
+    return Model(proto, model.weights)
+
+
+def _why_not(name: str, model: Model) -> str:
+    """Why a kernel cannot be turned over."""
+    tensor = model.tensors.get(name)
+    if tensor is None:
+        return "is computed"
+    if tensor.data_type in (TensorProto.INT8, TensorProto.UINT8):
+        return "is quantised already"
+    if tensor.data_type != TensorProto.FLOAT:
+        return f"is of type {type_name(tensor.data_type)}"
+    users = View(model.graph).users.get(name, [])
+    return f"is read by {label(users[0].node)}, which the kernels do not compute" if users else "is read by nothing"

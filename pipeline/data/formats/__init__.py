@@ -1,0 +1,1 @@
+"""The formats in which samples can be stored, one module per format."""

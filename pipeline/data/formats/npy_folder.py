@@ -1,0 +1,47 @@
+"""A folder of NumPy arrays, NAME_train.npy and so on as in an archive: mapped into memory, not loaded."""
+
+import tokenize
+from pathlib import Path
+
+from numpy.lib import format as npy
+
+from ltp_pipeline.data import limits
+from ltp_pipeline.data.columns import gathered
+from ltp_pipeline.data.dataset import Stored, Wanted
+from ltp_pipeline.data.images.collection import fingerprint
+from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.system.arrays import Array
+
+SUFFIX = ".npy"
+
+
+def recognises(path: Path) -> bool:
+    """Say whether this is a folder with NumPy arrays in it."""
+    return path.is_dir() and any(_files(path))
+
+
+def read(path: Path, want: Wanted) -> Stored:
+    """Map every array; what is read of it is read when a batch asks for it."""
+    found = limits.checked(_files(path))
+    limits.require_room(path, found, want.max_bytes)
+    files = {file.name.removesuffix(SUFFIX): file for file in _files(path)}
+    for name in files:
+        limits.require_text(name, f"an array of {path},")
+    parts = gathered(path, files, lambda key: _map(files[key]), want.inputs)
+    made_of = fingerprint([(file.name, str(file)) for file in files.values()])
+    return Stored(parts, made_of, notes=found.notes)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and not file.is_dir())
+
+
+def _map(file: Path) -> Array:
+    try:
+        array: Array = npy.open_memmap(file, mode="r")
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
+        said = f"{file} is not a readable npy file: {first_line(error)}"
+        raise InputError(said, "write the file again with numpy.save") from None
+    if not array.ndim:
+        raise InputError(f"{file} is a single number", "its first axis must count the samples")
+    return array

@@ -1,0 +1,1 @@
+"""Decode, collect and augment images."""

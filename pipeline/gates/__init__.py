@@ -1,0 +1,1 @@
+"""Check a report against limits, and the report itself against its files."""

@@ -1,0 +1,133 @@
+"""The files of a report: those that are shipped must lie beside it, and all that lie there must be its own.
+
+Nothing is opened before it is known to be a regular file, and nothing but hashed: what is in the files is for
+stages/recount.py, once their hashes are right.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.schema import Report, Stored
+from ltp_pipeline.results.schema_parts import Model, Verdict
+from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
+from ltp_pipeline.system.hashing import read_sums, sha256_of, sha256_together
+
+MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
+CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
+
+
+def check_files(report: Report, path: Path) -> list[Verdict]:
+    """Hash every file again that the report at a path names, and compare the list of hashes beside it.
+
+    The exported files of the pruned network must be there; the original, the baseline, the trail and the list may be
+    absent.
+    """
+    folder = path.parent
+    shipped = list(_hashes(report.pruned.files))
+    found = [_checked(name, expected, folder, needed=True) for name, expected in shipped]
+    if not shipped:
+        found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
+    if report.model.path not in dict(shipped):  # which would be another file of that name
+        found.append(_original(report.model, folder))
+    others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
+    trail = [item for entry in report.trail if entry.sha256 for item in entry.hashes.items()]
+    named = dict.fromkeys((*_hashes(others), *trail))  # a file of the baseline is also the first point of its curve
+    found += [_checked(name, expected, folder, needed=False) for name, expected in named]
+    found.append(_list(report, path))
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _list(report: Report, path: Path) -> Verdict | None:
+    """SHA256SUMS: it has every file to ship, the report itself, and no other hash of anything that the report names."""
+    beside = path.with_name(SUMS)
+    if not os.path.lexists(beside):
+        return None
+    try:
+        listed = read_sums(beside, CHANGED)
+        mine = {path.name: sha256_of(path)} if path.name in listed or path.name == REPORT_JSON else {}
+    except InputError as error:
+        return _failed(SUMS, None, error.what)
+    needed = {**dict(_hashes(report.pruned.files)), **mine}
+    for name, expected in {**report.hashes, **mine}.items():
+        if name in needed and name not in listed:
+            return _failed(SUMS, None, f"it does not list {name}")
+        if name in listed and listed[name] != expected:
+            return _failed(
+                SUMS, None, f"it has another hash for {name} than {'that file' if name in mine else 'the report'}"
+            )
+    return Verdict(f"file {SUMS}", "", None, True, "it agrees with the report")
+
+
+def _hashes(files: Sequence[Stored]) -> Iterator[tuple[str, str | None]]:
+    for file in files:
+        yield from file.hashes.items()
+
+
+def _original(model: Model, folder: Path) -> Verdict | None:
+    """The original with its data, which have one hash together."""
+    name = model.path or ""
+    path = _beside(folder, name)
+    if path is None or _mode(path) is None:
+        return None
+    parts = [_beside(path.parent, part) for part in (path.name, *model.data)]
+    there = [part for part in parts if part is not None]
+    problem = next((f"{part.name} is {said}" for part in there if (said := _problem(part))), None)
+    if problem or len(there) < len(parts):
+        return _failed(name, model.sha256, problem or "its data are named outside the folder")
+    return _compared(name, model.sha256, there)
+
+
+def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Verdict | None:
+    path = _beside(folder, name)
+    if path is None:
+        return _failed(name, expected, "its name leads out of the report's folder", MISSING) if needed else None
+    there = _mode(path) is not None
+    if not (needed or there):
+        return None
+    if problem := _problem(path):
+        return _failed(name, expected, problem, CHANGED if there else MISSING)
+    return _compared(name, expected, [path])
+
+
+def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> Verdict:
+    try:
+        found = sha256_together(parts)
+    except OSError as error:
+        return _failed(name, expected, f"cannot be read: {error.strerror}", "check the file's permissions")
+    if not expected:
+        return _failed(name, expected, "the report has no hash for this file")
+    if found != expected:
+        return _failed(name, expected, f"its sha256 is {found}: the report does not belong to this file")
+    return Verdict(f"file {name}", expected, None, True, "the file is the one the report speaks of")
+
+
+def _failed(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> Verdict:
+    return Verdict(f"file {name}", expected or "", None, False, detail, advice)
+
+
+def _problem(path: Path) -> str | None:
+    """Why there is nothing to hash; looked at before it is opened, because opening a pipe would wait for ever."""
+    kind = _mode(path)
+    if kind is None:
+        return "a link that leads nowhere" if os.path.islink(path) else "not beside the report"  # noqa: PTH114 - never raises
+    return None if stat.S_ISREG(kind) else "no regular file"
+
+
+def _mode(path: Path) -> int | None:
+    """What kind of file there is, links followed; None where there is none."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """The place of that name in the report's folder or below; no name leads elsewhere, only a link there may."""
+    if not name or "\0" in name:
+        return None
+    folder = folder.resolve()
+    path = Path(os.path.normpath(folder / name))
+    return path if path.is_relative_to(folder) and path != folder else None

@@ -1,0 +1,64 @@
+"""The weights of a model: which tensors they are, and how many of their elements are not zero.
+
+Every floating-point tensor that the file stores counts, in whatever form and graph, biases and norms too; of a
+quantised model, the integers that stand for one. Masks do not count, of which nothing was learned, nor do the scales
+and zero points of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+from onnx import GraphProto
+
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.nodes import every_graph, every_node, is_standard
+from ltp_pipeline.graph.sparsity import Sparsity
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_mask, stored_one_by_one, to_array
+from ltp_pipeline.graph.view import reads
+from ltp_pipeline.system.arrays import Array
+
+_PRODUCTS = ("MatMulInteger", "ConvInteger")
+_QUANTISING = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", *_PRODUCTS})
+
+
+def stored_float_weights(
+    model: Model, skipped: Collection[str] = (), decoded: Mapping[str, Array] | None = None
+) -> Iterator[tuple[str, Sparsity]]:
+    """Yield name and count of every float weight that a model stores, in the order of the file.
+
+    Args:
+        model: The model; encoded tensors are not decoded here.
+        skipped: Names of tensors that only serve an encoding.
+        decoded: Values of encoded tensors, which are counted last.
+    """
+    for name, array in _arrays(model, skipped, decoded or {}):
+        if array.dtype.kind == "i" or not is_mask(array):
+            yield name, Sparsity(array.size, int(np.count_nonzero(array)))
+
+
+def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
+    """The names of values that stand for weights in a quantised graph, and of their scales and zero points."""
+    weights, scales, ranges = set[str](), set[str](), set[str]()
+    if not any(node.op_type in _QUANTISING for node in every_node(graph)):
+        return weights, scales
+    for node, slot, name in reads(graph, through=("Identity", "Transpose")):
+        if is_standard(node, "DequantizeLinear", "QuantizeLinear"):
+            (scales if slot else weights).add(name)
+        elif is_standard(node, *_PRODUCTS):
+            (scales if slot > 1 else weights).add(name)
+        elif is_standard(node, "DynamicQuantizeLinear"):
+            ranges.update(node.output[1:])
+        elif is_standard(node, "Mul") and ranges.intersection(node.input):
+            scales.add(name)
+    return weights, scales
+
+
+def _arrays(model: Model, skipped: Collection[str], decoded: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    weights, scales = integer_weights(model.graph)
+    for name, tensor in (item for graph in every_graph(model.graph) for item in stored_one_by_one(graph)):
+        counts = tensor.data_type in FLOAT_TYPES or name in weights
+        if counts and name not in scales and name not in skipped:
+            yield name, model.weights[name] if name in model.weights else to_array(tensor, name)
+    yield from decoded.items()

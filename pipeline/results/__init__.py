@@ -1,0 +1,1 @@
+"""The result model: what stages measure and report.json holds."""

@@ -1,0 +1,235 @@
+"""The same model at two times: what got better, what got worse, and whether that is too much."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.metric import ROUNDING, Metric
+from ltp_pipeline.results.schema import File, Report
+from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.settings.checks import check
+from ltp_pipeline.system.text import printable, shown
+
+
+@dataclass(frozen=True)
+class Change:
+    """One measurement in both reports; `better` is None when nothing changed or a side is missing.
+
+    A `share` is shown in percent, anything else as a number with its unit.
+    """
+
+    name: str
+    old: float | None
+    new: float | None
+    better: bool | None
+    old_bound: str | None = None  # where a value is only known to one side
+    new_bound: str | None = None
+    unit: str | None = None
+    share: bool = False
+
+    @property
+    def line(self) -> str:
+        """Old, new and the word for it in one line."""
+        word = {True: "better", False: "worse", None: "same"}[self.better]
+        if self.old is None or self.new is None:
+            word = "not measured in both"
+        elif self.better is None and (self.old_bound or self.new_bound):
+            word = "cannot be told from bounds"
+        old, new = (f"{bound} {self._show(value)}" if bound else self._show(value) for value, bound in self._sides)
+        return printable(f"{self.name}: {old} → {new}, {word}")
+
+    @property
+    def _sides(self) -> tuple[tuple[float | None, str | None], tuple[float | None, str | None]]:
+        return (self.old, self.old_bound), (self.new, self.new_bound)
+
+    def _show(self, value: float | None) -> str:
+        if value is not None and self.share:
+            return f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
+        return shown(value) if value is None or not self.unit else f"{shown(value)} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All changes, the verdicts on those with a limit, and what makes the two hard to compare."""
+
+    changes: tuple[Change, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is compared: how it is read from a report, whether it is the metric's or a share, whether more is better.
+
+    Of the metric's values, None leaves that to the metric.
+    """
+
+    read: Callable[[Report], float | None]
+    more_is_better: bool | None = True
+    of_metric: bool = False
+    share: bool = False
+    bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
+
+
+MOST_TOLD = 3  # differences between two runs
+NOT_BOTH = "not measured in both reports"
+# In the order in which they are shown; METRIC stands for the name of the metric.
+QUANTITIES = {
+    "original METRIC": Quantity(lambda r: r.original.value, None, of_metric=True),
+    "METRIC": Quantity(lambda r: r.pruned.value, None, of_metric=True),
+    "drop": Quantity(lambda r: r.pruned.drop, more_is_better=False, of_metric=True),
+    "compression": Quantity(lambda r: r.pruned.compression),
+    "model compression": Quantity(lambda r: r.pruned.model_compression),
+    "sparsity": Quantity(lambda r: r.pruned.sparsity, share=True),
+    "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, None, of_metric=True),
+    "gain": Quantity(
+        lambda r: r.baseline.gain if r.baseline else None, bound=lambda r: r.baseline.gain_bound if r.baseline else None
+    ),
+    "smallest file, bytes": Quantity(
+        lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None), more_is_better=False
+    ),
+    "fastest file, ms": Quantity(
+        lambda r: min((e.ms for f in r.pruned.files for e in f.latency[:1] if e.ms is not None), default=None),
+        more_is_better=False,
+    ),
+}
+
+
+def compare(
+    old: Report,
+    new: Report,
+    max_drop: float | None = None,
+    max_compression_loss: float | None = None,
+    max_growth: float | None = None,
+    different_models: bool = False,
+) -> Comparison:
+    """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
+    if not different_models and old.model.sha256 != new.model.sha256:
+        what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
+        raise InputError(what, "give two reports of one model, or --different-models to compare all the same")
+    limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
+    check(new.metric, {"max_drop": max_drop})
+    for name, limit in limits.items():
+        if name == "max_drop" or limit is None:
+            continue
+        if not (-1 <= limit < 1 or (name == "max_growth" and 1 <= limit < math.inf)):
+            raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
+    comparable = old.metric == new.metric  # right answers and nearness to an original are not, nor °C and °F
+    changes = {
+        name: _change(name.replace("METRIC", new.metric.label), quantity, old, new)
+        for name, quantity in QUANTITIES.items()
+        if comparable or not quantity.of_metric
+    }
+    for label in dict.fromkeys(f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed):
+        for what, quantity in _of_file(label).items():
+            if comparable or not quantity.of_metric:
+                name = f"{label}, {what.replace('METRIC', new.metric.label)}"
+                changes[name] = _change(name, quantity, old, new)
+    losses = {
+        "max_drop": _drop(changes["METRIC"], new.metric) if comparable else None,
+        "max_compression_loss": _loss(changes["compression"]),
+        "max_growth": _growth(changes["smallest file, bytes"]),
+    }
+    verdicts = [_verdict(name, limit, losses[name], old, new) for name, limit in limits.items() if limit is not None]
+    return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
+
+
+def _of_file(label: str) -> dict[str, Quantity]:
+    """What is compared of a file that was written to be faster."""
+
+    def found(report: Report) -> File:
+        return next((file for file in report.pruned.files if file.label == label), File())
+
+    return {
+        "METRIC": Quantity(lambda r: found(r).value, None, of_metric=True),
+        "bytes": Quantity(lambda r: found(r).bytes, more_is_better=False),
+        "latency / the original's": Quantity(lambda r: found(r).judged_ratio, more_is_better=False),
+    }
+
+
+def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
+    metric = new.metric if quantity.of_metric else Metric(share=quantity.share)
+    before, after = quantity.read(old), quantity.read(new)
+    bounds = quantity.bound(old), quantity.bound(new)
+    same = Change(name, before, after, None, *bounds, metric.unit, metric.share)
+    if before is None or after is None or abs(after - before) <= _rounding(quantity, old, new):
+        return same
+    unsure = ("at least", "at most") if after > before else ("at most", "at least")
+    if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
+        return same
+    more_is_better = metric.higher_is_better if quantity.more_is_better is None else quantity.more_is_better
+    return replace(same, better=(after > before) == more_is_better)
+
+
+def _rounding(quantity: Quantity, old: Report, new: Report) -> float:
+    """Up to which a difference is none: of the metric's values, relative to the originals' where they are no shares."""
+    values = [report.original.value or 0.0 for report in (old, new)]
+    return new.metric.rounding(*values) if quantity.of_metric else ROUNDING
+
+
+def _drop(change: Change, metric: Metric) -> float | None:
+    return None if change.old is None or change.new is None else metric.drop(change.old, change.new)
+
+
+def _loss(change: Change) -> float | None:
+    return None if not change.old or change.new is None else (change.old - change.new) / change.old
+
+
+def _growth(change: Change) -> float | None:
+    return None if not change.old or change.new is None else change.new / change.old - 1
+
+
+def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> Verdict:
+    if loss is None:
+        return Verdict(name, limit, None, False, NOT_BOTH, "give two reports that both measured it, in the same metric")
+    of_metric = name == "max_drop"
+    passed = loss <= limit + _rounding(QUANTITIES["METRIC" if of_metric else "compression"], old, new)
+    return Verdict(
+        name, limit, loss, passed, new.metric.described if of_metric else "", "" if passed else _advice(old, new)
+    )
+
+
+def _advice(old: Report, new: Report) -> str:
+    """What differs between the two runs, above all in their settings."""
+    before, after = (_flat({**_of_run(r), "versions": r.environment.versions}) for r in (old, new))
+    changed = [f"{k} was {shown(before.get(k))}, is {shown(v)}" for k, v in after.items() if before.get(k) != v]
+    if not changed:
+        return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
+    return f"look at what changed: {'; '.join(changed[:MOST_TOLD])}{' …' if changed[MOST_TOLD:] else ''}"
+
+
+def _of_run(report: Report) -> dict[str, Any]:
+    """The settings that an outcome depends on."""
+    return {section: values for section, values in report.settings.items() if section not in ("gates", "log")}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _notes(old: Report, new: Report) -> list[str]:
+    before, after = (_conditions(report) for report in (old, new))
+    return [
+        f"another {what}: {shown(before[what])} before, {shown(after[what])} now"
+        for what in before
+        if before[what] != after[what]
+    ]
+
+
+def _conditions(report: Report) -> dict[str, object]:
+    """What must be the same for two measurements to be comparable."""
+    accuracy, environment = report.original.accuracy, report.environment
+    return {
+        "original model": report.model.sha256,
+        "number of test samples": accuracy.samples if accuracy else None,
+        "split": accuracy.split if accuracy else None,
+        "metric": report.metric.described,
+        "device": environment.device,
+        "number of threads": environment.threads,
+        "processor": environment.processor,
+    }

@@ -1,0 +1,99 @@
+"""The gain: how many times fewer weights LTP has than the baseline needs for the same accuracy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ltp_pipeline.results.metric import Metric
+
+WIDE = 1.5  # ratio of compressions up to which two points are near each other
+Bound = Literal["at least", "at most"]
+
+
+class Point(NamedTuple):
+    """A network of the baseline: its compression, and its accuracy on one split, which is the metric's value."""
+
+    compression: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Compression / the one of the baseline at equal accuracy; where that is not measured, the bound that is known."""
+
+    value: float
+    compression_at_equal_accuracy: float | None
+    bound: Bound | None = None
+    reason: str | None = None  # why there is no compression at equal accuracy
+    ends: tuple[Point, ...] = ()  # the two measured points that it was interpolated between
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether these points are so far apart that a straight line between them says little."""
+        return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
+
+
+def compared_at(metric: Metric, accuracy: float, original: float | None, budget: float | None) -> float:
+    """The accuracy at which two networks are compared: the first one's, or the worst within the same budget."""
+    if budget is None or original is None:
+        return accuracy
+    return metric.worst((accuracy, metric.least(original, budget)), float)
+
+
+def compare(
+    metric: Metric,
+    compression: float,
+    accuracy: float,
+    original: float | None,
+    budget: float | None,
+    points: Sequence[Point],
+) -> Gain:
+    """The gain of a network over the baseline's points: at its own accuracy, or within the same budget."""
+    least = compared_at(metric, accuracy, original, budget)
+    return gain(metric, compression, least, points, interpolate=budget is None)
+
+
+def by_compression(metric: Metric, points: Sequence[Point]) -> list[Point]:
+    """Points from the mildest to the sparsest; of several of one compression, the best last."""
+    return sorted(points, key=lambda point: (point.compression, metric.goodness(point.accuracy)))
+
+
+def bracket(metric: Metric, points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:
+    """The sparsest point that is as good as this accuracy, and the next sparser one, which is not."""
+    listed = by_compression(metric, points)
+    reached = [i for i, point in enumerate(listed) if metric.holds(point.accuracy, least)]
+    if not reached:
+        return None, listed[0] if listed else None
+    inside = reached[-1]
+    return listed[inside], listed[inside + 1] if inside + 1 < len(listed) else None
+
+
+def gain(metric: Metric, compression: float, least: float, points: Sequence[Point], interpolate: bool) -> Gain:
+    """The gain of a network of this compression over the baseline's points, at an accuracy of `least`.
+
+    With `interpolate`, the baseline's compression is linear in its logarithm between the two points around `least`;
+    without, it is that of the sparsest point that has `least`.
+    """
+    if not points:
+        raise ValueError("there is no gain over a baseline without points")
+    inside, outside = bracket(metric, points, least)
+    if inside is None:
+        mildest = min(point.compression for point in points)
+        why = f"no measured point of the baseline is as good, down to {mildest:.3g}×"
+        return Gain(compression / mildest, None, "at least", why)
+    if outside is None:
+        why = f"the sparsest measured point of the baseline, {inside.compression:.3g}×, is still as good"
+        return Gain(compression / inside.compression, None, "at most", why)
+    if not interpolate:
+        return Gain(compression / inside.compression, inside.compression)
+    equal = between(metric, inside, outside, least)
+    return Gain(compression / equal, equal, ends=(inside, outside))
+
+
+def between(metric: Metric, inside: Point, outside: Point, accuracy: float) -> float:
+    """The compression at an accuracy between those of two points, linear in log compression."""
+    apart = metric.drop(inside.accuracy, outside.accuracy)
+    share = min(max(metric.drop(inside.accuracy, accuracy) / apart, 0.0), 1.0) if apart > 0 else 0.0
+    found = math.exp((1 - share) * math.log(inside.compression) + share * math.log(outside.compression))
+    return min(max(found, inside.compression), outside.compression)

@@ -1,0 +1,158 @@
+"""The metric: its name, unit and direction, and all arithmetic and words that depend on these.
+
+Nothing else compares two values of a metric, takes their difference or writes one down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, TypeVar
+
+from pydantic import ConfigDict, Field
+
+from ltp_pipeline.system.text import number, percent, points, printable
+
+ROUNDING = 1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
+BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
+COUNTED = ("top-1", "agreement")  # shares of samples
+RELATIVE = ("agreement", "explained")  # nearness to the original
+# Of the tasks that are told from data: all are shares of which more is better
+BUILT_IN = ("top-1", "agreement", "explained", "R²", "mIoU", "mean average precision")
+
+# How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
+READ = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a network is measured by: the share of right answers (top-1) where nothing else is said.
+
+    Without labels it is the share of answers that agree with the original's (agreement), or the share of the variance
+    of its outputs that is met (explained).
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = READ
+
+    name: str = "top-1"
+    unit: str | None = None
+    higher_is_better: bool = True
+    share: Annotated[bool, Field(description="at most 1, and 0.01 is a point")] = True
+
+    @property
+    def counts_right_answers(self) -> bool:
+        """Whether it is the share of right answers; only that is called accuracy."""
+        return self.name == "top-1"
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether it is a share of samples, each right or wrong."""
+        return self.name in COUNTED
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether it says how near the original is, so that it takes no labels."""
+        return self.name in RELATIVE
+
+    def goodness(self, value: float) -> float:
+        """The value, or its negative: more is better."""
+        return value if self.higher_is_better else -value
+
+    def drop(self, before: float, after: float) -> float:
+        """How much worse the second value is, in the metric's unit; negative where it is better."""
+        return self.goodness(before) - self.goodness(after)
+
+    def least(self, original: float, budget: float) -> float:
+        """The worst value whose drop is within a budget."""
+        return original - self.goodness(budget)
+
+    def holds(self, value: float, least: float) -> bool:
+        """Whether a value is no worse than another, but for rounding."""
+        return self.drop(least, value) <= self.rounding(value, least)
+
+    def best(self, items: Iterable[T], value: Callable[[T], float]) -> T:
+        """The item with the best value."""
+        return max(items, key=lambda item: self.goodness(value(item)))
+
+    def worst(self, items: Iterable[T], value: Callable[[T], float]) -> T:
+        """The item with the worst value."""
+        return min(items, key=lambda item: self.goodness(value(item)))
+
+    def rounding(self, *values: float) -> float:
+        """Differences of these values up to which they are the same."""
+        return ROUNDING if self.share else ROUNDING * max(map(abs, values))
+
+    def default_budget(self, original: float) -> float:
+        """The largest drop where none was asked for."""
+        return BUDGET if self.share else BUDGET * abs(original)
+
+    @property
+    def label(self) -> str:
+        """Name and direction, beside values that have their unit."""
+        return self.name if self.higher_is_better else f"{self.name}, lower is better"
+
+    @property
+    def described(self) -> str:
+        """Name, unit and direction, beside bare numbers."""
+        unit = f" in {self.unit}" if self.unit and not self.share else ""
+        return f"{self.name}{unit}{self.label.removeprefix(self.name)}"
+
+    @property
+    def no_worse(self) -> str:
+        """How a sentence sets a limit: `at least` 91.32 %, `at most` 2.31 °C."""
+        return "at least" if self.higher_is_better else "at most"
+
+    def shown(self, value: float) -> str:
+        """A value: 91.32 %, 2.31 °C."""
+        return percent(value) if self.share else self._with_unit(number(value))
+
+    def shown_drop(self, value: float) -> str:
+        """A difference of two values: 0.45 points, 0.04 °C."""
+        return f"{points(value)} points" if self.share else self._with_unit(number(value))
+
+    def shown_interval(self, interval: tuple[float, float]) -> str:
+        """Both ends of a difference, in the unit that stands beside it: −0.04 to 0.94."""
+        show = points if self.share else number
+        return f"{show(interval[0])} to {show(interval[1])}"
+
+    @property
+    def axis_unit(self) -> str | None:
+        """The unit of the numbers at an axis."""
+        return "%" if self.share else self.unit
+
+    def at_axis(self, value: float) -> float:
+        """A value in that unit."""
+        return 100 * value if self.share else value
+
+    def _with_unit(self, text: str) -> str:
+        return f"{text} {self.unit}" if self.unit else text
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is told beside the metric: a value with a name, a unit and a direction of its own."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = READ
+
+    name: str
+    value: float
+    unit: str | None = None
+    share: bool = True
+    higher_is_better: bool = True
+
+    @property
+    def metric(self) -> Metric:
+        """What the value is of."""
+        return Metric(self.name, self.unit, self.higher_is_better, self.share)
+
+    @property
+    def shown(self) -> str:
+        """The value with its unit."""
+        return self.metric.shown(self.value)
+
+
+def on_validation(metric: Metric) -> str:
+    """What the metric of the validation split is called beside others."""
+    return f"{'accuracy' if metric.counts_right_answers else printable(metric.name)} (val)"

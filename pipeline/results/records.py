@@ -1,0 +1,223 @@
+"""What passes from stage to stage. Frozen; heavy libraries appear only as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import ConfigDict
+
+from ltp_pipeline.results.metric import Figure, Metric
+from ltp_pipeline.settings.file_names import EXACT, Format
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ltp_pipeline.graph.sparsity import Sparsity
+    from ltp_pipeline.results.values import Outcomes
+    from ltp_pipeline.system.arrays import Array, State
+
+
+MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
+
+
+@dataclass(frozen=True)
+class TrailEntry:
+    """One of the progressively sparser networks met on the way; a deployable file."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    entry: int
+    epoch: int
+    compression: float
+    accuracy: float  # the metric on the validation split, hard-pruned, not fine-tuned
+    file: str
+    thresholds: Mapping[str, float] = field(default_factory=dict, compare=False)  # on w², by kernel
+    temperatures: Mapping[str, float] = field(default_factory=dict, compare=False)
+    model_compression: float | None = None
+    sha256: str | None = None
+    data_sha256: str | None = None  # of the data beside it
+
+
+def finetune_key(entry: int) -> str:
+    """Name of the checkpoint and the log lines of fine-tuning from an entry of the trail."""
+    return f"finetune-{entry:03d}"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What learning leaves behind: the trail, each entry with its thresholds and temperatures."""
+
+    trail: tuple[TrailEntry, ...]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A hard-pruned network and the masks that hold over it."""
+
+    state: State = field(repr=False)
+    masks: Mapping[str, Tensor] = field(repr=False)  # True where a weight is kept
+    nonzeros: int  # of all kernels
+    epochs: Mapping[str, int]  # how long it was trained: {"prune": …, "finetune": …}
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How a graph was quantised."""
+
+    method: str  # min-max, percentile or entropy: how fixed ranges of activations were chosen; dynamic: at every run
+    weight_bits: int
+    samples: int | None  # of the training split, by which ranges were chosen
+    kernels: int  # that are in 8 bits
+    left_float: Mapping[str, str]  # kernels that are not, and why
+    validation_drop: float  # against the float graph
+    trained_epochs: int = 0  # in 8 bits, with the masks held
+
+
+@dataclass(frozen=True)
+class SparseKernels:
+    """Which layers of a graph the library of sparse kernels computes."""
+
+    path: str  # the instructions that the library took on this processor
+    library_sha256: str
+    turned_over: tuple[str, ...]  # kernels
+    left_dense: Mapping[str, str]  # kernels that are not, and why
+    ratio: float | None  # of the dense deploy graph's time, for one sample on one thread; None: not asked for
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file on disk that was read back and says what the weights say; `name` is relative to the run directory."""
+
+    path: Path
+    name: str
+    graph: str
+    encoding: str
+    sha256: str
+    bytes: int
+    data_sha256: str | None = None  # of the data beside it
+    values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
+    notes: tuple[str, ...] = ()
+    quantization: Quantization | None = None
+    sparse_kernels: SparseKernels | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        return self.values == EXACT and self.quantization is None
+
+    @property
+    def format(self) -> str:
+        """Graph and encoding in one name, as settings have it: `packed`, `deploy-packed`."""
+        return Format(self.graph, self.encoding).name
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The files of a network, and by their names why others were left out."""
+
+    files: list[ExportedFile]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Measured in onnxruntime; `value` is the metric's.
+
+    Without labels there is no top1; top5 is None also where there are five classes or fewer. Where the metric is the
+    variance explained, `equal_argmax` is the share of samples whose largest output is the original's, for outputs that
+    could be class scores. `beside` has what else the task tells of the network.
+    """
+
+    value: float
+    top1: float | None
+    top5: float | None
+    samples: int
+    split: str
+    equal_argmax: float | None = None
+    beside: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of one batch of so many samples, with so many threads; the original's, measured in turns."""
+
+    batch: int
+    threads: int
+    ms: float
+    original_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Original:
+    """The original file in onnxruntime; `correct` has the score of each sample of the test split."""
+
+    accuracy: Accuracy
+    validation_accuracy: float
+    correct: Array
+    load_ms: float
+    latency: tuple[Latency, ...]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What an exported file does, measured from the file."""
+
+    file: ExportedFile
+    accuracy: Accuracy
+    counted: Sparsity  # over all kernels
+    whole: Sparsity  # nonzeros of all its float weights, beside the elements of the original's
+    nonzeros: Mapping[str, int]
+    parity_max_abs: float
+    load_ms: float
+    latency: tuple[Latency, ...]  # on one thread first
+    outcomes: Outcomes | None = None  # beside the original's
+    kernels_gap: float | None = None  # how far sparse kernels are from dense ones, as a share of the largest output
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A pruned network through all its files."""
+
+    validations: Sequence[Validation]
+    correct: Array  # of the least accurate file
+    epochs: Mapping[str, int]
+    metric: Metric
+    exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`
+    left_out: Mapping[str, str] = field(default_factory=dict)  # names of files that were not written, and why
+
+    @property
+    def least_accurate(self) -> Validation:
+        """The least accurate file, of which rounding and 8 bits make a difference: a promise holds for every file."""
+        return self.metric.worst(self.validations, lambda v: v.accuracy.value)
+
+    @property
+    def most_nonzeros(self) -> Validation:
+        """The file with the most nonzeros, of which rounding leaves fewer."""
+        return max(self.validations, key=lambda v: v.counted.nonzeros)
+
+    @property
+    def exact(self) -> Validation:
+        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        return next((v for v in self.validations if v.file.is_exact), self.validations[0])
+
+
+@dataclass(frozen=True)
+class BaselinePoint:
+    """A network of the baseline, measured; the validation split has chosen its compression."""
+
+    measured: Measured
+    validation_accuracy: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The baseline: its point at LTP's compression first; those after it, if a curve was wanted."""
+
+    points: tuple[BaselinePoint, ...]
+    is_curve: bool
+    spares_classifier: bool = False
+    in_blocks: bool = False
+    single: BaselinePoint | None = None  # beside blocks: single weights, as many

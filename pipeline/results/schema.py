@@ -1,0 +1,346 @@
+"""The report, schema "ltp-report/1": one typed object that every rendering, gate and command takes.
+
+A report that this program writes has every key; null means "not measured", and `reasons` beside it says why. A report
+from elsewhere may lack keys: they count as not measured. Unknown keys are kept, because a newer program may say more;
+those of gates, the metric and figures are read over.
+`report.schema.json` is generated from here by `python -m ltp_pipeline.report_schema`.
+"""
+
+import json
+import math
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ltp_pipeline.results.gain import Gain, Point, compare
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema_parts import (
+    Accuracy,
+    Asked,
+    Data,
+    Entry,
+    Environment,
+    Histogram,
+    Layer,
+    Model,
+    Part,
+    Quantization,
+    Scatter,
+    SparseKernels,
+    UserTask,
+    Verdict,
+    hashes_of,
+)
+from ltp_pipeline.results.values import Interval, Name, Number, Outcomes, Share, Whole
+from ltp_pipeline.settings.file_names import EXACT, Format
+
+SCHEMA: Final = "ltp-report/1"
+LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
+IN_BLOCKS, SPARED = "in blocks", "classifier spared"  # what is added to the name of a baseline that does so
+FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
+Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
+
+
+class Measured(Part):
+    """A file or a network whose accuracy was measured."""
+
+    accuracy: Accuracy | None = None
+    reasons: Reasons = Field(default_factory=dict)
+
+    @property
+    def value(self) -> float | None:
+        """The metric's value."""
+        return None if self.accuracy is None else self.accuracy.value
+
+
+class Latency(Part):
+    """Milliseconds of one batch."""
+
+    batch: Whole | None = None
+    threads: Whole | None = None
+    ms: Number | None = None
+
+
+class FileLatency(Latency):
+    """The same beside the original, measured in turns."""
+
+    original_ms: Number | None = None
+    ratio: Annotated[Number | None, Field(description="ms / original_ms")] = None
+
+
+class Original(Measured):
+    """The original file, measured."""
+
+    path: str | None = None
+    bytes: Whole | None = None
+    load_ms: Number | None = None
+    latency: tuple[Latency, ...] = ()
+
+
+class Stored(Part):
+    """A file on disk; the path is relative to the report."""
+
+    path: Name = ""
+    sha256: str | None = None
+    data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Its path and hash, and those of the data beside it."""
+        return hashes_of(self.path, self.sha256, self.data_sha256)
+
+
+class File(Measured, Stored):
+    """An exported file, a graph in an encoding."""
+
+    graph: str = "original"
+    encoding: str = ""
+    values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
+    bytes: Whole | None = None
+    nonzeros: Annotated[Whole | None, Field(description="of its kernels; rounded values may leave fewer")] = None
+    outcomes: Annotated[
+        Outcomes | None,
+        Field(description="before: the original, after: this file; null where a sample may be right in parts"),
+    ] = None
+    parity_max_abs: Number | None = None
+    load_ms: Number | None = None
+    latency: tuple[FileLatency, ...] = ()
+    quantization: Annotated[Quantization | None, Field(description="null for a graph that computes in float")] = None
+    sparse_kernels: Annotated[
+        SparseKernels | None, Field(description="null for a graph that does not use them; runs without them, too")
+    ] = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        return self.values == EXACT and self.quantization is None
+
+    @property
+    def is_for_speed(self) -> bool:
+        """Whether it was written to be faster: in 8 bits, or on sparse kernels."""
+        return self.quantization is not None or self.sparse_kernels is not None
+
+    @property
+    def judged_ratio(self) -> float | None:
+        """Of the original's latency: for one sample on one thread, or the worst where that was not measured."""
+        alone = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
+        ratios = [entry.ratio for entry in alone or self.latency]
+        measured = [ratio for ratio in ratios if ratio is not None]
+        return max(measured) if measured and len(measured) == len(ratios) else None
+
+    @property
+    def name(self) -> str:
+        """What `--export` calls it: packed, deploy-packed."""
+        return Format(self.graph, self.encoding).name
+
+    @property
+    def label(self) -> str:
+        """Which of a network's files it is: its name, and what its values were rounded to."""
+        return self.name if self.values == EXACT else f"{self.name}, {self.values}"
+
+
+class Epochs(Part):
+    """How long a network was trained."""
+
+    prune: Whole = 0
+    finetune: Whole = 0
+
+
+class Pruned(Measured):
+    """A pruned network: what its exported files do."""
+
+    method: str = LEARNED
+    drop: Annotated[
+        float | None, Field(description="how much worse than the original, in the metric's unit; negative is better")
+    ] = None
+    drop_interval: Interval | None = None
+    compression: Annotated[float | None, Field(ge=1)] = None
+    model_compression: Annotated[
+        float | None, Field(gt=0, description="float weights of the whole model / those that are not zero")
+    ] = None
+    sparsity: Share | None = None
+    nonzeros: Whole | None = None
+    model_nonzeros: Annotated[Whole | None, Field(description="of all float weights of the file")] = None
+    epochs: Epochs | None = None
+    trainings: Annotated[
+        Whole | None,
+        Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
+    ] = None
+    files: Annotated[tuple[File, ...], FEW] = ()
+
+    @property
+    def exact(self) -> File | None:
+        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        return next((file for file in self.files if file.is_exact), self.files[0] if self.files else None)
+
+    @property
+    def exact_value(self) -> float | None:
+        """The metric's value of that file."""
+        return None if self.exact is None else self.exact.value
+
+    def least_accurate(self, metric: Metric) -> File | None:
+        """The file whose accuracy is that of the network: a promise holds for every file."""
+        known = all(file.value is not None for file in self.files)
+        return metric.worst(self.files, lambda file: file.value or 0.0) if self.files and known else None
+
+
+class CurvePoint(Stored):
+    """What the baseline has at a compression: accuracy of the test split, and of the validation split that chose it."""
+
+    compression: Annotated[float | None, Field(gt=0)] = None
+    accuracy: float | None = None
+    validation_accuracy: float | None = None
+    nonzeros: Whole | None = None
+
+
+class Baseline(Pruned):
+    """Global magnitude pruning to the same compression, trained as long."""
+
+    method: str = MAGNITUDE
+    curve: Annotated[
+        Annotated[tuple[CurvePoint, ...], FEW] | None,
+        Field(description="the point at the same compression first, each trained as long"),
+    ] = None
+    budget: Annotated[
+        Number | None,
+        Field(description="the largest drop, within which the gain compares the two; null: at equal accuracy"),
+    ] = None
+    compression_at_equal_accuracy: Annotated[
+        float | None,
+        Field(gt=0, description="linear in log compression between two points; within a budget, of the sparsest point"),
+    ] = None
+    gain: Annotated[
+        float | None, Field(gt=0, description="compression / the one that the baseline reaches at equal accuracy")
+    ] = None
+    gain_bound: Annotated[
+        Literal["at least", "at most"] | None, Field(description="where the gain is only known to one side")
+    ] = None
+    single_weights: Annotated[
+        CurvePoint | None,
+        Field(description="beside blocks, the same count of single weights, trained as long; null without blocks"),
+    ] = None
+
+
+class Difference(Part):
+    """How much better the pruned network is than the baseline, in the metric's unit; negative is worse."""
+
+    value: float | None = None
+    interval: Interval | None = None
+    outcomes: Annotated[Outcomes | None, Field(description="before: the pruned network, after: the baseline")] = None
+    reasons: Reasons = Field(default_factory=dict)
+
+
+class Report(Part):
+    """report.json: the truth that report.md and report.html only render."""
+
+    schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
+    verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
+    gates: Annotated[tuple[Verdict, ...], FEW] = ()
+    metric: Metric = Metric()
+    task: Asked = Asked()
+    model: Model = Model()
+    data: Data = Data()
+    own_task: Annotated[UserTask | None, Field(description="null where it is none of the user's own")] = None
+    original: Original = Original()
+    pruned: Pruned = Pruned()
+    baseline: Baseline | None = None
+    difference: Difference | None = None
+    layers: Annotated[tuple[Layer, ...], MANY] = ()
+    trail: Annotated[tuple[Entry, ...], MANY] = ()
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    environment: Environment = Environment()
+    timings: dict[str, Number] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    budget_missed: Annotated[str | None, Field(description="why the network is outside its accuracy budget")] = None
+    unlikely_gain: Annotated[
+        str | None, Field(description="a warning where the pruned network is better than the original beyond chance")
+    ] = None
+    histograms: tuple[Histogram, ...] = ()
+    scatter: Scatter | None = None
+    sizes: dict[str, Whole | None] = Field(default_factory=dict)
+    reasons: Reasons = Field(default_factory=dict)
+
+    @property
+    def networks(self) -> list[Pruned]:
+        """The pruned network, and the baseline where there is one."""
+        return [self.pruned] if self.baseline is None else [self.pruned, self.baseline]
+
+    @property
+    def files(self) -> list[File]:
+        """All exported files, those of the baseline last."""
+        return [file for network in self.networks for file in network.files]
+
+    @property
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """The points of the baseline's curve; the first has a file of the baseline, the others their own."""
+        return (self.baseline.curve or ()) if self.baseline else ()
+
+    @property
+    def baseline_points(self) -> dict[str, CurvePoint]:
+        """All points of the baseline by their keys: those of the curve, and that of single weights beside blocks."""
+        single = self.baseline.single_weights if self.baseline else None
+        curve = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
+        return {**curve, **({} if single is None else {"baseline.single_weights": single})}
+
+    @property
+    def points(self) -> list[Point]:
+        """Those of the curve as far as they were measured: compression and accuracy."""
+        return [Point(p.compression, p.accuracy) for p in self.curve if p.compression and p.accuracy is not None]
+
+    @property
+    def gain(self) -> Gain | None:
+        """The gain by the report's own numbers; None where they give none."""
+        compression, accuracy = self.pruned.compression, self.pruned.exact_value
+        if self.baseline is None or not self.points or compression is None or accuracy is None:
+            return None
+        budget = self.baseline.budget
+        return compare(self.metric, compression, accuracy, self.original.value, budget, self.points)
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Path and hash of every file that the run has exported, those of the baseline's points too."""
+        stored: list[Stored] = [*self.files, *self.baseline_points.values()]
+        return {name: digest for file in stored for name, digest in file.hashes.items()}
+
+    @model_validator(mode="after")
+    def _shares_are_shares(self) -> Self:
+        """Refuse percent: a gate would pass on 88 where 0.88 is meant. A share that counts nothing may be below 0."""
+        if not self.metric.share:
+            return self
+        lowest = 0.0 if self.metric.counts_samples else -math.inf
+        for part in (self.original, *self.networks, *self.files):
+            _require("accuracy.value", part.value, lowest)
+        for entry in self.trail:
+            _require("trail.accuracy", entry.accuracy, lowest)
+        for key, point in self.baseline_points.items():
+            _require(f"{key}.accuracy", point.accuracy, lowest)
+        known = [part.value for part in (self.original, *self.networks) if part.value is not None]
+        widest = 1 - min([0.0, *known])
+        for network in self.networks:
+            _require("drop", network.drop, -widest, widest)
+        if self.baseline is not None:
+            _require("baseline.budget", self.baseline.budget, 0.0)
+        return self
+
+
+def _require(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
+    if value is not None and not lowest <= value <= highest:
+        raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
+
+
+def size_bound(original: int, elements: int, nonzeros: int) -> int:
+    """The bytes that nonzeros of so many weights and their positions need at least, beside the rest of the file."""
+    p = nonzeros / elements
+    entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
+    return math.ceil((elements * entropy + 32 * nonzeros) / 8 + max(original - 4 * elements, 0))
+
+
+def json_schema() -> str:
+    """The JSON Schema as it is shipped: of a report as this program writes it."""
+    schema = Report.model_json_schema(mode="serialization")
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **schema}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    print(json_schema(), end="")

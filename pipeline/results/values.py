@@ -1,0 +1,85 @@
+"""The kinds of values that a report is made of, each read strictly: shares, counts, names, intervals, outcomes."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from ltp_pipeline.results import intervals
+from ltp_pipeline.results.metric import READ
+from ltp_pipeline.system.text import printable, shortened
+
+LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
+
+
+def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError(f"the interval is reversed: {ends[0]:g} to {ends[1]:g}")
+    return ends
+
+
+def _inside(name: str) -> str:
+    """Refuse what is no name of a file in the report's folder or below."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise ValueError(f"{shortened(name)} is no name of a file in the report's folder")
+    if len(name.encode()) > LONGEST_NAME or any(len(part.encode()) > LONGEST_PART for part in parts):
+        raise ValueError(f"the name {shortened(name)} is too long")
+    return name
+
+
+def _ours(name: str) -> str:
+    """The same of a file that this program wrote."""
+    if printable(name) != name or "\\" in name:
+        raise ValueError(f"the name {shortened(name)} has characters that no name of ours has")
+    return _inside(name)
+
+
+def _of_trail(name: str) -> str:
+    """The same; the trail of an entry that was picked lies in the folder around."""
+    _ours(name.removeprefix("../"))
+    return name
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, Field(ge=0)]
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+Pair = tuple[Whole, Whole]
+Interval = Annotated[tuple[float, float], AfterValidator(_ordered)]
+Inside = Annotated[str, AfterValidator(_inside)]
+Name = Annotated[str, AfterValidator(_ours)]
+NameOfTrail = Annotated[str, AfterValidator(_of_trail)]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = READ
+
+    both_right: Whole
+    only_before: Whole
+    only_after: Whole
+    both_wrong: Whole
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return self.both_right + self.only_before + self.only_after + self.both_wrong
+
+    @property
+    def before(self) -> float | None:
+        """The share that the first network has right."""
+        return (self.both_right + self.only_before) / self.samples if self.samples else None
+
+    @property
+    def after(self) -> float | None:
+        """The share that the second network has right."""
+        return (self.both_right + self.only_after) / self.samples if self.samples else None
+
+    def interval(self, confidence: float = intervals.CONFIDENCE) -> tuple[float, float] | None:
+        """Of the drop from the first to the second."""
+        if not self.samples:
+            return None
+        return intervals.counted_interval(self.samples, self.only_before, self.only_after, confidence)

@@ -1,0 +1,1 @@
+"""The run directory: its files, its manifest and its log."""

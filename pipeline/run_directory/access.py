@@ -1,0 +1,76 @@
+"""Who may write into a run directory: one process at a time, and only where there is a run or nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.run_directory.names import LOCK, MANIFEST, remove_leftovers
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
+_WRITABLE = "give a writable folder with --out"
+
+
+@contextmanager
+def held(root: Path) -> Iterator[None]:
+    """Keep other processes out of the directory; one that is new and stays empty is removed at the end."""
+    refuse_foreign(root)
+    lock, is_new = FileLock(root / LOCK), not root.exists()
+    _require_plain(root / LOCK)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise InputError(f"another process is at work in {root}", "wait for it, or give another --out") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise InputError(f"cannot write {root}: {error.strerror}", _WRITABLE) from None
+    try:
+        remove_leftovers(root)
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):  # somebody may have removed it
+            if is_new and [entry.name for entry in root.iterdir()] == [LOCK]:
+                (root / LOCK).unlink()
+                root.rmdir()
+
+
+def refuse_foreign(root: Path) -> None:
+    """Leave alone what is no run; hidden files are what an interrupted write left."""
+    try:
+        if not root.exists() or (root / MANIFEST).is_file():
+            return
+        foreign = not root.is_dir() or any(not entry.name.startswith(".") for entry in root.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {root}: {error.strerror}", _WRITABLE) from None
+    if foreign:
+        raise InputError(f"{root} is not empty and holds no run", "give an empty or new folder with --out")
+
+
+def check_writable(folder: Path) -> None:
+    """Fail before the work, not after it."""
+    parent, is_file = folder, False
+    try:
+        is_file = folder.is_file()
+        while not parent.exists():
+            parent = parent.parent
+        writable = parent.is_dir() and os.access(parent, os.W_OK)
+    except OSError:  # e.g. a name that is too long
+        writable = False
+    if is_file:
+        raise InputError(f"{folder} is a file", "give a folder with --out")
+    if not writable:
+        raise InputError(f"{folder} cannot be written", _WRITABLE)
+
+
+def _require_plain(lock: Path) -> None:
+    """Refuse a lock that is a folder, a pipe or a link: whoever made it, it is not ours."""
+    if lock.is_symlink() or (lock.exists() and not lock.is_file()):
+        raise InputError(f"{lock} is no regular file, so the run cannot be locked", "remove it, or give another --out")

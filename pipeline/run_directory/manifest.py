@@ -1,0 +1,173 @@
+"""manifest.json: what a run depends on, what was done, and the hash of every file that going on reads.
+
+It has a hash of its own, so that any change of its content is found before it is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.run_directory.names import MANIFEST
+from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Settings
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.files import json_text, write_json
+from ltp_pipeline.system.json import read_json
+from ltp_pipeline.system.text import shortened
+
+AGAIN = "bring it back from a copy, or start over: ltp-pipeline run --fresh"
+_LONGEST = 200  # characters of a setting in a message
+_HASH = "sha256"  # key of the manifest's own
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_assignment=True)
+
+
+class Identity(_Part):
+    """What must be the same for a run to go on."""
+
+    model: str | None = None  # hash
+    data: str | None = None  # fingerprint
+    settings: dict[str, Any] = {}
+    task: str | None = None  # fingerprint of the user's own
+    entry: Annotated[int, Field(ge=0)] | None = None  # of its parent's trail, which this run finishes
+
+
+class Inputs(_Part):
+    """Where the inputs lie, for commands that are given only the run."""
+
+    model: str
+    settings: Settings
+
+
+class Proof(_Part):
+    """What the report of a run was made of."""
+
+    export: ExportSettings
+    baseline: BaselineSettings
+    quantize: bool = False  # whether int8 files were trained in 8 bits
+    library: str | None = None  # hash of the sparse kernels that fast files were measured with
+
+
+class Manifest(_Part):
+    """The content of manifest.json."""
+
+    identity: Identity = Identity()
+    inputs: Inputs | None = None
+    metric: Metric = Metric()
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    default_budget: NotNegative | None = None
+    rules: dict[str, Share] = {}  # shares that were found by rule when the run began
+    curve: bool | None = None  # whether the baseline is to be one, as was chosen by the time of its first training
+    timings: dict[str, NotNegative] = {}  # seconds by stage
+    learned: bool = False  # whether the trail is complete
+    proof: Proof | None = None  # of a run that has finished
+    files: dict[str, Sha256] = {}  # by name in the run directory
+    moving: dict[str, Sha256] = {}  # files that were about to be moved into place when this was written
+
+
+class ManifestFile:
+    """manifest.json of a run directory, and what is to be written into it next."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / MANIFEST
+        self._content: Manifest | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one, of whatever content."""
+        return self.path.is_file()
+
+    @property
+    def content(self) -> Manifest:
+        """What it says, as it was last read or changed."""
+        if self._content is None:
+            self._content = _read(self.path) if self.exists else Manifest()
+        return self._content
+
+    def read(self) -> Manifest:
+        """Take its content over."""
+        self._content = _read(self.path)
+        return self._content
+
+    def begin(self, identity: Identity) -> None:
+        """Start a new one."""
+        self._content = Manifest(identity=identity)
+        if distributed.is_leader():
+            self._write()
+
+    def write(self) -> None:
+        """Put the content into the file; the leader does."""
+        if distributed.is_leader():
+            self.require()
+            self._write()
+
+    def require(self) -> None:
+        """Raise where the run directory was taken away: writing would make half of one anew."""
+        if not self.exists:
+            what = f"{self.path.parent} was removed or renamed while the run was at work in it"
+            raise InputError(what, "bring it back and start the same again, or start over")
+
+    def _write(self) -> None:
+        plain = json.loads(json_text(self.content.model_dump(mode="json", by_alias=True)))
+        write_json(self.path, sealed(plain))
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest says, with the hash of it."""
+    rest = {key: value for key, value in content.items() if key != _HASH}
+    return {**rest, _HASH: hashlib.sha256(_canonical(rest).encode()).hexdigest()}
+
+
+def _canonical(content: dict[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def _read(path: Path) -> Manifest:
+    content = read_json(path, AGAIN)
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is damaged: it holds no object", AGAIN)
+    if content != sealed(content):
+        raise InputError(f"{path} is damaged: its content does not have the hash that it names", AGAIN)
+    del content[_HASH]
+    try:
+        return Manifest.model_validate_json(_canonical(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = shortened(".".join(map(str, first["loc"])))
+        raise InputError(f"{path} is damaged: {where}: {first['msg']}", AGAIN) from None
+
+
+def differences(old: Identity, new: Identity) -> list[str]:
+    """What changed between a run and what is asked for now."""
+    return _differences(old.model_dump(), new.model_dump(), "")
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
+    found = []
+    for key in sorted({*old, *new}):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b and not prefix and key in ("data", "model", "task"):
+            found.append(f"its {key} {'were' if key == 'data' else 'was'} another")  # hashes tell nobody anything
+        elif a != b:
+            found.append(f"{prefix}{key} was {_shown(a)}, is now {_shown(b)}")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,122 @@
+"""Every name that a run writes into its directory; the only place that knows them. What has one can be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.settings.file_names import FILE_PATTERNS
+from ltp_pipeline.system.files import DATA, SCRATCH
+
+MANIFEST = "manifest.json"
+LOCK = ".lock"
+LOG = "log.jsonl"
+REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
+SUMS = "SHA256SUMS"
+EVENTS = "tensorboard"
+BASELINE = "baseline"  # folder of the baseline's files
+STATE, WEIGHTS, TRAIL = "state", "weights", "trail"
+TRAIL_INDEX = f"{TRAIL}/trail.json"
+HANDOFF, HANDOFF_OF_BASELINE = "handoff", "handoff-baseline"
+HANDOFF_README, HANDOFF_SETTINGS = "HANDOFF.md", "ltp.toml"
+HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY = "preprocess.py", "example.npz", "verify.py"
+
+_MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
+_NUMBER = "[0-9][0-9][0-9]"
+_PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
+_FURTHER = ("[0-9]", "single")  # points of the baseline after the first
+_POINTS = tuple(f"baseline{kind}{point}" for kind in ("", "-spared") for point in ("", *(f"-{p}" for p in _FURTHER)))
+_IN_8_BITS = tuple(f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER)))
+_BASELINES = (BASELINE, *(f"{BASELINE}/{point}" for point in _FURTHER))
+_MADE = (HANDOFF_README, HANDOFF_SETTINGS, HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY)
+_HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
+# Shell-style, by folder
+_FILES = {
+    "": (MANIFEST, LOG, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, *_MODELS),
+    STATE: tuple(f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)),
+    WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_POINTS, *_IN_8_BITS)),
+    TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA}"),
+    **dict.fromkeys(_BASELINES, _MODELS),
+    HANDOFF: _HANDED,
+    HANDOFF_OF_BASELINE: _HANDED,
+    f"{EVENTS}/*": ("events.out.tfevents.*",),
+}
+
+
+def tensors_name(kind: str, name: str) -> str:
+    """Of a file with tensors: `state/learn.safetensors`."""
+    return f"{kind}/{name}.safetensors"
+
+
+def trail_name(entry: int) -> str:
+    """Of the network of a trail entry."""
+    return f"{TRAIL}/{entry:03d}.onnx"
+
+
+def picked_name(entry: int) -> str:
+    """Of the folder in which another entry of the trail is finished."""
+    return f"pick-{entry:03d}"
+
+
+def point_folder(point: int | str) -> str:
+    """Where files of a point of the baseline lie in a run directory: by its number, counted from 1, or its name."""
+    return BASELINE if point == 1 else f"{BASELINE}/{point}"
+
+
+def models(root: Path) -> list[Path]:
+    """The exported models in a run directory, the baseline's too, and data beside them."""
+    folders = [place for pattern in ("", *_BASELINES) for place in _folders(root, pattern)]
+    return [file for folder in folders for file in _matching(folder, _MODELS)]
+
+
+def remove_run(root: Path) -> None:
+    """Remove the files that a run wrote, and folders that are empty then; whatever else is there stays.
+
+    The manifest goes last, so that a removal that was interrupted can be done again.
+    """
+    remove_leftovers(root)
+    files = sorted(_written(root), key=lambda file: file == root / MANIFEST)
+    _remove(files)
+    folders = {parent for file in files for parent in file.parents if root in parent.parents}
+    for folder in sorted(folders, reverse=True):
+        with suppress(OSError):  # it holds something else
+            folder.rmdir()
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove what writing left behind where the process was killed: files beside the names they were to have."""
+    _remove(list(_written(root, lambda pattern: f".{pattern}.{SCRATCH}")))
+
+
+def _written(root: Path, name: Callable[[str], str] = str) -> Iterator[Path]:
+    """Files whose names a run writes. Folders that are links are not followed."""
+    for folder, patterns in _FILES.items():
+        for place in _folders(root, folder):
+            yield from _matching(place, tuple(map(name, patterns)))
+    for picked in _folders(root, _PICKED):
+        yield from _written(picked, name)
+
+
+def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    found = [e for e in sorted(folder.iterdir()) if any(fnmatchcase(e.name, p) for p in patterns)]
+    return [entry for entry in found if entry.is_symlink() or not entry.is_dir()]
+
+
+def _folders(root: Path, pattern: str) -> list[Path]:
+    places = [root]
+    for part in PurePosixPath(pattern).parts:
+        inner = [entry for place in places for entry in sorted(place.iterdir()) if fnmatchcase(entry.name, part)]
+        places = [entry for entry in inner if entry.is_dir() and not entry.is_symlink()]
+    return places
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            remedy = "check the rights of its folder, or give another --out"
+            raise InputError(f"cannot remove {file}: {error.strerror}", remedy) from None

@@ -1,0 +1,163 @@
+"""The baseline beside LTP: a point at its compression, and as a curve further points around its accuracy.
+
+Where LTP prunes in blocks, so does the baseline; one more point tells what single weights have at LTP's compression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.gain import WIDE, Point, compared_at
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import BaselinePoint, Compared, Pruned
+from ltp_pipeline.run_directory.names import point_folder
+from ltp_pipeline.runner.networks import keep, kept_meta, prove, recalled, timed
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.stages import baseline
+from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, next_compression
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes
+from ltp_pipeline.stages.measure.network import Reference
+from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.text import rough
+
+MOST_SPARED = 0.5  # of the nonzeros
+LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What the baseline is measured beside: LTP's network. Accuracies are of the validation split."""
+
+    metric: Metric
+    nonzeros: int
+    epochs: int
+    accuracy: float
+    original_accuracy: float
+    budget: float | None = None  # largest drop, where that and not a compression was asked for
+
+    @property
+    def least(self) -> float:
+        """The accuracy at which the two are compared."""
+        return compared_at(self.metric, self.accuracy, self.original_accuracy, self.budget)
+
+
+def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:
+    """Train, export and measure the points one after the other; the leader has the measurements."""
+    elements = sum(k.elements for k in job.network.kernels)
+    axes, spared = baseline.blocks(job), _spared(job, original, rival)
+    start = Point(elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy)
+    most = elements / baseline.fewest_nonzeros(job.network, original, spared, axes)
+    seen: list[Point] = []
+    measured: list[BaselinePoint] = []
+    nonzeros: int | None = rival.nonzeros
+    is_curve = True
+    while nonzeros is not None:
+        number = len(seen) + 1
+        try:
+            title = baseline.FIRST if number == 1 else baseline.LATER
+            plain, weights, value = _trained(job, original, number, title, nonzeros, rival.epochs, spared, axes)
+        except TrainingFailed as error:
+            if number == 1 or distributed.is_distributed():  # others may not have failed, and would wait for this one
+                raise
+            job.workspace.progress.say(f"The curve of the baseline ends here: {error.what}")
+            break
+        settings = job.settings.export if number == 1 else _one_file(job.settings.export)
+        found = prove(job, plain, weights, reference, point_folder(number), settings)
+        measured += [BaselinePoint(found, value)] if found else []
+        seen.append(Point(elements / plain.nonzeros, value))
+        del plain, weights  # the next point needs the memory
+        is_curve = is_curve if seen[1:] else _makes_curve(job)
+        nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
+    single = _single_weights(job, original, rival, spared, reference) if axes else None
+    return Compared(tuple(measured), is_curve, bool(spared), bool(axes), single) if measured else None
+
+
+def _single_weights(
+    job: Job, original: State, rival: Rival, spared: set[str], reference: Reference | None
+) -> BaselinePoint | None:
+    """What single weights have at LTP's compression, which no blocks bind."""
+    name, epochs = baseline.SINGLE, rival.epochs
+    try:
+        plain, weights, value = _trained(job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS)
+    except TrainingFailed as error:
+        if distributed.is_distributed():
+            raise
+        job.workspace.progress.say(f"The baseline of single weights is left out: {error.what}")
+        return None
+    found = prove(job, plain, weights, reference, point_folder(name), _one_file(job.settings.export))
+    return BaselinePoint(found, value) if found else None
+
+
+def _spared(job: Job, original: State, rival: Rival) -> set[str]:
+    """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
+    if not job.settings.baseline.spare_classifier:
+        return set()
+    spared = baseline.classifier(job)
+    if baseline.fewest_nonzeros(job.network, original, spared, baseline.blocks(job)) <= MOST_SPARED * rival.nonzeros:
+        return spared
+    job.workspace.progress.say("The baseline prunes the classifier too: spared, it would be most of what may be kept")
+    return set()
+
+
+def _trained(
+    job: Job, original: State, point: int | str, title: str, nonzeros: int, epochs: int, spared: set[str], axes: Axes
+) -> tuple[Pruned, Weights, float]:
+    """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
+    name = baseline.key(point, job.settings.baseline.spare_classifier)
+    with timed(job.workspace, title):
+        if known := recalled(job, name):
+            plain, weights, kept = known
+            return plain, weights, kept.validation_accuracy
+        plain = baseline.run(job, original, nonzeros, epochs, title, name, spared, axes)
+        value = accuracy(job, plain.state, job.data.val)
+        return plain, keep(job, name, plain, validation_accuracy=value), value
+
+
+def _one_file(settings: ExportSettings) -> ExportSettings:
+    """Of a further point, one file is enough to measure it by."""
+    return settings.model_copy(update={"formats": (settings.compared,), "values": ()})
+
+
+def _makes_curve(job: Job) -> bool:
+    """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
+    workspace, wanted = job.workspace, job.settings.wanted_baseline
+    if wanted == "curve":
+        workspace.keep(curve=True)  # for a later `auto`, which finds its points trained
+    if wanted != "auto":
+        return wanted == "curve"
+    runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
+    seconds = distributed.from_leader(max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device)
+    known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
+    chosen = distributed.from_leader(known, job.device)
+    makes = seconds < LONGEST if chosen < 0 else bool(chosen)
+    workspace.keep(curve=makes)
+    if not makes:
+        workspace.progress.say(
+            f"The baseline is measured at LTP's compression only, because training it took {rough(seconds)}; "
+            f"--baseline curve adds up to {MOST_POINTS - 1} points, about {rough((MOST_POINTS - 1) * seconds)}"
+        )
+    return makes
+
+
+def _next(job: Job, seen: list[Point], start: Point, rival: Rival, most: float, elements: int) -> int | None:
+    """Nonzeros of the next point: one that is kept already, or the one that tells most."""
+    name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
+    if len(seen) < MOST_POINTS and (kept := kept_meta(job.workspace, name)):
+        return kept.nonzeros
+    metric, near = rival.metric, WIDE if rival.budget is None else NARROW
+    found = next_compression(metric, seen, start, rival.least, most, near)
+    if found is None:
+        return None
+    if len(seen) == 1:
+        job.workspace.progress.say(
+            f"The baseline has {metric.shown(seen[0].accuracy)} on the validation split, LTP "
+            f"{metric.shown(rival.accuracy)}: up to {MOST_POINTS - 1} more points are measured "
+            "(--baseline quick leaves them out)"
+        )
+    return round(elements / found)

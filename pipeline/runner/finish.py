@@ -1,0 +1,130 @@
+"""The end of a run: its report judged and written; and whether a run that is there has all that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.sparse_ops import library
+from ltp_pipeline.gates.verdicts import evaluate_gates, with_verdicts
+from ltp_pipeline.results import read_write
+from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.run_directory.manifest import Proof
+from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Mode, Settings
+from ltp_pipeline.stages import handoff, report
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.hashing import sha256_of
+
+if TYPE_CHECKING:
+    from ltp_pipeline.stages.train.job import Job
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its directory, its report and the verdicts of its gates."""
+
+    folder: Path
+    report: Report
+    verdicts: list[Verdict]
+
+
+def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = False) -> Outcome | None:
+    """Where the run has all that is asked for now, judge its gates again; all processes are told."""
+    workspace, settings, outcome = job.workspace, job.settings, None
+    if distributed.is_leader() and is_there:
+        done = workspace.manifest.proof
+        if done and _covers(done, settings, workspace.manifest.curve, exactly) and _is_whole(workspace):
+            had = settings.model_copy(
+                update={"export": done.export, "baseline": done.baseline}
+            )  # `export` may have added files
+            workspace.remember_inputs(model, had, job.task.metric)
+            workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
+            outcome = write_verdicts(read_write.read(workspace.path(REPORT_JSON)), settings, workspace)
+    if not distributed.from_leader(float(outcome is not None), job.device):
+        return None
+    if outcome is None:
+        return outcome_of_leader(job)
+    distributed.wait()
+    return outcome
+
+
+def outcome_of_leader(job: Job) -> Outcome:
+    """The outcome that the leader has written."""
+    distributed.wait()
+    content = read_write.read(job.workspace.path(REPORT_JSON))
+    return Outcome(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
+
+
+def conclude(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
+    """Judge what was just proven; files of an earlier call that were not proven now are removed."""
+    for name in workspace.keep_models(content.hashes):
+        workspace.progress.say(f"Removed {name}, which was not asked for now")
+    outcome = write_verdicts(content, settings, workspace)
+    workspace.keep(proof=_made(content, settings))
+    distributed.wait()
+    return outcome
+
+
+def write_verdicts(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
+    """Judge the gates by the files asked for, put the verdict into the report and write it."""
+    gates, asked, root = settings.gates, settings.export.formats, workspace.root
+    pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
+    verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
+    judged_by = {"gates": gates.model_dump(mode="json"), "export": settings.export.model_dump(mode="json")}
+    content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
+    content = with_verdicts(content, verdicts)
+    report.write(content, workspace)
+    handoff.run(content, root, root / handoff.FOLDER)
+    return Outcome(root, content, verdicts)
+
+
+def _is_whole(workspace: Workspace) -> bool:
+    """Whether the report and every file it names are there, unchanged and measured."""
+    path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
+    try:
+        content = read_write.read(path)
+    except InputError:
+        return False
+    if not sums.is_file() or sha256_of(path) not in sums.read_text(encoding="utf-8", errors="replace"):
+        return False
+    if not all(file.latency for file in content.files):
+        return False  # written without the data, which are there now
+    paths = [(workspace.path(name), digest) for name, digest in content.hashes.items()]
+    return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
+
+
+def _made(content: Report, settings: Settings) -> Proof:
+    """What the proof of a run consists of; another wish has it done again, without training anew."""
+    baseline = content.baseline
+    mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
+    made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
+    hashed = _library(settings.export)
+    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize, library=hashed)
+
+
+def _library(export: ExportSettings) -> str | None:
+    """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
+    try:
+        return sha256_of(library.kernels_library()) if export.has_fast else None
+    except InputError:
+        return None
+
+
+def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
+    """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
+    had, made = done.export, done.baseline
+    if done.quantize != settings.train.quantize or done.library != _library(had):
+        return False
+    if not (had == settings.export if exactly else had.covers(settings.export)):
+        return False
+    wanted = settings.wanted_baseline
+    if wanted == "auto":
+        wanted = "quick" if makes_curve is False else "curve"
+    enough = {"none": ("none", "quick", "curve"), "quick": ("quick", "curve"), "curve": ("curve",)}
+    alike = wanted == "none" or made.spare_classifier == settings.baseline.spare_classifier
+    return alike and made.mode in enough[wanted]

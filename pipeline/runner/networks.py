@@ -1,0 +1,121 @@
+"""A trained network in its run directory: its weights are kept, taken up again, exported and measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.records import Measured, Pruned
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import ExportSettings
+from ltp_pipeline.stages import export, finetune_qat
+from ltp_pipeline.stages.import_model.parity_inputs import as_input
+from ltp_pipeline.stages.import_model.values import array_to_torch
+from ltp_pipeline.stages.measure import network
+from ltp_pipeline.stages.prune import masks_of
+from ltp_pipeline.stages.tools import quantize
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.write_back import as_file_types, file_names, lift, lower
+
+if TYPE_CHECKING:
+    from ltp_pipeline.exporters.int8.layers import Layer
+    from ltp_pipeline.exporters.int8.training_graph import Trained, Training
+
+PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
+
+
+class Kept(BaseModel):
+    """What stands beside the final weights of a network."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    epochs: dict[str, int]
+    nonzeros: int
+    validation_accuracy: float
+    entry: int = 0  # of the trail, where it comes from there; and how it was selected
+    notes: list[str] = []
+    missed: str | None = None
+    tried: int = 1
+
+
+def keep(job: Job, name: str, tuned: Pruned, **more: Any) -> Weights:
+    """Keep the final weights of a network, so that later commands need not train; `more` as in Kept."""
+    weights = lower(job.network, tuned.state)
+    meta = Kept(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
+    tensors = {n: array_to_torch(array) for n, array in weights.items()}
+    job.workspace.save_weights(name, tensors, meta.model_dump())
+    return weights
+
+
+def recalled(job: Job, name: str) -> tuple[Pruned, Weights, Kept] | None:
+    """A network whose final weights were kept; None where they were not, or cannot be used."""
+    found = job.workspace.load_weights(name)
+    if found is None:
+        return None
+    tensors, meta = found[0], _kept(job.workspace, name, found[1])
+    shapes = {n: job.network.file.model.array(n).shape for n in file_names(job.network)}
+    if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
+        raise job.workspace.damaged_weights(name, "its tensors have other names or shapes than the model's")
+    weights = as_file_types(job.network, tensors)
+    state = lift(job, weights)
+    return Pruned(state, masks_of(job.network, state), meta.nonzeros, meta.epochs), weights, meta
+
+
+def kept_meta(workspace: Workspace, name: str) -> Kept | None:
+    """What stands beside kept weights."""
+    found = workspace.weights_meta(name)
+    return None if found is None else _kept(workspace, name, found)
+
+
+def _kept(workspace: Workspace, name: str, meta: Mapping[str, Any]) -> Kept:
+    try:
+        return Kept.model_validate(meta)
+    except ValidationError as error:
+        raise workspace.damaged_weights(name, error.errors()[0]["msg"]) from None
+
+
+def prove(
+    job: Job,
+    tuned: Pruned,
+    weights: Weights,
+    reference: network.Reference | None,
+    folder: str = "",
+    settings: ExportSettings | None = None,
+) -> Measured | None:
+    """Export a network into a folder of the run directory and measure its files; the leader does."""
+    if reference is None:
+        return None
+    file, shown = job.network.file, job.data.test.first(PROOF_SAMPLES).inputs
+    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
+    kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
+    with timed(job.workspace, "export", but=finetune_qat.NAME):
+        judged = quantize.calibration(file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say)
+        if job.settings.train.quantize:
+            judged = replace(judged, train=partial(_train, job, (folder or "pruned").replace("/", "-")))
+        exported = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
+    with timed(job.workspace, "validate"):
+        return network.run(exported, job.network, tuned.state, reference, job.data.test, tuned.epochs)
+
+
+def _train(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Trained:
+    """Train in 8 bits in the midst of exporting."""
+    with timed(job.workspace, finetune_qat.NAME):
+        return finetune_qat.run(job, title, training, layers)
+
+
+@contextmanager
+def timed(workspace: Workspace, stage: str, but: str = "") -> Iterator[None]:
+    """Note the time that a stage takes, also of one that is broken off; not that of another within it."""
+    begun, other = time.monotonic(), workspace.manifest.timings.get(but, 0.0)
+    try:
+        yield
+    finally:
+        within = workspace.manifest.timings.get(but, 0.0) - other
+        workspace.add_time(stage, time.monotonic() - begun - within)

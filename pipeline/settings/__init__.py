@@ -1,0 +1,1 @@
+"""Settings: their schema, defaults, files and checks."""

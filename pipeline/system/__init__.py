@@ -1,0 +1,1 @@
+"""Helpers around the operating system and the Python runtime."""

@@ -1,0 +1,152 @@
+"""Several processes that train together, started by torchrun; one process alone is its own leader.
+
+Every rank takes the same path through the training stages with its share of each batch. Only the leader writes, and
+only it exports, validates and reports.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ltp_pipeline.system.arrays import Array
+
+# The leader validates large models for hours while the others wait to train the baseline.
+PATIENCE = timedelta(days=2)
+_started = False
+
+
+def is_distributed() -> bool:
+    """Whether torchrun started more than this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def world() -> int:
+    """How many processes train."""
+    return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
+
+
+def rank() -> int:
+    """Number of this process among them."""
+    return int(os.environ["RANK"]) if is_distributed() else 0
+
+
+def is_leader() -> bool:
+    """Whether this is the one process that writes."""
+    return rank() == 0
+
+
+def join(device: torch.device) -> torch.device:
+    """Meet the others; returns this process's own device."""
+    import torch
+    from torch import distributed
+
+    if not is_distributed():
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    return device
+
+
+def start() -> None:
+    """From here on ranks read different samples, and one may fail where the others do not."""
+    global _started
+    _started = True
+
+
+def stop_together() -> None:
+    """All ranks are about to fail for one reason, which the leader has found: it alone tells of it."""
+    global _started
+    wait()
+    _started = False
+
+
+def speaks() -> bool:
+    """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
+    return is_leader() or _started
+
+
+def lost_another(error: Exception) -> bool:
+    """Whether an error only says that another process has gone."""
+    told = str(error)
+    return is_distributed() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+
+
+def leave() -> None:
+    """Part from the others at the end."""
+    if is_distributed():
+        from torch import distributed
+
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def wait() -> None:
+    """Go on when all have come here."""
+    if is_distributed():
+        from torch import distributed
+
+        distributed.barrier()
+
+
+def average(tensor: Tensor) -> Tensor:
+    """The mean over all processes, in place."""
+    if is_distributed():
+        from torch import distributed
+
+        distributed.all_reduce(tensor)
+        tensor /= world()
+    return tensor
+
+
+def total(value: float, device: torch.device) -> float:
+    """The sum over all processes."""
+    if not is_distributed():
+        return value
+    from torch import distributed
+
+    told = _number(value, device)
+    distributed.all_reduce(told)
+    return float(told)
+
+
+def gathered(rows: Array, device: torch.device) -> Array:
+    """The rows of all processes, one after the other."""
+    if not is_distributed():
+        return rows
+    import torch
+    from torch import distributed
+
+    counts = [int(total(len(rows) if rank() == other else 0, device)) for other in range(world())]
+    wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
+    wide[: len(rows)] = torch.from_numpy(rows.astype("float64"))
+    wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)
+    parts = [torch.empty_like(wide) for _ in counts]
+    distributed.all_gather(parts, wide)
+    found: Array = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
+    return found.astype(rows.dtype)
+
+
+def from_leader(value: float, device: torch.device) -> float:
+    """The leader's number, on every rank."""
+    if not is_distributed():
+        return value
+    from torch import distributed
+
+    told = _number(value, device)
+    distributed.broadcast(told, 0)
+    return float(told)
+
+
+def _number(value: float, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.tensor([value], dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)

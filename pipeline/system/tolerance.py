@@ -1,0 +1,64 @@
+"""When two computations of the same thing count as equal: by the largest value, and above a floor.
+
+Relative difference alone condemns outputs that are nearly zero: onnxruntime's Sigmoid is off by 6e-8 whatever its
+value, and what is left when large numbers cancel is rounding. Such a difference tells neither for nor against.
+"""
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from ltp_pipeline.system.arrays import Array
+
+FLOOR = 1e-6  # the absolute difference that says nothing; a hundredth of the tolerance where that is more
+MARGIN = 10  # times how far onnxruntime is from itself
+
+
+class Gap(NamedTuple):
+    """The largest difference, and the largest value it is to be seen beside."""
+
+    apart: float
+    scale: float
+
+    @property
+    def relative(self) -> float:
+        """The difference as a share of the largest value; all zeros count as of size one."""
+        return self.apart / (self.scale or 1.0)
+
+
+SAME, OTHER = Gap(0.0, 1.0), Gap(math.inf, 1.0)
+
+
+class Verdict(Enum):
+    """What a difference says."""
+
+    EQUAL = "equal"
+    SILENT = "too small to tell"
+    DIFFERENT = "different"
+
+
+def gap(ours: Array, theirs: Array) -> Gap:
+    """How far two arrays are apart; of integers the share that differs. Infinities and NaN may be the same."""
+    if ours.shape != theirs.shape:
+        return OTHER
+    if ours.size == 0:
+        return SAME
+    if not np.issubdtype(ours.dtype, np.floating):
+        return Gap(float(np.mean(ours != theirs)), 1.0)
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+    return Gap(float(apart.max()), float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)))
+
+
+def judge(found: Gap, tolerance: float, noise: Callable[[], float]) -> Verdict:
+    """Judge a difference; `noise`, asked only in doubt, is how far onnxruntime is from itself without optimisation."""
+    if found.apart <= tolerance * found.scale:
+        return Verdict.EQUAL if found.scale else Verdict.SILENT
+    if found.apart <= max(FLOOR, tolerance / 100) or found.apart <= MARGIN * noise():
+        return Verdict.SILENT
+    return Verdict.DIFFERENT

@@ -1,0 +1,37 @@
+"""The tasks there are, and which one a model and its data mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.imitation import Imitation
+from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.telling import of_labels
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.settings.schema import Imitate, TaskSettings
+    from ltp_pipeline.tasks.protocol import Task
+
+__all__ = ["Classification", "Imitation", "Labelled", "find_task"]
+
+
+def find_task(
+    data: Data,
+    graph: GraphProto,
+    shapes: Sequence[tuple[int, ...] | None],
+    samples: int,
+    settings: TaskSettings,
+    imitate: Imitate = "auto",
+) -> Task:
+    """What the labels ask of the outputs; imitation of the original where there are none.
+
+    `shapes` are those of all outputs for so many `samples`, None for what is no tensor of floating point.
+    """
+    if data.has_labels and settings.kind != "imitate":
+        return of_labels(data, graph, shapes, samples, settings)
+    return Imitation.of(graph, shapes, samples, imitate, settings.output)

@@ -1,0 +1,1 @@
+"""Measure exported files in onnxruntime."""

@@ -1,0 +1,135 @@
+"""Defaults by rule: what follows from the network, the budget and the data where nothing is said of it.
+
+docs/method.md has the rules, (R5) and (R7), and what they were chosen by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.stages import baseline
+from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
+from ltp_pipeline.stages.prepare import explain
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.supervised import Labelled
+
+DISTILL = 0.5  # share of the loss that is learned from the original
+RIGHT = 0.95  # an original that is right more often than this says little more than the labels
+
+
+def apply(job: Job, original: State, accuracy: float) -> Job:
+    """Measure what the rules need; `accuracy` is the original's on the validation split.
+
+    All processes measure together, once: a run that goes on, goes on with what was found when it began.
+    """
+    job = _with_budget(_with_optimizer(job), _budget(job, accuracy))
+    job = _taught(job, original, _found(job, "distill", lambda: _distill(job, accuracy)))
+    return replace(job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy)))
+
+
+def require_budget(job: Job, accuracy: float) -> None:
+    """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
+    metric = job.task.metric
+    if job.settings.wants_default_budget and metric.default_budget(accuracy) == 0:
+        distributed.stop_together()
+        what = f"the original's {metric.name} is {metric.shown(accuracy)} on the validation split"
+        raise InputError(
+            f"{what}, of which no share can be a budget", "say how much worse it may be: --accuracy-budget"
+        )
+
+
+def recall(job: Job, original: State, run: Workspace) -> Job:
+    """What was found for a run, for a job that finishes an entry of its trail."""
+    found = run.manifest.rules
+    job = _with_budget(_with_optimizer(job), run.manifest.default_budget)
+    return replace(_taught(job, original, found.get("distill", 0.0)), strength=found.get("strength", job.strength))
+
+
+def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
+    known = distributed.from_leader(job.workspace.manifest.rules.get(name, -1.0), job.device)
+    if known >= 0:
+        return known
+    found = measure()
+    job.workspace.keep(rules={**job.workspace.manifest.rules, name: found})
+    return found
+
+
+def _budget(job: Job, accuracy: float) -> float | None:
+    """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
+    workspace, metric = job.workspace, job.task.metric
+    kept = workspace.manifest.default_budget
+    if not job.settings.wants_default_budget:
+        return None
+    known = distributed.from_leader(-1.0 if kept is None else kept, job.device)
+    found = known if known >= 0 else metric.default_budget(accuracy)
+    workspace.keep(default_budget=found)
+    return found
+
+
+def _with_budget(job: Job, drop: float | None) -> Job:
+    """The job with this budget where none was given."""
+    if drop is None or not job.settings.wants_default_budget:
+        return job
+    budget = job.settings.budget.model_copy(update={"accuracy_budget": drop})
+    return replace(job, settings=job.settings.model_copy(update={"budget": budget}))
+
+
+def _distill(job: Job, accuracy: float) -> float:
+    """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
+    train, guess = job.settings.train, job.task.guess(job.data.val)
+    if train.distill is not None:
+        return train.distill
+    # the paper's procedure has none; the rule was found on shares of right answers
+    if guess is None or job.settings.method.lambda_ is not None or job.task.metric is not TOP1:
+        return 0.0
+    return DISTILL if not explain.is_guess(job, accuracy, guess) and accuracy < RIGHT else 0.0
+
+
+def _taught(job: Job, original: State, share: float) -> Job:
+    """Let the network learn this share of the loss from the original; without labels all is learned from it."""
+    task = job.task
+    if not isinstance(task, Labelled):
+        return job
+    job = _with_train(job, distill=share)
+    task = task.taught(share, job.settings.train.label_smoothing)
+    return replace(job, task=task, teacher=original if share else job.teacher)
+
+
+def _with_optimizer(job: Job) -> Job:
+    """Write down how weights are moved, for the report."""
+    return _with_train(job, **job.optimizer._asdict())
+
+
+def _with_train(job: Job, **found: object) -> Job:
+    train = job.settings.train.model_copy(update=found)
+    return replace(job, settings=job.settings.model_copy(update={"train": train}))
+
+
+def _strength(job: Job, original: State, accuracy: float) -> float:
+    """How strongly thresholds are learned: fully where the network learns from the original. (R5), (R7).
+
+    Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.
+    """
+    wanted = job.settings.budget.wanted_compression
+    if job.task.is_taught or wanted is None or wanted >= STRONG:
+        return 1.0
+    elements = sum(k.elements for k in job.network.kernels)
+    guess = job.task.guess(job.data.val)
+    cut = baseline.accuracy_when_cut(job, original, int(elements / wanted))
+    if guess is not None and explain.is_guess(job, accuracy, guess):
+        return strength(0.0)
+    return strength(_kept(job.task.metric, cut, accuracy, guess or 0.0))
+
+
+def _kept(metric: Metric, cut: float, original: float, guess: float) -> float:
+    """How much of the original's worth is left after the cut, q of (R5); of errors, the inverse of their growth."""
+    if not metric.higher_is_better:
+        return original / cut if cut > 0 else 0.0
+    return (cut - guess) / (original - guess) if original > guess else 0.0

@@ -1,0 +1,135 @@
+"""What a user should know before hours of training, and what a reader of the report should know of it."""
+
+from __future__ import annotations
+
+from ltp_pipeline.graph.layer_weights import BLOCK, block_axes
+from ltp_pipeline.stages.prepare import explain
+from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.text import counted, shortened
+from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.supervised import Labelled
+
+FEW_STEPS = 100
+MOST_NAMED = 10  # kernels
+
+
+def warn(job: Job, state: State, original: float) -> None:
+    """Say it on the console; `original` is the accuracy on the validation split."""
+    chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_blocks(job), *about_epochs(job))
+    about = (*about_labels(job), *about_metric(job), *chosen, *doubts(job, original))
+    hints = explain.hints(job, state, original) if distributed.is_leader() else ()
+    for note in (*job.network.notes, *job.data.notes, *about, *hints):
+        job.workspace.progress.say(f"Note: {note}")
+
+
+def doubts(job: Job, original: float) -> list[str]:
+    """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
+    notes = []
+    guess = job.task.guess(job.data.val)
+    if guess is not None and original < guess + 0.1 * (1 - guess):
+        said = f"the original is right on only {original:.1%} of the validation split"
+        metric = job.task.metric
+        if metric is not TOP1:
+            said = f"the original has only {metric.name} {metric.shown(original)} on the validation split"
+        notes.append(f"{said}: check scale, mean, std and layout in [data]")
+    steps = job.epochs * job.steps_per_epoch
+    if steps < FEW_STEPS:
+        said = f"thresholds are learned in only {counted(steps, 'step')}"
+        notes.append(f"{said}: more epochs or smaller batches would lose less")
+    return notes
+
+
+def about_epochs(job: Job) -> list[str]:
+    """How long training takes, where nothing was said of it."""
+    if job.settings.train.epochs is not None:
+        return []
+    epochs, steps = (job.epochs, job.finetune_epochs), counted(job.steps_per_epoch, "step")
+    more = FEWEST_EPOCHS * job.steps_per_epoch < FEWEST_STEPS
+    few = f", because {len(job.data.train):,} samples make few steps" if more else ""
+    return [
+        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
+        f"{few}; --epochs and --finetune-epochs set other numbers"
+    ]
+
+
+def about_loss(job: Job) -> list[str]:
+    """How much is learned from the original, beside labels."""
+    share = job.settings.train.distill
+    if not share or job.task.is_relative:
+        return []
+    return [f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"]
+
+
+def about_budget(job: Job) -> list[str]:
+    """The largest drop where none was asked for and it follows from the original."""
+    found, metric = (job.workspace.parent or job.workspace).manifest.default_budget, job.task.metric
+    if found is None or metric.share:
+        return []
+    said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"
+    return [f"{said} split; --accuracy-budget sets another"]
+
+
+def about_optimizer(job: Job) -> list[str]:
+    """What moves the weights, where it is not SGD."""
+    found = job.optimizer
+    if found.optimizer == "sgd":
+        return []
+    rises = f", which rises over the first {found.warmup:.0%} of the steps" if found.warmup else ""
+    return [
+        f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
+        "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
+    ]
+
+
+def about_blocks(job: Job) -> list[str]:
+    """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
+    if job.settings.method.block is None:
+        return []
+    blocks = block_axes(job.network.kernels, job.settings.method.block)
+    single = [shortened(k.name) for k in job.network.prunable if k.name not in blocks]
+    said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
+    if not single:
+        return [said]
+    more = f" and {len(single) - MOST_NAMED} more" if len(single) > MOST_NAMED else ""
+    return [
+        f"{said}; single weights in {', '.join(single[:MOST_NAMED])}{more}: their output channels, or those of a "
+        f"group, are no multiple of {BLOCK}, or no Conv, Gemm or MatMul reads them as they are stored"
+    ]
+
+
+def about_labels(job: Job) -> list[str]:
+    """What labels are taken for, where that is not as they are stored."""
+    if not isinstance(job.task, Labelled) or job.task.one_hot is None:
+        return []
+    return ["the labels are one-hot: the place of the 1 is taken as the class"]
+
+
+def about_metric(job: Job) -> list[str]:
+    """What is judged, and in which unit a budget is, where it is not the share of right answers."""
+    task, metric = job.task, job.task.metric
+    if metric.counts_right_answers:
+        return []
+    if not task.is_relative:
+        return [f"the metric is {metric.described}; budgets, drops and limits are in its unit"]
+    read = ", ".join(f"{output.name!r} as {output.kind}" for output in task.outputs)
+    learned = f"without labels the original is learned from, {read}"
+    if metric.name == "agreement":
+        return [
+            f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
+            "1 % of the samples, not a point of accuracy"
+        ]
+    notes = [
+        f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
+        "budget of 0.01 is 1 % of that variance, not a point of accuracy"
+    ]
+    maybe = [output.name for output in task.outputs if output.maybe_scores and output.kind == "values"]
+    if maybe and job.settings.train.imitate == "auto":
+        names = ", ".join(map(repr, maybe))
+        notes.append(
+            f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
+            'train.imitate = "scores" (--set train.imitate=scores): then the largest score is what counts'
+        )
+    return notes

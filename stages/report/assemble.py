@@ -1,0 +1,266 @@
+"""The report from what the stages measured; nothing is computed here that could be measured elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from ltp_pipeline.data import recipe
+from ltp_pipeline.exporters.files.count import float_weights
+from ltp_pipeline.graph.layer_weights import block_axes
+from ltp_pipeline.results import schema
+from ltp_pipeline.results import schema_parts as parts
+from ltp_pipeline.results.gain import Gain, Point, compare
+from ltp_pipeline.results.intervals import UNDEFINED
+from ltp_pipeline.stages.measure.file_parts import accuracy_part, file_part, why_no_outcomes, why_null
+from ltp_pipeline.stages.report import environment
+from ltp_pipeline.stages.report.notes import file_notes, unlikely_gain
+from ltp_pipeline.tasks.classification import TOP1
+from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.evaluator import outcomes
+
+if TYPE_CHECKING:
+    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.results.records import BaselinePoint, Compared, Learned, Measured, Original, TrailEntry
+    from ltp_pipeline.settings.schema import Settings
+    from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.stages.report.weight_samples import WeightPictures
+    from ltp_pipeline.tasks.protocol import Task
+
+OTHERS = 5
+NO_SINGLE = "its training failed"
+ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything a report is made of."""
+
+    network: Network
+    data: Data
+    settings: Settings
+    original: Original
+    learned: Learned
+    chosen: TrailEntry
+    pruned: Measured
+    baseline: Compared | None
+    weights: WeightPictures
+    device: str
+    task: Task
+    timings: Mapping[str, float]
+    notes: Sequence[str]
+    budget_missed: str | None = None
+    no_baseline: str | None = None  # why there is none
+    fine_tuned: int = 1  # networks of the trail, to find the chosen one
+    budget: float | None = None  # the accuracy budget that chose it
+
+
+def build(f: Findings) -> schema.Report:
+    """The report without its gates."""
+    model = f.network.file
+    pruned = _pruned(f, f.pruned, f.fine_tuned)
+    unlikely = unlikely_gain(pruned, f.task.metric)
+    return schema.Report(
+        metric=f.task.metric,
+        task=f.task.asked,
+        model=_model(f),
+        data=_data(f),
+        own_task=_user_task(f),
+        original=schema.Original(
+            accuracy=accuracy_part(f.original.accuracy),
+            reasons=why_null(f.original.accuracy),
+            path=str(model.path) if model.path else None,
+            bytes=model.bytes,
+            load_ms=f.original.load_ms,
+            latency=tuple(schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms) for x in f.original.latency),
+        ),
+        pruned=pruned,
+        baseline=_baseline(f),
+        difference=_difference(f),
+        layers=_layers(f),
+        trail=tuple(_entry(e, chosen=e.entry == f.chosen.entry) for e in f.learned.trail),
+        settings=f.settings.model_dump(mode="json", by_alias=True),
+        environment=environment.describe(f.device, f.settings.train.seed),
+        timings={stage: round(seconds, 3) for stage, seconds in f.timings.items()},
+        notes=(
+            *f.network.notes,
+            *f.notes,
+            *_task_notes(f),
+            *([unlikely] if unlikely else []),
+            *file_notes(f.pruned, pruned, model.bytes),
+        ),
+        budget_missed=f.budget_missed,
+        unlikely_gain=unlikely,
+        histograms=f.weights.histograms,
+        scatter=f.weights.scatter,
+        sizes=_sizes(f, pruned),
+        reasons={} if f.no_baseline is None else {"baseline": f.no_baseline},
+    )
+
+
+def _model(f: Findings) -> parts.Model:
+    model = f.network.file
+    kernels = {k.name for k in f.network.kernels}
+    others = [(name, c.elements) for name, c in float_weights(f.network.file.model) if name not in kernels]
+    return parts.Model(
+        name=model.path.name if model.path else "model",
+        path=str(model.path) if model.path else None,
+        sha256=model.sha256,
+        opset=model.opset,
+        kernels=len(f.network.kernels),
+        kernel_elements=sum(k.elements for k in f.network.kernels),
+        float_elements=f.pruned.most_nonzeros.whole.elements,
+        other_weights=tuple(
+            parts.Weight(name=name, elements=elements)
+            for name, elements in sorted(others, key=lambda other: -other[1])[:OTHERS]
+        ),
+        data=model.data,
+        inputs=tuple(parts.Tensor(**asdict(i)) for i in model.inputs),
+        outputs=tuple(parts.Tensor(**asdict(o)) for o in model.outputs),
+    )
+
+
+def _data(f: Findings) -> parts.Data:
+    data = f.data
+    return parts.Data(
+        path=None if f.settings.data.path is None else str(f.settings.data.path),
+        classes=data.classes if f.task.metric.name == TOP1.name else None,
+        splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
+        inputs={name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()},
+        notes=tuple(data.notes),
+        class_names=None if data.class_names is None else tuple(data.class_names),
+    )
+
+
+def _user_task(f: Findings) -> parts.UserTask | None:
+    if not isinstance(f.task, Own):
+        return None
+    own = f.task.own
+    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.named)
+
+
+def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
+    plain = parts.Recipe.model_validate(found.plain(), strict=False)
+    return parts.InputData(sample_shape=found.input_shape, preparation=steps, recipe=plain)
+
+
+def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
+    accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
+    interval = f.task.interval(f.original.correct, m.correct)
+    return schema.Pruned(
+        accuracy=accuracy_part(accuracy),
+        reasons=why_null(accuracy)
+        | ({} if interval else {"drop_interval": UNDEFINED})
+        | {parts.OF_FILE + name: why for name, why in m.left_out.items()},
+        drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
+        drop_interval=interval,
+        compression=counted.counted.compression,
+        model_compression=counted.whole.compression,
+        sparsity=counted.counted.sparsity,
+        nonzeros=counted.counted.nonzeros,
+        model_nonzeros=counted.whole.nonzeros,
+        epochs=schema.Epochs(**m.epochs),
+        trainings=trainings,
+        files=tuple(file_part(v) for v in m.validations),
+    )
+
+
+def _baseline(f: Findings) -> schema.Baseline | None:
+    if f.baseline is None:
+        return None
+    points = f.baseline.points
+    found = dict(_pruned(f, points[0].measured, len(points)))
+    added = {schema.IN_BLOCKS: f.baseline.in_blocks, schema.SPARED: f.baseline.spares_classifier}
+    found["method"] = ", ".join([schema.MAGNITUDE, *(what for what, is_so in added.items() if is_so)])
+    if f.baseline.single is not None:
+        found["single_weights"] = _point(f.baseline.single)
+    elif f.baseline.in_blocks:
+        found["reasons"] = {**found["reasons"], "single_weights": NO_SINGLE}
+    if not f.baseline.is_curve:
+        unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
+        return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
+    curve = tuple(_point(point) for point in points)
+    over = _gain(f, [Point(p.compression, p.accuracy) for p in curve if p.compression and p.accuracy is not None])
+    why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
+    return schema.Baseline(
+        **{**found, "reasons": {**found["reasons"], **why}},
+        curve=curve,
+        budget=f.budget,
+        compression_at_equal_accuracy=over.compression_at_equal_accuracy,
+        gain=over.value,
+        gain_bound=over.bound,
+    )
+
+
+def _point(point: BaselinePoint) -> schema.CurvePoint:
+    """A point of the curve, by its file with exact weights."""
+    v = point.measured.exact
+    return schema.CurvePoint(
+        compression=v.counted.compression,
+        accuracy=v.accuracy.value,
+        validation_accuracy=point.validation_accuracy,
+        nonzeros=v.counted.nonzeros,
+        path=v.file.name,
+        sha256=v.file.sha256,
+        data_sha256=v.file.data_sha256,
+    )
+
+
+def _gain(f: Findings, points: Sequence[Point]) -> Gain:
+    """Over the baseline, of files with exact weights."""
+    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.exact.accuracy.value
+    return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
+
+
+def _task_notes(f: Findings) -> list[str]:
+    task = _user_task(f)
+    whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
+    return [] if task is None else [f"{whose} those of {task.words}"]
+
+
+def _difference(f: Findings) -> schema.Difference | None:
+    if f.baseline is None:
+        return None
+    pruned, baseline = f.pruned, f.baseline.points[0].measured
+    # what is worse in the baseline: a drop from the learned network to it
+    value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
+    ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
+    interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
+    why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
+    return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
+
+
+def _layers(f: Findings) -> tuple[parts.Layer, ...]:
+    pruned = f.pruned.most_nonzeros.nonzeros
+    baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
+    blocks = block_axes(f.network.kernels, f.settings.method.block)
+    return tuple(
+        parts.Layer(
+            name=k.name,
+            op=k.op,
+            shape=k.shape,
+            elements=k.elements,
+            nonzeros=pruned[k.name],
+            threshold=f.chosen.thresholds.get(k.name),
+            temperature=f.chosen.temperatures.get(k.name),
+            baseline_nonzeros=baseline.get(k.name),
+            prunable=k.prunable,
+            reason=k.reason,
+            block=f.settings.method.block if k.name in blocks else None,
+        )
+        for k in f.network.kernels
+    )
+
+
+def _entry(entry: TrailEntry, chosen: bool) -> parts.Entry:
+    row = asdict(entry)
+    del row["thresholds"], row["temperatures"]  # those of the chosen entry stand with the layers
+    return parts.Entry(**row, chosen=chosen)
+
+
+def _sizes(f: Findings, pruned: schema.Pruned) -> dict[str, int | None]:
+    counted, original = f.pruned.most_nonzeros.counted, f.network.file.bytes
+    files = {file.label: file.bytes for file in pruned.files}
+    return {"original": original, **files, "bound": schema.size_bound(original, counted.elements, counted.nonzeros)}

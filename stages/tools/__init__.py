@@ -1,0 +1,1 @@
+"""Commands that work on any model: inspect, init, quantize, accelerate."""

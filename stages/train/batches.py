@@ -1,0 +1,55 @@
+"""Which samples a step sees: a function of seed, phase, epoch and step, so that a run that goes on takes the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.stages.train.job import Job, targets_to_device, to_device
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import Array
+
+STATISTICS_SAMPLES = 4096
+
+
+class TensorBatch(NamedTuple):
+    """A batch on the device."""
+
+    inputs: dict[str, Tensor]
+    targets: dict[str, Any]  # tensors, or lists of them
+
+
+def epoch_batches(job: Job, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
+    """The batches of an epoch from step `first` on, of each the part that belongs to this process."""
+    seed, size = seed_of(job.settings.train.seed, key, epoch), job.batch_size
+    order = np.random.default_rng(seed).permutation(len(job.data.train))
+    yield from _share(job, order[first * size : job.steps_per_epoch * size], augment_seed=seed)
+
+
+def statistics_batches(job: Job) -> Iterator[TensorBatch]:
+    """Training samples by which running statistics are measured."""
+    seed = job.settings.train.seed
+    rng = np.random.default_rng(seed_of(seed, "statistics"))  # stored samples may be sorted by class
+    torch.manual_seed(seed_of(seed, "statistics", distributed.rank()))  # for Dropout
+    yield from _share(job, rng.permutation(len(job.data.train))[: max(STATISTICS_SAMPLES, job.batch_size)])
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed for one purpose."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def _share(job: Job, order: Array, augment_seed: int | None = None) -> Iterator[TensorBatch]:
+    """Whole batches in this order, of each the part that belongs to this process."""
+    size = job.batch_size
+    whole = order[: len(order) - len(order) % size].reshape(-1, distributed.world(), size // distributed.world())
+    rows = whole[:, distributed.rank()].ravel()
+    for batch in batches(job.data.train, size // distributed.world(), rows, augment_seed=augment_seed):
+        yield TensorBatch(to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device))

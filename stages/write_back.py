@@ -1,0 +1,38 @@
+"""Between the tensors that are trained and those that a file has: names, types and layout are the file's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.stages.import_model.network import Network
+from ltp_pipeline.stages.import_model.restore_batch_norm import calibrated, fold
+from ltp_pipeline.stages.import_model.values import array_to_torch, to_array, widened
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
+
+
+def lower(network: Network, state: State) -> Weights:
+    """The weights of a file: restored norms folded into their Convs, every tensor in the type that the file has."""
+    return as_file_types(network, fold(network.norms, state))
+
+
+def as_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
+    """Tensors as arrays of the types that the file has, e.g. an fp32 master as fp16."""
+    kept = network.file.model.tensors
+    return {name: to_array(tensor, kept[name].data_type) for name, tensor in tensors.items()}
+
+
+def lift(job: Job, weights: Weights) -> State:
+    """The state of a file's weights: restored norms get the statistics that the training samples give."""
+    state = {n: widened(array_to_torch(weights[n])).to(job.device) for n in file_names(job.network)}
+    state = calibrated(job.network, state, job.data.train, job.settings.train.batch_size, job.device)
+    return {name: state[name] for name in job.network.forward.slots}
+
+
+def file_names(network: Network) -> list[str]:
+    """The tensors of a state that the file has too."""
+    added = {name for norm in network.norms for name in norm.added}
+    return [name for name in network.forward.slots if name not in added]

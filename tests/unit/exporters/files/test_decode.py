@@ -1,0 +1,20 @@
+"""Tensors are read from files of any encoding."""
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import read_tensors
+from ltp_pipeline.graph.model import Model
+from tests.support.encoded import described
+from tests.support.models import sparse_array
+
+
+def test_a_tensor_that_does_not_fit_its_dims_is_named():
+    proto = described(sparse_array())
+    proto.graph.initializer[0].raw_data = b"\0" * 10
+    model = Model.of(proto)
+    with pytest.raises(InputError, match="'w'"):
+        read_tensors(model, ["w"])
+    with pytest.raises(InputError, match="'w'"):
+        ENCODINGS["sparse"].encode(model, ["w"])

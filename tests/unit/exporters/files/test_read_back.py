@@ -1,0 +1,47 @@
+"""A file is read back and held against the weights and its own labels."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files import read_back, tensors
+from ltp_pipeline.graph.model import Model
+from tests.support.encoded import encoded_as, matmul, model_of, verified_as
+from tests.support.models import sparse_array
+
+
+def test_special_values_survive_bit_for_bit():
+    array = sparse_array()
+    array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
+    tensors.bits(array)[0, 4] = 0x7FC12345
+    model = model_of(array)
+    for format_ in ENCODINGS.values():
+        encoded = format_.encode(model, ["w"])
+        read_back.verify(encoded, {"w": array}, format_.name)
+
+
+encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
+
+
+def test_verify_compares_bits():
+    array = sparse_array((64, 32), 0.1)
+    encoded = encode(matmul(array), ["w"])
+    other = array.copy()
+    other[other != 0] = np.nextafter(other[other != 0], np.float32(9))
+    with pytest.raises(ExportFailed, match="'w' differs"):
+        verify(encoded, {"w": other})
+    with pytest.raises(ExportFailed, match="shape"):
+        verify(encoded, {"w": array.T})
+    with pytest.raises(ExportFailed, match="'v'"):
+        verify(encoded, {"v": array})
+    verify(encoded, {"w": np.where(array == 0, np.float32(-0.0), array)})
+
+
+def test_verify_runs_the_checker():
+    model = matmul(sparse_array((64, 32), 0.1))
+    model.graph.node[0].op_type = "NoSuchOp"
+    with pytest.raises(ExportFailed, match="not valid ONNX"):
+        read_back.verify(Model.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")

@@ -1,0 +1,69 @@
+"""Outputs of any type are compared: sequences, maps and text as well as tensors."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.exporters.files.run_proof import check_running, outputs
+from ltp_pipeline.system.arrays import Array
+from tests.support.models import Graph, as_model
+
+FEEDS = {"x": np.array([[1, 2], [3, 5]], np.float32)}
+
+
+def of(node: onnx.NodeProto, output: onnx.ValueInfoProto) -> ModelProto:
+    g = Graph()
+    g.tensor("w", np.eye(2))
+    g.add("MatMul", "x", "w", outputs=("h",))
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])]
+    graph = helper.make_graph([*g.nodes, node], "test", given, [output], g.tensors)
+    return as_model(graph, imports=[helper.make_opsetid("ai.onnx.ml", 3)])
+
+
+def sequence() -> ModelProto:
+    output = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    return of(helper.make_node("SequenceConstruct", ["h", "x"], ["y"]), output)
+
+
+def maps() -> ModelProto:
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, element))
+    node = helper.make_node("ZipMap", ["h"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
+    return of(node, helper.make_value_info("y", kind))
+
+
+def text() -> ModelProto:
+    output = helper.make_tensor_value_info("y", TensorProto.STRING, ["N", 2])
+    return of(helper.make_node("Cast", ["h"], ["y"], to=TensorProto.STRING), output)
+
+
+def found(model: ModelProto, folder: Path) -> list[Array]:
+    onnx.save(model, folder / "model.onnx")
+    return outputs(folder / "model.onnx", FEEDS)
+
+
+def test_a_sequence_is_its_tensors(tmp_path: Path) -> None:
+    assert [a.tolist() for a in found(sequence(), tmp_path)] == [FEEDS["x"].tolist()] * 2
+
+
+def test_maps_are_their_keys_and_values(tmp_path: Path) -> None:
+    assert [a.tolist() for a in found(maps(), tmp_path)] == [["a", "b"], [1, 2], ["a", "b"], [3, 5]]
+
+
+@pytest.mark.parametrize("make", [sequence, maps, text])
+def test_the_same_outputs_pass_and_others_do_not(make: object, tmp_path: Path) -> None:
+    expected = found(make(), tmp_path)  # type: ignore[operator]
+    check_running(tmp_path / "model.onnx", FEEDS, expected)
+    other = np.array(["z"] * expected[0].size, object).reshape(expected[0].shape)
+    with pytest.raises(ExportFailed, match="other outputs"):
+        check_running(
+            tmp_path / "model.onnx",
+            FEEDS,
+            [other.astype(expected[0].dtype, copy=False), *expected[1:]]
+            if make is text
+            else [*expected[:-1], expected[-1] + 1],
+        )

@@ -1,0 +1,80 @@
+"""Graphs that the tool would stumble over are quantised all the same, and nothing else is called otherwise."""
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from ltp_pipeline.exporters.int8.prepare import ADDED, ready
+from ltp_pipeline.graph.model import Model
+from tests.support.models import Graph, random_inputs, run_onnxruntime
+from tests.support.quantized import kernels_of, quantised
+
+pytestmark = pytest.mark.usefixtures("quickly")
+
+
+def made_ready(model: ModelProto) -> ModelProto:
+    return ready(Model.of(model), kernels_of(model))[0].filled()
+
+
+def chain(between: str = "between", node: str = "second", offset: str = "offset") -> ModelProto:
+    """Two products with a sum between them; what is not a kernel has the names given."""
+    g = Graph()
+    g.add("MatMul", "x", g.random("w", 6, 8), name="first", outputs=("a",))
+    g.add("Add", "a", g.random(offset, 8), outputs=(between,))
+    g.add("MatMul", between, g.random("v", 8, 4), name=node, outputs=("y",))
+    return g.model({"x": ("N", 6)}, ["y"])
+
+
+def nearly(model: ModelProto, made: ModelProto) -> bool:
+    feeds = random_inputs(model, batch=16, seed=3)
+    before, after = (run_onnxruntime(m, feeds)[0] for m in (model, made))
+    return bool(np.abs(before - after).max() <= 0.05 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("end", ADDED)
+def test_names_that_the_tool_gives_are_free(end: str) -> None:
+    model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
+    made = quantised(model)
+    assert made.quantization is not None
+    assert made.quantization.kernels == 2
+    assert nearly(model, made.model.filled())
+
+
+def test_other_names_stay() -> None:
+    model = chain()
+    assert made_ready(model).graph == model.graph
+
+
+def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_stays_float() -> None:
+    g = Graph()
+    g.add("MatMul", g.add("Relu", g.add("MatMul", "x", g.random("w", 6, 8))), g.random("w_quantized", 8, 4))
+    g.nodes[-1].output[0] = "y"
+    model = g.model({"x": ("N", 6)}, ["y"])
+    made = quantised(model)
+    assert made.quantization is not None
+    assert made.quantization.left_float == {"w": "would need the name of 'w_quantized'"}
+    assert nearly(model, made.model.filled())
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_row"), [((1, 8), True), ((8,), True), ((), False), ((1,), False), ((1, 1), False)]
+)
+def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(shape: tuple[int, ...], is_row: bool) -> None:
+    g = Graph()
+    first = g.add("Gemm", "x", g.random("w", 6, 8), g.tensor("c", g.rng.standard_normal(shape)), name="first")
+    g.gemm(g.add("Relu", first), "fc", 8, 4)
+    g.nodes[-1].output[0] = "y"
+    model = g.model({"x": ("N", 6)}, ["y"])
+    made = quantised(model)
+    assert made.quantization is not None
+    told = {} if is_row else {"w": "has a bias that is computed, or no row of numbers, at Gemm 'first'"}
+    assert made.quantization.left_float == told
+    assert nearly(model, made.model.filled())
+
+
+def test_a_bias_that_is_read_elsewhere_too_stays_as_it_is() -> None:
+    g = Graph()
+    g.add("Gemm", "x", g.random("w", 6, 8), g.random("c", 1, 8), outputs=("h",))
+    g.add("Add", "h", "c", outputs=("y",))
+    model = g.model({"x": ("N", 6)}, ["y"])
+    assert made_ready(model).graph == model.graph

@@ -1,0 +1,67 @@
+"""Ranges of activations: what was seen, whatever the batches, and how much of it a method keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ltp_pipeline.exporters.int8 import ranges
+from ltp_pipeline.exporters.int8.ranges import METHODS, Observed, observe
+from ltp_pipeline.graph.model import Model
+from tests.support.models import mlp, run_onnxruntime
+
+
+def seen(*batches: np.ndarray) -> Observed:
+    found = Observed()
+    for batch in batches:
+        found.add(batch.astype(np.float32))
+    return found
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=1, max_size=5))
+def test_every_range_holds_zero_and_nothing_outside_the_values(batches: list[list[float]]) -> None:
+    found = seen(*(np.array(batch) for batch in batches))
+    whole = ranges.min_max(found)
+    assert whole == (min(0.0, *map(min, batches)), max(0.0, *map(max, batches)))
+    for method in METHODS.values():
+        low, high = method(found)
+        assert whole.low <= low <= 0 <= high <= whole.high
+
+
+def test_a_larger_batch_widens_the_histogram_and_loses_no_count() -> None:
+    small, large = np.linspace(0.1, 1, 100), np.linspace(1, 37, 50)
+    found = seen(small, large)
+    assert found.limit >= 37
+    assert found.counts.sum() == 150
+    expected = np.histogram(np.concatenate([small, large]), found.counts.shape[1], (0, found.limit))[0]
+    assert np.abs(np.cumsum(found.counts[1]) - np.cumsum(expected)).max() <= 1
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy"])
+def test_one_outlier_in_a_million_is_left_outside(method: str) -> None:
+    values = np.random.default_rng(0).standard_normal(2**16)
+    low, high = METHODS[method](seen(values, np.array([500.0])))
+    assert 2 < high < 100
+    assert low < -2
+
+
+def test_zeros_do_not_decide() -> None:
+    """Half of what a ReLU gives is zero, which 8 bits hold exactly."""
+    values = np.maximum(np.random.default_rng(0).standard_normal(2**14), 0)
+    assert ranges.entropy(seen(values)).high > 2.5
+
+
+def test_values_that_are_not_finite_are_told() -> None:
+    assert seen(np.array([1.0])).finite
+    assert not seen(np.array([1.0]), np.array([np.inf])).finite
+    assert not seen(np.array([np.nan])).finite
+
+
+def test_observed_values_are_those_of_the_model() -> None:
+    model = mlp()
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+    found = observe(Model.of(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}])
+    logits = run_onnxruntime(model, {"x": x})[0]
+    assert found["logits"].high == pytest.approx(max(logits.max(), 0), rel=1e-5)
+    assert found["x"].low == pytest.approx(x.min())
+    assert found["relu_1_out"].low == 0

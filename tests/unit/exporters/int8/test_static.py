@@ -1,0 +1,15 @@
+"""What onnxruntime's quantiser is given: it stumbles over things that models may have."""
+
+from onnx import helper
+
+from ltp_pipeline.exporters.int8 import static
+from ltp_pipeline.graph.model import Model
+from tests.support.models import mlp
+
+
+def test_an_operator_set_that_is_imported_twice_is_given_once() -> None:
+    proto = mlp()
+    versions = [(entry.domain, entry.version) for entry in proto.opset_import]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx", proto.opset_import[0].version))
+    given = static._typed(Model.of(proto), ())
+    assert [(entry.domain, entry.version) for entry in given.opset_import] == versions

@@ -1,0 +1,126 @@
+"""Regions are turned over where they cost less than dense ones, and every kernel that is left has its reason."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto
+
+from ltp_pipeline.exporters.sparse_ops.cost_model import Choice, choose, share_in_blocks
+from ltp_pipeline.graph.model import Model
+from tests.support.kernels import conv_net, with_zeros
+from tests.support.models import Graph, random_inputs
+from tests.support.quantized import kernels_of
+
+
+def chosen(model: ModelProto, path: str = "avx512", fast_from: float | None = None, batch: int = 1) -> Choice:
+    return choose(Model.of(model), kernels_of(model), random_inputs(model, batch=batch), path, fast_from)
+
+
+def two_convs(first: float, second: float) -> ModelProto:
+    """A Conv on 16×16 pixels and one on 4×4, with these shares of zeros."""
+    g = Graph()
+    x = g.add("MaxPool", g.conv("x", "large", 16, 16), kernel_shape=[4, 4], strides=[4, 4])
+    g.add("Relu", g.conv(x, "small", 16, 16), outputs=("y",))
+    return with_zeros(g.model({"x": ("N", 16, 16, 16)}, ["y"]), {"large": first, "small": second})
+
+
+def product(share: float, rows: int) -> ModelProto:
+    g = Graph()
+    g.random("w", 64, 64)
+    g.add("MatMul", "x", "w", outputs=("y",))
+    return with_zeros(g.model({"x": ("N", rows, 64)}, ["y"]), {"w": share})
+
+
+@pytest.mark.parametrize(("shares", "taken"), [((0.95, 0.0), True), ((0.0, 0.95), False)])
+def test_convs_are_turned_over_together_by_their_multiply_adds(shares: tuple[float, float], taken: bool) -> None:
+    found = chosen(two_convs(*shares))
+    assert found.kernels == (("large.weight", "small.weight") if taken else ())
+    assert all("of the dense time" in why for why in found.left.values())
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "taken"),
+    [(0.8, 128, True), (0.8, 1, False), (0.97, 1, True), (0.1, 128, False), (0.9, 2, False), (0.9, 8, True)],
+)
+def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
+    assert bool(chosen(product(share, rows)).kernels) is taken
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(2, False), (128, True)])
+def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: bool) -> None:
+    g = Graph()
+    g.random("w", 64, 64)
+    g.add("MatMul", "w", "x", outputs=("y",))
+    model = with_zeros(g.model({"x": ("N", 256, 64, columns)}, ["y"]), {"w": 0.9})
+    assert bool(chosen(model).kernels) is taken
+
+
+@pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
+def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
+    g = Graph()
+    g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
+    assert bool(chosen(with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})).kernels) is taken
+
+
+@pytest.mark.parametrize(("outputs", "taken"), [(4, False), (64, True)])
+def test_few_outputs_need_more_zeros(outputs: int, taken: bool) -> None:
+    g = Graph()
+    g.random("w", 64, outputs)
+    g.add("MatMul", "x", "w", outputs=("y",))
+    model = with_zeros(g.model({"x": ("N", 128, 64)}, ["y"]), {"w": 0.8})
+    assert bool(chosen(model).kernels) is taken
+
+
+def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
+    g = Graph()
+    x = g.conv(g.conv("x", "wide", 32, 32, size=1), "depthwise", 32, 32, group=32)
+    g.add("Relu", x, outputs=("y",))
+    found = chosen(with_zeros(g.model({"x": ("N", 32, 8, 8)}, ["y"]), {"wide": 0.9}))
+    assert found.kernels == ("wide.weight",)
+    assert "groups of fewer than 16" in found.left["depthwise.weight"]
+
+
+def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> None:
+    model = conv_net(0.95)
+    assert "no fast instructions for this processor (portable)" in chosen(model, "portable").left["a.weight"]
+    assert len(chosen(model, "portable", fast_from=0.9).kernels) == 4
+    assert chosen(model, "portable", fast_from=0.99).kernels == ()
+
+
+def test_more_zeros_are_needed_where_instructions_are_slower() -> None:
+    model = product(0.4, 128)
+    assert chosen(model, "avx512").kernels
+    assert not chosen(model, "avx2").kernels
+
+
+def test_what_cannot_be_turned_over_has_its_reason() -> None:
+    g = Graph()
+    g.random("up.weight", 8, 8, 2, 2)
+    g.tensor("q", np.ones((8, 8, 1, 1)), np.int8)
+    g.tensor("scale", 0.1)
+    x = g.add("ConvTranspose", "x", "up.weight", name="grow")
+    g.add("Conv", x, g.add("DequantizeLinear", "q", "scale"), outputs=("y",))
+    found = chosen(g.model({"x": ("N", 8, 4, 4)}, ["y"]))
+    assert "ConvTranspose 'grow'" in found.left["up.weight"]
+    assert found.left["q"] == "is quantised already"
+    g = Graph()
+    g.tensor("half", np.ones((8, 8)), np.float16)
+    g.add("MatMul", "x", "half", outputs=("y",))
+    half = g.model({"x": ("N", 8)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
+    assert chosen(half).left == {"half": "is of type FLOAT16"}
+
+
+@given(rows=st.integers(1, 9), columns=st.integers(1, 5), axis=st.integers(0, 1), seed=st.integers(0, 99))
+def test_blocks_hold_every_nonzero_and_no_more_where_they_are_full(
+    rows: int, columns: int, axis: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    blocks = rng.random((-(-rows // 4), columns)) < 0.5
+    full = np.repeat(blocks, 4, axis=0)[:rows].astype(np.float32)
+    some = full * (rng.random(full.shape) < 0.5)
+    turned = [np.moveaxis(w, 0, axis) for w in (full, some)]
+    shares = [share_in_blocks(w, axis) for w in turned]
+    assert shares[1] <= shares[0]
+    assert shares[1] >= np.count_nonzero(some) / some.size
+    assert shares[0] == pytest.approx(np.count_nonzero(full) / full.size)

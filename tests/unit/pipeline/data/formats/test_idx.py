@@ -1,0 +1,170 @@
+"""IDX folders, as MNIST comes, and what each bad one is told."""
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings
+from tests.support.samples import only
+
+GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
+CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+TRAIN = np.arange(20 * 16, dtype=np.uint8).reshape(20, 4, 4)
+TEST = TRAIN[:5] + 7
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, CODES[array.dtype.str[1:]], array.ndim, *array.shape)
+    return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def labels(count: int) -> np.ndarray:
+    return (np.arange(count) % 5).astype(np.uint8)
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> Path:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(TRAIN))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(labels(20)))
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(TEST))
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(5)))
+    return tmp_path
+
+
+def opened(path: Path) -> Data:
+    return open_data(DataSettings(path=path), [GREY], 0)
+
+
+def refusal(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        opened(path)
+    return caught.value
+
+
+def zipped(folder: Path) -> None:
+    for file in list(folder.iterdir()):
+        (folder / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+
+
+def renamed(change: Callable[[str], str]) -> Callable[[Path], None]:
+    def rename(folder: Path) -> None:
+        for file in list(folder.iterdir()):
+            file.rename(folder / change(file.name))
+
+    return rename
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        renamed(str),
+        zipped,
+        renamed(lambda name: name.replace("t10k", "test")),
+        renamed(lambda name: name.replace("-idx", ".idx")),
+        renamed(lambda name: f"emnist-letters-{name}"),
+    ],
+    ids=["plain", "gz", "test", "dots", "prefix"],
+)
+def test_the_usual_names_are_found(mnist: Path, arrange: Callable[[Path], None]) -> None:
+    arrange(mnist)
+    data = opened(mnist)
+    assert (len(data.train), len(data.val), len(data.test), data.classes) == (18, 2, 5, 5)
+    np.testing.assert_array_equal(only(data.test.read(np.arange(5))), TEST[:, None])
+    np.testing.assert_array_equal(data.test.labels, labels(5))
+    assert data.test.name == "test"
+
+
+def test_plain_and_gz_side_by_side_are_one_file(mnist: Path) -> None:
+    file = mnist / "train-images-idx3-ubyte"
+    Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    assert len(opened(mnist).train) == 18
+
+
+def test_two_data_sets_in_one_folder_are_refused(mnist: Path) -> None:
+    (mnist / "letters-train-images-idx3-ubyte").write_bytes(idx(TRAIN))
+    assert "two files of train images" in refusal(mnist).what
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
+def test_every_idx_type_is_read(mnist: Path, dtype: str) -> None:
+    for name in ("train", "t10k"):
+        (mnist / f"{name}-images-idx3-ubyte").write_bytes(idx((TEST % 100).astype(dtype)))
+        (mnist / f"{name}-labels-idx1-ubyte").write_bytes(idx(labels(5)))
+    np.testing.assert_array_equal(only(opened(mnist).test.read(np.arange(5))), TEST[:, None] % 100)
+
+
+def test_the_fingerprint_follows_the_content(mnist: Path) -> None:
+    first = opened(mnist).fingerprint
+    (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(5)[::-1].copy()))
+    assert opened(mnist).fingerprint != first
+
+
+def test_images_without_labels_are_refused(mnist: Path) -> None:
+    (mnist / "t10k-labels-idx1-ubyte").unlink()
+    assert "has t10k-images-idx3-ubyte but no labels" in refusal(mnist).what
+
+
+def test_test_without_train_is_refused(mnist: Path) -> None:
+    (mnist / "train-images-idx3-ubyte").unlink()
+    assert "no training images" in refusal(mnist).what
+
+
+def test_lengths_that_differ_are_named(mnist: Path) -> None:
+    (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(4)))
+    assert "t10k-images-idx3-ubyte has 5 samples but t10k-labels-idx1-ubyte has 4" in refusal(mnist).what
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "does not start as an IDX file"),
+        (b"\xff\xd8\xff\xe0 jpeg", "does not start as an IDX file"),
+        (b"\0\0\x07\x03" + bytes(12), "does not start as an IDX file"),
+        (b"\0\0\x08\x63" + bytes(500), "does not start as an IDX file"),
+        (b"\0\0\x08\x03\0\0", "ends within its header"),
+        (idx(TRAIN)[:-1], "promises 320 bytes in its header but holds fewer"),
+        (idx(TRAIN) + b"x", "promises 320 bytes in its header but holds more"),
+        (b"\0\0\x08\x03" + b"\xff" * 12 + bytes(16), "holds fewer"),
+        (b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4), "is empty: its header says 4294967295×4294967295×4294967295×0"),
+    ],
+    ids=["empty", "jpeg", "type", "rank", "header", "truncated", "longer", "huge", "huge and empty"],
+)
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "gz"])
+def test_a_file_that_is_not_what_its_header_says_is_refused(
+    mnist: Path, content: bytes, said: str, compress: bool
+) -> None:
+    file = mnist / "train-images-idx3-ubyte"
+    file.unlink()
+    if compress:
+        file = Path(f"{file}.gz")
+    file.write_bytes(gzip.compress(content) if compress else content)
+    error = refusal(mnist)
+    assert said in error.what
+    assert file.name in error.what
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b[:30] + b"\xff\xff" + b[32:], lambda b: b[4:]])
+def test_a_broken_gz_is_refused(mnist: Path, damage: Callable[[bytes], bytes]) -> None:
+    file = mnist / "t10k-images-idx3-ubyte.gz"
+    file.write_bytes(damage(gzip.compress(idx(TEST))))
+    (mnist / "t10k-images-idx3-ubyte").unlink()
+    assert file.name in refusal(mnist).what
+
+
+def test_a_gz_that_unpacks_to_far_more_than_its_size_is_refused_unread(mnist: Path) -> None:
+    (mnist / "train-images-idx3-ubyte").unlink()
+    file = mnist / "train-images-idx3-ubyte.gz"
+    piece = gzip.compress(bytes(2**20))  # many of which are one file of zeros
+    file.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**20, 16, 16)) + piece * 300)
+    error = refusal(mnist)
+    assert "says that it holds 268,435,5" in error.what
+    assert "max_bytes" in error.remedy

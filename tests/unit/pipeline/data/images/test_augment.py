@@ -1,0 +1,76 @@
+"""Random crops, shifts and mirroring depend on seed and sample alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.data.images import collection
+from ltp_pipeline.data.images.augment import shifted, uniform
+from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import TensorInfo
+from tests.support.photos import everything, opened
+from tests.support.samples import only
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_augmentation_is_a_function_of_seed_and_sample(
+    photos: Path, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "KEEP_BYTES", 2**28 if kept else 0)
+    data = opened(photos, augment=True)
+    first = everything(data, 1)
+    np.testing.assert_array_equal(everything(data, 1), first)
+    assert (everything(data, 2) != first).any()
+    assert (everything(data) != first).any()
+    order = np.array([7, 3, 11])  # as after an interruption: other batches, same samples
+    (later,) = map(only, batches(data.train, 3, order, augment_seed=1))
+    np.testing.assert_array_equal(later, first[order])
+
+
+def test_only_a_training_split_that_asks_for_it_is_augmented(photos: Path) -> None:
+    data = opened(photos, augment=True)
+    np.testing.assert_array_equal(only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1))))
+    plain = opened(photos)
+    np.testing.assert_array_equal(everything(plain, 1), everything(plain))
+
+
+def test_draws_are_those_of_splitmix64() -> None:
+    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]  # its first with state 0
+    np.testing.assert_array_equal(uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known])
+
+
+def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None:
+    rows = np.array([4, 9, 2])
+    np.testing.assert_array_equal(uniform(5, rows, 3)[1:], uniform(5, rows[1:], 3))
+    assert not np.isin(uniform(6, rows, 3), uniform(5, rows, 3)).any()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
+    x = np.random.default_rng(0).integers(1, 256, (40, 3, 8, 8), dtype=np.uint8)
+    stored = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
+    np.savez(tmp_path / "d.npz", x_train=stored, y_train=np.arange(40) % 2, x_val=stored[:2], y_val=[0, 1])
+    data = opened(tmp_path / "d.npz", augment=True, layout=layout)
+    got = only(data.train.read(np.arange(40), 5)).astype(np.uint8)
+    np.testing.assert_array_equal(got, shifted(x, np.arange(40), 5, 2))
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    seen = set()
+    for i in range(40):
+        ways = {
+            (top, left, flip): padded[i, :, top : top + 8, left : left + 8][:, :, :: -1 if flip else 1]
+            for top in range(3)
+            for left in range(3)
+            for flip in (False, True)
+        }
+        (way,) = [key for key, value in ways.items() if np.array_equal(value, got[i])]
+        seen.add(way)
+    assert len(seen) > 8
+    np.testing.assert_array_equal(shifted(x[[7, 3]], np.array([7, 3]), 5, 2), got[[7, 3]])
+
+
+def test_rows_of_numbers_are_not_augmented(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=np.ones((9, 4), np.float32), y=np.arange(9) % 2)
+    with pytest.raises(InputError, match="are no images"):
+        opened(tmp_path / "d.npz", TensorInfo("row", "FLOAT", ("N", 4)), augment=True)

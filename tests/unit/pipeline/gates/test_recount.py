@@ -1,0 +1,273 @@
+"""Files of a report are counted again: what it says otherwise is refused, whether or not it agrees with itself."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates.recount import require_counts
+from ltp_pipeline.system.hashing import sha256_of
+from tests.support.finished import lay_out
+from tests.support.sample_report import report_of
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recount") / "run"
+    lay_out(folder)
+    return folder
+
+
+@pytest.fixture
+def content(laid_out: Path, tmp_path: Path) -> dict[str, Any]:
+    """The report of the files that were laid out; the same again elsewhere has the same content."""
+    return lay_out(tmp_path / "again")
+
+
+def test_a_report_of_its_files_is_taken(laid_out: Path, content: dict[str, Any]) -> None:
+    require_counts(report_of(content), laid_out)
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (("pruned", "files", 0, "nonzeros"), "pruned.files.0.nonzeros"),
+        (("pruned", "files", 1, "nonzeros"), "pruned.files.1.nonzeros"),
+        (("pruned", "files", 0, "bytes"), "pruned.files.0.bytes"),
+        (("pruned", "files", 1, "bytes"), "pruned.files.1.bytes"),
+        (("pruned", "model_nonzeros"), "pruned.model_nonzeros"),
+        (("layers", 2, "nonzeros"), "layers.2.nonzeros"),
+        (("layers", 2, "elements"), "layers.2.elements"),
+        (("model", "float_elements"), "model.float_elements"),
+        (("baseline", "files", 0, "nonzeros"), "nonzeros of model.baseline.packed.onnx"),
+        (("baseline", "curve", 2, "nonzeros"), "nonzeros of baseline/3/model.packed.onnx"),
+        (("baseline", "model_nonzeros"), "baseline.model_nonzeros"),
+        (("layers", 1, "baseline_nonzeros"), "layers.1.baseline_nonzeros"),
+    ],
+)
+def test_another_number_is_refused_with_both(
+    laid_out: Path, content: dict[str, Any], path: tuple[Any, ...], key: str
+) -> None:
+    part: Any = content
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] -= 1
+    with pytest.raises(InputError, match="contradicts itself") as caught:
+        require_counts(report_of(content), laid_out)
+    assert f"{key} is {part[path[-1]]}, but by" in caught.value.what
+    assert caught.value.what.endswith(f"it is {part[path[-1]] + 1}")
+
+
+def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str, Any]) -> None:
+    gone = content["layers"].pop(0)
+    for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
+        for file in content[network]["files"]:
+            file["nonzeros"] -= gone[key]
+    with pytest.raises(InputError, match=r"the list of layers is without 'stem\.weight'"):
+        require_counts(report_of(content), laid_out)
+
+
+def test_a_report_without_layers_is_counted_all_the_same(laid_out: Path, content: dict[str, Any]) -> None:
+    content["layers"] = []
+    for network in (content["pruned"], content["baseline"]):
+        for part in (network, *network["files"]):
+            part["nonzeros"] = None
+    with pytest.raises(InputError, match=r"the list of layers is without 'body\.weight'"):
+        require_counts(report_of(content), laid_out)
+
+
+def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> None:
+    """A file with other content, of which the report has hash and size."""
+    path = folder / file["path"]
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+
+
+@pytest.mark.parametrize("graph", ["original", "deploy"])
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: str, dead: bool) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    model = onnx.load(tmp_path / file["path"])
+    real = onnx.TensorProto()
+    real.CopyFrom(next(t for t in model.graph.initializer if t.name == "stem.weight"))
+    real.name = "real"
+    model.graph.initializer.append(real)
+    model.graph.node[0].input[1] = "sum"
+    model.graph.node.insert(0, onnx.helper.make_node("Add", ["stem.weight", "real"], ["sum"]))
+    if dead:  # a node that no output depends on
+        model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "stem.weight"], ["unused"]))
+    if graph != "original":
+        model.metadata_props.add(key="ltp.graph", value=graph)
+        file["graph"] = graph
+    saved_again(tmp_path, model, file)
+    content["model"]["float_elements"] = None
+    with pytest.raises(InputError, match=r"with 'stem\.weight', by which nothing is multiplied"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
+    model = onnx.load(tmp_path / file["path"])
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "unlisted"], ["unused"]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 2), np.float32), "unlisted"))
+    saved_again(tmp_path, model, file)
+    content["model"]["float_elements"] = content["pruned"]["model_nonzeros"] = None
+    require_counts(report_of(content), tmp_path)
+
+
+def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
+    model = onnx.load(tmp_path / file["path"])
+    model.metadata_props.add(key="ltp.graph", value="deploy")
+    file["graph"] = "deploy"
+    saved_again(tmp_path, model, file)
+    require_counts(report_of(content), tmp_path)
+    content["layers"][0]["elements"] *= 10
+    with pytest.raises(InputError, match=r"layers\.0\.elements is 640"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    model = onnx.load(tmp_path / file["path"])
+    del model.metadata_props[:]
+    saved_again(tmp_path, model, file)
+    with pytest.raises(InputError, match="not labelled"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
+    content["layers"][0]["name"] = "elsewhere"
+    with pytest.raises(InputError, match="no tensor named 'elsewhere'"):
+        require_counts(report_of(content), laid_out)
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "key"),
+    [
+        ("format", "dense", "pruned.files.1.encoding"),
+        ("graph", "deploy", "pruned.files.1.graph"),
+        ("values", "int8", "pruned.files.1.values"),
+        ("source_sha256", "b" * 64, "model.sha256"),
+    ],
+)
+def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str, key: str) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][1]
+    path = tmp_path / file["path"]
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | {f"ltp.{label}": value})
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    with pytest.raises(InputError, match=f"{key} is "):
+        require_counts(report_of(content), tmp_path)
+
+
+@pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
+def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_path: Path, hidden: str) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][0]
+    path = tmp_path / file["path"]
+    model = onnx.load(path)
+    path.with_name(f"{path.name}.data").unlink()
+    onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size, "data_sha256": None}
+    with pytest.raises(InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    file = content["pruned"]["files"][0]
+    path = tmp_path / file["path"]
+    data = path.with_name(f"{path.name}.data")
+    (tmp_path / "other").mkdir()
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = f"other/{data.name}"
+    (tmp_path / "other" / data.name).write_bytes(data.read_bytes())
+    onnx.save(model, path)
+    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size + data.stat().st_size}
+    with pytest.raises(InputError, match="the list of data files"):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    (tmp_path / "model.packed.onnx").write_bytes(b"no model")
+    with pytest.raises(InputError):
+        require_counts(report_of(content), tmp_path)
+
+
+def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
+    content = lay_out(tmp_path)
+    for part in (*content["baseline"]["files"], *content["baseline"]["curve"]):
+        (tmp_path / part["path"]).unlink(missing_ok=True)
+    content["baseline"]["files"][0]["nonzeros"] = 1
+    require_counts(report_of(content), tmp_path)
+
+
+def changed_file(folder: Path, change: Callable[[onnx.ModelProto], object], graph: str = "original") -> dict[str, Any]:
+    """The report of files of which the packed one is another, with its size as it is."""
+    content = lay_out(folder)
+    file = content["pruned"]["files"][1]
+    model = onnx.load(folder / file["path"])
+    change(model)
+    if graph != "original":
+        model.metadata_props.add(key="ltp.graph", value=graph)
+    saved_again(folder, model, file)
+    file["graph"] = graph
+    return content
+
+
+def clear_a_weight(model: onnx.ModelProto) -> None:
+    (tensor,) = (t for t in model.graph.initializer if t.name == "stem.weight")
+    array = numpy_helper.to_array(tensor).copy()
+    array.flat[array.ravel().nonzero()[0][0]] = 0
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def test_each_file_is_counted_by_itself(tmp_path: Path) -> None:
+    content = changed_file(tmp_path, clear_a_weight)
+    content["pruned"]["files"][1]["nonzeros"] -= 1
+    require_counts(report_of(content), tmp_path)
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
+def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
+    tmp_path: Path, graph: str, refused: bool
+) -> None:
+    more = numpy_helper.from_array(np.ones(5, np.float32), "more")
+    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more), graph)
+    with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
+        require_counts(report_of(content), tmp_path)
+
+
+def add_a_kernel(model: onnx.ModelProto) -> None:
+    first = model.graph.node[0]
+    (tensor,) = (t for t in model.graph.initializer if t.name == first.input[1])
+    square = numpy_helper.from_array(np.zeros((tensor.dims[0],) * 2, np.float32), "more")
+    model.graph.initializer.append(square)
+    node = onnx.helper.make_node("MatMul", [first.input[0], "more"], ["more.output"])
+    first.input[0] = "more.output"
+    model.graph.node.insert(0, node)
+
+
+@pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
+def test_kernels_are_looked_for_in_a_file_with_the_original_graph(tmp_path: Path, graph: str, refused: bool) -> None:
+    content = changed_file(tmp_path, add_a_kernel, graph)
+    content["pruned"]["files"].reverse()
+    with pytest.raises(InputError, match=r"model\.float_elements|the list of layers") if refused else nullcontext():
+        require_counts(report_of(content), tmp_path)

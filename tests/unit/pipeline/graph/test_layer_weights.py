@@ -1,0 +1,304 @@
+"""Which tensors are kernels, and the reason where one is not pruned."""
+
+import numpy as np
+import pytest
+import torch
+from onnx import ModelProto, TensorProto
+
+from ltp_pipeline.graph.layer_weights import (
+    Kernel,
+    block_axes,
+    elsewhere,
+    find_kernels,
+    makers,
+    normalised,
+    others,
+)
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.settings.schema import KernelSettings
+from tests.support.imported import compiled, imported
+from tests.support.models import Graph, conv_bn_classifier, mlp
+from tests.support.round_trip import check_round_trip
+from tests.support.sequence_models import GATES, KERNELS, SEQUENCE_MODELS, language_model, recurrent
+from tests.support.victims import VICTIMS
+
+ANY = KernelSettings()
+
+
+def told_of(model: Model) -> str | None:
+    kernels = find_kernels(model)
+    return elsewhere(kernels, others(model, kernels))
+
+
+def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
+    kernels = find_kernels(Model.of(conv_bn_classifier(8, 5)))
+    assert [(k.name, k.op, k.shape) for k in kernels] == [
+        ("conv1.weight", "Conv", (8, 1, 3, 3)),
+        ("conv2.weight", "Conv", (8, 8, 3, 3)),
+        ("fc.weight", "Gemm", (5, 8)),
+    ]
+    assert all(k.prunable for k in kernels)
+
+
+def axes(g: Graph, shape: tuple[int, ...]) -> list[int | None]:
+    return [k.block_axis for k in find_kernels(Model.of(g.model({"x": shape}, ["y"])))]
+
+
+@pytest.mark.parametrize(
+    ("channels", "group", "axis"), [(8, 1, 0), (6, 1, None), (16, 2, 0), (16, 4, 0), (12, 2, None), (8, 8, None)]
+)
+def test_a_conv_has_blocks_where_the_output_channels_of_a_group_are_a_multiple_of_four(channels, group, axis) -> None:
+    g = Graph()
+    g.add("Identity", g.conv("x", "conv", 8, channels, group=group), outputs=["y"])
+    assert axes(g, (1, 8, 5, 5)) == [axis]
+
+
+@pytest.mark.parametrize(
+    ("op", "slot", "shape", "attributes", "axis"),
+    [
+        ("MatMul", 1, (6, 8), {}, 1),
+        ("MatMul", 0, (8, 6), {}, 0),
+        ("MatMul", 1, (6, 5), {}, None),
+        ("MatMul", 1, (3, 6, 8), {}, 2),
+        ("Gemm", 1, (8, 6), {"transB": 1}, 0),
+        ("Gemm", 1, (6, 8), {}, 1),
+        ("Gemm", 0, (8, 6), {}, 0),
+        ("Gemm", 0, (6, 8), {"transA": 1}, 1),
+    ],
+)
+def test_a_product_has_blocks_along_its_output_channels_on_either_side(op, slot, shape, attributes, axis) -> None:
+    g = Graph()
+    inputs = ["x", g.random("w", *shape)]
+    g.add(op, *(inputs if slot else inputs[::-1]), outputs=["y"], **attributes)
+    assert axes(g, (6, 6)) == [axis]
+
+
+def test_a_vector_has_no_output_channels() -> None:
+    g = Graph()
+    g.add("MatMul", "x", g.random("w", 8), outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_that_is_not_read_as_it_is_stored_has_single_weights() -> None:
+    g = Graph()
+    g.add("MatMul", "x", g.add("Transpose", g.random("w", 8, 8), perm=[1, 0]), outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_of_which_nodes_take_different_axes_for_outputs_has_single_weights() -> None:
+    g = Graph()
+    w = g.random("w", 8, 8)
+    g.add("Gemm", g.add("Gemm", "x", w, transB=1), w, outputs=["y"])
+    assert axes(g, (2, 8)) == [None]
+
+
+def test_a_kernel_of_which_nodes_take_the_same_axis_for_outputs_has_blocks() -> None:
+    g = Graph()
+    w = g.random("w", 8, 8)
+    g.add("Gemm", g.add("MatMul", "x", w), w, outputs=["y"])
+    assert axes(g, (2, 8)) == [1]
+
+
+def test_other_kernels_have_single_weights() -> None:
+    assert {k.block_axis for k in find_kernels(Model.of(recurrent("LSTM"))) if k.op == "LSTM"} == {None}
+
+
+@pytest.mark.parametrize(("block", "found"), [(None, {}), ("4x1", {"a": 0})])
+def test_blocks_are_pruned_where_they_are_asked_for_and_the_kernel_may_be_pruned(block, found) -> None:
+    kernels = [Kernel("a", "Conv", (4, 2), None, 0), Kernel("b", "Conv", (3, 2)), Kernel("c", "Conv", (4, 2), "no", 0)]
+    assert block_axes(kernels, block) == found
+
+
+def test_patterns_leave_kernels_out_and_say_so() -> None:
+    found = find_kernels(Model.of(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",))
+    assert [k.reason for k in found] == ["excluded by 'conv1*'", None, "matches no --include pattern"]
+
+
+def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
+    g = Graph()
+    g.random("table", 6, 6)
+    rows = g.add("Gather", "table", g.tensor("ids", [0, 2], np.int64), name="lookup")
+    g.add("MatMul", rows, "table", outputs=["y"])
+    (kernel,) = find_kernels(Model.of(g.model({}, ["y"])))
+    assert kernel.reason == "also read by Gather 'lookup'"
+
+
+def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
+    g = Graph()
+    rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
+    g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
+    model = Model.of(g.model({}, ["y"]))
+    told = told_of(model)
+    assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
+    model = Model.of(conv_bn_classifier())
+    assert told_of(model) is None
+
+
+def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
+    model = Model.of(mlp())
+    told = told_of(model)
+    assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
+
+
+def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
+    model = mlp()
+    model.graph.output.add().name = "fc1.weight"
+    assert find_kernels(Model.of(model))[0].reason == "also read by output 'fc1.weight'"
+
+
+def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
+    g = Graph()
+    g.tensor("mask", np.full((6, 6), -np.inf))
+    y = g.add("MatMul", "x", "mask")
+    y = g.add("MatMul", y, g.tensor("integers", np.ones((6, 6)), np.float64))
+    g.add("Mul", y, g.random("scale", 6, 6), outputs=["y"])
+    assert [k.name for k in find_kernels(Model.of(g.model({"x": (2, 6)}, ["y"])))] == ["integers"]
+
+
+def test_kernels_are_what_the_module_trains() -> None:
+    for name, model in VICTIMS.items():
+        result = imported(model)
+        assert result.kernels, name
+        assert {k.name for k in result.kernels} <= set(result.state), name
+
+
+def test_zeros_that_are_there_already_are_told() -> None:
+    model = mlp(hidden=64)
+    assert imported(model).notes == ()
+    tensor = model.graph.initializer[0]
+    tensor.raw_data = bytes(len(tensor.raw_data))
+    result = imported(model)
+    assert result.notes == ("384 of the 640 weights in kernels are zero already (60.0%)",)
+    assert int(result.state["fc1.weight"].count_nonzero()) == 0
+
+
+def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> None:
+    g = Graph()
+    norm = [g.random(f"norm{i}", 6) for i in range(4)]
+    bare = g.add("MatMul", "x", g.random("bare", 6, 6))
+    biased = g.add("Add", g.add("MatMul", bare, g.random("biased", 6, 6)), g.random("bias", 6))
+    y = g.add("BatchNormalization", biased, *norm)
+    layer = g.add("LayerNormalization", g.add("MatMul", y, g.random("layer", 6, 6)), g.random("scale", 6))
+    both = g.add("MatMul", layer, g.random("both", 6, 6))
+    y = g.add("Add", g.add("BatchNormalization", both, *norm), both)  # the sum sees its scale
+    g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
+    model = Model.of(g.model({"x": (2, 6)}, ["y"]))
+    assert normalised(model.graph, find_kernels(model)) == {"biased", "layer"}
+
+
+def made_by(graph: Graph, *outputs: str) -> set[str]:
+    model = Model.of(graph.model({"x": ("N", 8)}, ["a", "b"]))
+    return makers(model.graph, outputs, find_kernels(model))
+
+
+def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
+    """Through an activation and a bias, through a transposed weight, and on both sides of a sum."""
+    g = Graph()
+    hidden = g.add("Relu", g.gemm("x", "first", 8, 8))
+    turned = g.add("Transpose", g.random("turned.weight", 4, 8))
+    biased = g.add("Add", g.add("MatMul", hidden, turned), g.random("bias", 4))
+    g.add("Softmax", biased, outputs=("a",))
+    g.add("Add", g.gemm(hidden, "left", 8, 8), g.gemm("x", "right", 8, 8), outputs=("b",))
+    assert made_by(g, "a") == {"turned.weight"}
+    assert made_by(g, "b") == {"left.weight", "right.weight"}
+    assert made_by(g, "a", "b") == {"turned.weight", "left.weight", "right.weight"}
+
+
+@pytest.mark.parametrize("name", SEQUENCE_MODELS)
+def test_kernels_of_sequence_networks(name: str) -> None:
+    found = find_kernels(Model.of(SEQUENCE_MODELS[name]))
+    assert [k.name for k in found] == KERNELS[name]
+    assert [k.name for k in found if not k.prunable] == (["words"] if name == "language" else [])
+
+
+@pytest.mark.parametrize("name", SEQUENCE_MODELS)
+def test_every_kernel_of_a_sequence_network_is_trained_and_written_back(name: str) -> None:
+    model = SEQUENCE_MODELS[name]
+    result = check_round_trip(model, tokens(model) if name == "language" else None)
+    assert [k.name for k in result.kernels] == KERNELS[name]
+    for kernel in result.kernels:
+        gradient = result.state[kernel.name].grad
+        assert gradient is not None
+        assert bool(gradient.count_nonzero() > 0), kernel.name
+
+
+def tokens(model: ModelProto) -> dict[str, np.ndarray]:
+    shape = (2, model.graph.input[0].type.tensor_type.shape.dim[1].dim_value)
+    ids = np.random.default_rng(0).integers(0, 11, shape)
+    return {"ids": ids, "mask": np.ones(shape, np.int64)}
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_the_weights_of_a_recurrent_operator_have_its_name(op: str) -> None:
+    found = find_kernels(Model.of(recurrent(op, "bidirectional")))
+    assert [(k.op, k.shape) for k in found[:2]] == [(op, (2, GATES[op] * 6, 5)), (op, (2, GATES[op] * 6, 6))]
+
+
+def test_the_table_of_a_tied_output_names_the_lookup() -> None:
+    words, *_ = find_kernels(Model.of(language_model()))
+    assert (words.name, words.op, words.reason) == ("words", "MatMul", "also read by Gather 'lookup'")
+
+
+def test_weights_that_are_no_kernels_are_told_by_what_they_are() -> None:
+    model = Model.of(SEQUENCE_MODELS["vision"])
+    found = {o.operator: (o.what, o.tensors, o.elements, o.largest) for o in others(model, find_kernels(model))}
+    assert found == {
+        "Add": ("added, such as biases and tables of positions", 3, 56 + 2 * 24, "positions"),
+        "LayerNormalization": ("scales, shifts and statistics of norms", 8, 64, "layer0.ln1.weight"),
+        "Expand": ("joined to the data, such as class tokens", 1, 8, "token"),
+        "Gemm": ("biases", 1, 3, "head.bias"),
+    }
+
+
+def test_states_and_biases_of_recurrent_operators_are_no_kernels() -> None:
+    g = Graph()
+    shapes = {"w": (1, 16, 3), "r": (1, 16, 4), "b": (1, 32), "h": (1, 2, 4), "c": (1, 2, 4), "p": (1, 12)}
+    w, r, b, h, c, p = (g.random(name, *shape) for name, shape in shapes.items())
+    g.add("LSTM", "x", w, r, b, "", h, c, p, outputs=["y"], hidden_size=4)
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    kernels = find_kernels(model)
+    assert [k.name for k in kernels] == ["w", "r"]
+    assert [(o.what, o.tensors) for o in others(model, kernels)] == [("biases", 1), ("initial states and peepholes", 3)]
+
+
+def test_the_scale_of_a_recurrent_weight_matters_before_a_norm_too() -> None:
+    g = Graph()
+    y = g.add("LSTM", "x", g.random("w", 1, 16, 3), g.random("r", 1, 16, 4), hidden_size=4)
+    g.add("LayerNormalization", y, g.random("scale", 4), outputs=["y"])
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert normalised(model.graph, find_kernels(model)) == set()
+
+
+def test_the_last_recurrent_layer_makes_the_output() -> None:
+    g = Graph()
+    y = g.add("LSTM", "x", g.random("w0", 1, 16, 3), g.random("r0", 1, 16, 4), hidden_size=4)
+    y = g.add("Squeeze", y, g.tensor("axis", [1], np.int64))
+    g.add("GRU", y, g.random("w1", 1, 12, 4), g.random("r1", 1, 12, 4), outputs=["", "y"], hidden_size=4)
+    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert makers(model.graph, ["y"], find_kernels(model)) == {"w1", "r1"}
+
+
+def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:
+    g = Graph()
+    scores = g.add("Add", "x", g.tensor("mask", np.triu(np.full((6, 6), -1e4), 1)))
+    g.add("MatMul", g.add("Softmax", scores), g.random("w", 6, 4), outputs=["y"])
+    result = imported(g.model({"x": (2, 6, 6)}, ["y"]))
+    assert set(result.state) == {"w"}
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(("direction", "layout", "ends"), [("reverse", 1, False), ("bidirectional", 0, True)])
+def test_gradients_of_recurrent_weights_are_right(op: str, direction: str, layout: int, ends: bool) -> None:
+    """Compared with differences, also of sequences that end early."""
+    g = Graph()
+    count = 2 if direction == "bidirectional" else 1
+    shapes = ((count, GATES[op] * 2, 3), (count, GATES[op] * 2, 2))
+    w, r = (g.tensor(name, g.rng.standard_normal(shape), np.float64) for name, shape in zip("wr", shapes, strict=True))
+    steps = g.tensor("lengths", [3, 1], np.int32) if ends else ""
+    g.add(op, "x", w, r, "", steps, outputs=["y", "last"], hidden_size=2, direction=direction, layout=layout)
+    types = dict.fromkeys(("x", "y", "last"), TensorProto.DOUBLE)
+    result = compiled(g.model({"x": (2, 3, 3) if layout else (3, 2, 3)}, ["y", "last"], types=types))
+    x = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 3, 3) if layout else (3, 2, 3)))
+    weights = [result.state[name] for name in "wr"]
+    assert torch.autograd.gradcheck(lambda w, r: result(x, weights={"w": w, "r": r}), weights)

@@ -1,0 +1,52 @@
+"""Frequencies of rotary embeddings are part of a formula; weights before a periodic activation are not."""
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.positions import frequencies
+from tests.support.imported import imported
+from tests.support.models import Graph
+
+
+def rotary() -> ModelProto:
+    """Data times the cosine of positions, which come from the data's shape, times stored frequencies."""
+    g = Graph()
+    steps = g.add("Gather", g.add("Shape", "x"), g.tensor("second", 1, np.int64))
+    positions = g.add("Range", g.tensor("zero", 0, np.int64), steps, g.tensor("one", 1, np.int64))
+    column = g.add("Unsqueeze", g.add("Cast", positions, to=TensorProto.FLOAT), g.tensor("axis", [0], np.int64))
+    angles = g.add("MatMul", g.random("frequencies", 4, 1), column)
+    g.add("MatMul", g.add("Mul", "x", g.add("Cos", angles)), g.random("w", 5, 3), outputs=["y"])
+    return g.model({"x": ("N", 4, 5)}, ["y"])
+
+
+def periodic() -> ModelProto:
+    g = Graph()
+    g.add(
+        "MatMul", g.add("Sin", g.add("MatMul", "x", g.random("first", 6, 4))), g.random("second", 4, 3), outputs=["y"]
+    )
+    return g.model({"x": ("N", 6)}, ["y"])
+
+
+def test_what_only_positions_multiply_before_a_cosine_is_a_frequency() -> None:
+    assert frequencies(rotary().graph) == {"frequencies"}
+
+
+def test_weights_before_a_periodic_activation_are_learned() -> None:
+    assert frequencies(periodic().graph) == set()
+    assert [k.name for k in find_kernels(Model.of(periodic()))] == ["first", "second"]
+
+
+def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:
+    g = Graph()
+    rows = g.add("Gather", g.random("table", 7, 6), "ids")
+    g.add("Sin", g.add("MatMul", rows, g.random("w", 6, 4)), outputs=["y"])
+    model = g.model({"ids": ("N", 3)}, ["y"], types={"ids": TensorProto.INT64})
+    assert frequencies(model.graph) == set()
+
+
+def test_frequencies_are_no_kernels_and_not_trained() -> None:
+    result = imported(rotary())
+    assert [k.name for k in result.kernels] == ["w"]
+    assert set(result.state) == {"w"}

@@ -1,0 +1,340 @@
+"""A report that says something twice says it alike, or is refused with both values."""
+
+import contextlib
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import ltp_pipeline
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates.verdicts import evaluate_gates, gate_settings
+from ltp_pipeline.results.checks import UNFOUNDED, borne_out, require_consistent
+from ltp_pipeline.results.derivations import DERIVATIONS, claims, same
+from ltp_pipeline.results.read_write import read
+from ltp_pipeline.system.files import write_json
+from tests.support.finished import SMALL
+from tests.support.sample_report import in_celsius, one_point, report_of, sample
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def test_reports_that_agree_are_taken() -> None:
+    for content in (sample()[0], sample(baseline=False)[0], one_point(sample()[0]), in_celsius(), {}):
+        require_consistent(report_of(content), "it")
+
+
+def test_nothing_in_a_whole_report_is_unfounded(report: dict[str, Any]) -> None:
+    known = report_of(report)
+    assert [claim for claim in claims(known) if claim.stated is not None and claim.derived is None] == []
+    assert borne_out(known) == known
+
+
+def at(report: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        report = report[key]
+    return report
+
+
+def item(*path: Any, value: Any) -> Edit:
+    def change(report: dict[str, Any]) -> None:
+        at(report, path[:-1])[path[-1]] = value
+
+    return change
+
+
+def samples_of_all(report: dict[str, Any]) -> None:
+    for part in (report["original"], report["pruned"], report["baseline"]):
+        part["accuracy"]["samples"] = 10
+
+
+def accuracy(*path: Any) -> Edit:
+    """The metric's value and top-1 alike."""
+    return lambda report: at(report, path)["accuracy"].update(value=0.92, top1=0.92)
+
+
+def fewer_floats(report: dict[str, Any]) -> None:
+    """Fewer nonzeros in the model than in its kernels."""
+    left = report["pruned"]["nonzeros"] - 1
+    rate = report["model"]["float_elements"] / left
+    report["pruned"] |= {"model_nonzeros": left, "model_compression": rate}
+
+
+def twice_as_many_samples(report: dict[str, Any]) -> None:
+    counts = report["pruned"]["files"][0]["outcomes"]
+    counts |= {key: 2 * count for key, count in counts.items()}
+
+
+def no_formats(report: dict[str, Any]) -> None:
+    del report["settings"]["export"]
+    report["gates"][0]["value"] = 0.0
+
+
+# what is edited, and the key that the message names
+EDITS: dict[str, tuple[Edit, str]] = {
+    "metric of a task that is not there": (item("metric", "name", value="error"), "metric"),
+    "a file that was asked for left out": (
+        lambda report: report["pruned"]["files"].pop(),
+        "the number of 'packed' files",
+    ),
+    "verdicts without limits": (lambda report: report["settings"].pop("gates"), "the number of gates"),
+    "verdicts of no known files": (no_formats, "gates.0"),
+    "drop": (item("pruned", "drop", value=0.0), "pruned.drop"),
+    "drop, by little": (item("pruned", "drop", value=0.0045 + 1e-8), "pruned.drop"),
+    "drop of the baseline": (item("baseline", "drop", value=0.0), "baseline.drop"),
+    "compression": (item("pruned", "compression", value=100.0), "pruned.compression"),
+    "sparsity": (item("pruned", "sparsity", value=0.99), "pruned.sparsity"),
+    "nonzeros": (item("pruned", "nonzeros", value=5), "pruned.nonzeros"),
+    "nonzeros of a file": (item("pruned", "files", 0, "nonzeros", value=10**7), "pruned.nonzeros"),
+    "model compression": (item("pruned", "model_compression", value=100.0), "pruned.model_compression"),
+    "all nonzeros": (item("pruned", "model_nonzeros", value=5), "pruned.model_"),
+    "float elements": (item("model", "float_elements", value=5), "model.float_elements"),
+    "kernel elements": (item("model", "kernel_elements", value=5), "model.kernel_elements"),
+    "kernels": (item("model", "kernels", value=5), "model.kernels"),
+    "elements of a layer": (item("layers", 1, "elements", value=10**6), "layers.1.elements"),
+    "more nonzeros than elements": (item("layers", 1, "nonzeros", value=10**6), "layers.1.nonzeros"),
+    "nonzeros of a layer": (item("layers", 1, "nonzeros", value=1), "pruned.nonzeros"),
+    "nonzeros of the baseline": (item("layers", 1, "baseline_nonzeros", value=1), "baseline.nonzeros"),
+    "a layer twice": (lambda r: r["layers"].append(r["layers"][0]), "the number of 'stem.conv.weight' in layers"),
+    "a layer that is no longer prunable": (item("layers", 1, "prunable", value=False), "layers.1.prunable"),
+    "accuracy": (item("pruned", "accuracy", "value", value=0.92), "pruned.accuracy"),
+    "accuracy of a file": (item("pruned", "files", 0, "accuracy", "value", value=0.92), "pruned.files.0"),
+    "accuracy of the original": (item("original", "accuracy", "value", value=0.9), "original.accuracy"),
+    "top1": (item("original", "accuracy", "top1", value=0.9), "original.accuracy.value"),
+    "top5 below top1": (item("original", "accuracy", "top5", value=0.5), "original.accuracy.top5"),
+    "samples": (samples_of_all, "original.accuracy.samples"),
+    "the test split": (item("data", "splits", "test", value=10**6), "original.accuracy.samples"),
+    "outcomes": (item("pruned", "files", 0, "outcomes", "only_before", value=0), "pruned.files.0"),
+    "interval": (item("pruned", "drop_interval", value=[0.004, 0.005]), "pruned.drop_interval"),
+    "difference": (item("difference", "value", value=0.5), "difference.value"),
+    "interval of the difference": (item("difference", "interval", value=[0.009, 0.0092]), "difference.interval"),
+    "outcomes of the difference": (item("difference", "outcomes", "only_after", value=0), "the accuracy of"),
+    "ratio": (item("pruned", "files", 0, "latency", 0, "ratio", value=0.1), "pruned.files.0.latency.0.ratio"),
+    "milliseconds": (item("pruned", "files", 0, "latency", 0, "ms", value=0.1), "pruned.files.0.latency.0.ratio"),
+    "bytes": (item("pruned", "files", 1, "bytes", value=10), "sizes.packed"),
+    "bytes of the original": (item("original", "bytes", value=10), "sizes.original"),
+    "bound": (item("sizes", "bound", value=1), "sizes.bound"),
+    "quantisation": (item("pruned", "files", 0, "quantization", value={}), "pruned.files.0.quantization"),
+    "gain": (item("baseline", "gain", value=5.0), "baseline.gain"),
+    "bound of the gain": (item("baseline", "gain_bound", value="at least"), "baseline.gain"),
+    "budget": (item("baseline", "budget", value=0.02), "baseline.gain"),
+    "a point's accuracy": (item("baseline", "curve", 2, "accuracy", value=0.5), "baseline.gain"),
+    "a point's compression": (item("baseline", "curve", 2, "compression", value=9.0), "baseline.curve.2"),
+    "the first point's hash": (item("baseline", "curve", 0, "sha256", value="b" * 64), "baseline.curve.0.sha256"),
+    "trainings": (item("baseline", "trainings", value=30), "baseline.trainings"),
+    "verdict": (item("verdict", value="failed"), "verdict"),
+    "no gates": (lambda r: r.update(gates=[], verdict="not-gated"), "the number of gates"),
+    "a gate's value": (item("gates", 0, "value", value=0.0), "gates.0"),
+    "a gate's limit": (item("gates", 0, "limit", value=0.5), "gates.0"),
+    "a limit": (item("settings", "gates", "max_drop", value=0.5), "gates.0"),
+    "direction of the metric": (item("metric", "higher_is_better", value=False), "metric"),
+    "the same file twice": (
+        lambda r: r["pruned"]["files"].append(r["pruned"]["files"][0]),
+        "the number of 'model.sparse.onnx' in pruned.files",
+    ),
+    "two chosen entries": (item("trail", 0, "chosen", value=True), "the number of 'True' in chosen entries"),
+    "bins of a histogram": (item("histograms", 0, "before", value=[1]), "the length of histograms.0.before"),
+    "points of the scatter": (item("scatter", "after", value=[1.0]), "the length of scatter.after"),
+    "accuracy of a network": (accuracy("pruned"), "pruned.accuracy"),
+    "accuracy of a file, top1 too": (accuracy("pruned", "files", 0), "pruned.files.0.accuracy.value"),
+    "accuracy of the original, top1 too": (accuracy("original"), "original.accuracy.value"),
+    "fewer nonzeros than in kernels": (fewer_floats, "pruned.model_nonzeros"),
+    "twice as many samples": (twice_as_many_samples, "pruned.files.0.outcomes"),
+    "the first point's accuracy": (item("baseline", "curve", 0, "accuracy", value=0.9), "baseline.curve.0.accuracy"),
+    "seed": (item("environment", "seed", value=5), "environment.seed"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_contradiction_is_refused_with_both_values(report: dict[str, Any], edit: str) -> None:
+    change, key = EDITS[edit]
+    change(report)
+    with pytest.raises(InputError, match="contradicts itself") as caught:
+        require_consistent(report_of(report), "report.json")
+    assert f"contradicts itself: {key}" in caught.value.what
+    assert " it is " in caught.value.what
+    assert len(caught.value.what) < 600
+
+
+def test_every_derivation_is_tested(report: dict[str, Any]) -> None:
+    """Without any one of them, an edit above would go through."""
+    caught = set()
+    for change, _ in EDITS.values():
+        edited = copy.deepcopy(report)
+        change(edited)
+        content = report_of(edited)
+        for derive in DERIVATIONS:
+            if any(
+                c.stated is not None and c.derived is not None and not same(c.stated, c.derived)
+                for c in derive(content)
+            ):
+                caught.add(derive)
+                break
+    assert caught == set(DERIVATIONS)
+
+
+def test_an_original_is_as_near_to_itself_as_can_be(report: dict[str, Any]) -> None:
+    content = {"metric": {"name": "agreement"}, "original": {"accuracy": {"value": 0.9}}}
+    with pytest.raises(InputError, match="by the metric agreement it is 1"):
+        require_consistent(report_of(content), "it")
+
+
+@pytest.mark.parametrize("graph", ["original", "deploy", "int8"])
+@pytest.mark.parametrize("quantization", [None, {}])
+def test_a_file_says_how_it_was_quantised_where_its_graph_is_int8_and_only_there(
+    report: dict[str, Any], graph: str, quantization: dict[str, Any] | None
+) -> None:
+    report["pruned"]["files"][0] |= {"graph": graph, "quantization": quantization}
+    as_read = report_of(json.loads(json.dumps(report)))
+    (claim,) = (c for c in claims(as_read) if c.key == "pruned.files.0.quantization")
+    assert same(claim.stated, claim.derived) is ((graph == "int8") == (quantization is not None))
+
+
+def test_gates_were_judged_by_the_files_that_were_asked_for(report: dict[str, Any]) -> None:
+    report["pruned"]["files"][0]["latency"][0] |= {"ms": 3.0, "original_ms": 1.0, "ratio": 3.0}
+    slowest = report["pruned"]["files"][1]["latency"][0]["ratio"]
+    report["gates"] = [{"name": "max_latency_ratio", "limit": 1.1, "value": slowest, "passed": True}]
+    report["settings"] |= {"gates": {"max_latency_ratio": 1.1}, "export": {"formats": ["packed"]}}
+    require_consistent(report_of(report), "it")
+    report["settings"]["export"]["formats"] = ["sparse", "packed"]
+    with pytest.raises(InputError, match=r"gates\.0"):
+        require_consistent(report_of(report), "it")
+
+
+def keys_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every key of the report; of lists, those of the first two items."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, one in items:
+        yield (*path, key)
+        yield from keys_of(one, (*path, key))
+
+
+EVERY_GATE = {"min_accuracy": 0.9, "max_drop": 0.5, "min_sparsity": 0.5, "min_compression": 2, "min_gain": 1}
+EVERY_GATE |= {"min_model_compression": 2, "beat_baseline": True, "max_bytes": 10**9, "max_latency_ratio": 9}
+
+
+@pytest.mark.parametrize("null", [False, True])
+def test_a_report_without_any_one_key_is_derived_and_judged_as_far_as_it_goes(null: bool) -> None:
+    report = sample(shapes=SMALL)[0]
+    report |= {"scatter": None, "histograms": [], "trail": report["trail"][:2]}
+    limits = gate_settings({**EVERY_GATE, "per_layer_floor": 0.0, "confidence": 0.9})
+    for path in list(keys_of(report)):
+        edited = copy.deepcopy(report)
+        if null:
+            at(edited, path[:-1])[path[-1]] = None
+        else:
+            del at(edited, path[:-1])[path[-1]]
+        try:
+            known = report_of(edited)
+        except ValidationError:
+            continue
+        with contextlib.suppress(InputError):
+            require_consistent(known, "it")
+            evaluate_gates(borne_out(known), limits)
+
+
+def without(*path: Any) -> Edit:
+    def change(report: dict[str, Any]) -> None:
+        del at(report, path[:-1])[path[-1]]
+
+    return change
+
+
+def no_outcomes(report: dict[str, Any]) -> None:
+    for file in report["pruned"]["files"]:
+        del file["outcomes"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "limits"),
+    [
+        (without("layers"), {"min_compression": 5}),
+        (without("layers"), {"min_sparsity": 0.5}),
+        (without("layers", 2, "nonzeros"), {"min_sparsity": 0.5}),
+        (without("pruned", "model_nonzeros"), {"min_model_compression": 2}),
+        (without("original"), {"max_drop": 0.01}),
+        (without("pruned", "files"), {"min_accuracy": 0.5}),
+        (without("pruned", "files", 0, "accuracy"), {"min_accuracy": 0.5}),
+        (no_outcomes, {"max_drop": 0.05, "confidence": 0.9}),
+        (without("difference", "outcomes"), {"beat_baseline": True, "confidence": 0.9}),
+        (without("pruned", "files", 0, "latency", 0, "ms"), {"max_latency_ratio": 5}),
+    ],
+)
+def test_a_value_that_nothing_bears_out_is_not_judged(
+    report: dict[str, Any], edit: Edit, limits: dict[str, Any]
+) -> None:
+    assert all(v.passed for v in evaluate_gates(borne_out(report_of(report)), gate_settings(limits)))
+    edit(report)
+    assert not all(v.passed for v in ltp_pipeline.gate(report_of(report), report_only=True, **limits))
+
+
+def test_what_is_not_judged_says_why(report: dict[str, Any]) -> None:
+    del report["layers"]
+    (verdict,) = ltp_pipeline.gate(report_of(report), report_only=True, min_compression=5)
+    assert verdict.detail.startswith(f"not measured: {UNFOUNDED}")
+
+
+def test_an_interval_without_counts_is_taken_where_the_report_says_why_there_are_none(report: dict[str, Any]) -> None:
+    no_outcomes(report)
+    for file in report["pruned"]["files"]:
+        file["reasons"] = {"outcomes": "samples are right in parts"}
+    require_consistent(report_of(report), "it")
+    assert borne_out(report_of(report)).pruned.drop_interval is not None
+    report["pruned"]["drop_interval"] = [0.01, 0.02]  # without the drop itself
+    with pytest.raises(InputError, match="drop_interval"):
+        require_consistent(report_of(report), "it")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_drop", 5),
+        ("max_drop", "0.01"),
+        ("max_drop", True),
+        ("min_accuracy", 91),
+        ("max_drpo", 0.01),
+        ("confidence", 95),
+        ("confidence", 0.9999999999999999),
+        ("max_bytes", {"none": 5}),
+        ("min_compression", 0.5),
+        ("by", 0.1),
+    ],
+)
+def test_limits_of_the_report_that_are_none_are_refused(tmp_path: Path, key: str, value: Any) -> None:
+    report = sample()[0]
+    report["settings"]["gates"][key] = value
+    write_json(tmp_path / "report.json", report)
+    with pytest.raises(InputError):
+        read(tmp_path / "report.json")
+    with pytest.raises(InputError):
+        ltp_pipeline.gate(tmp_path / "report.json", report_only=True, max_drop=0.5)
+
+
+def test_a_reversed_interval_is_refused(tmp_path: Path) -> None:
+    report = sample()[0]
+    report["pruned"]["drop_interval"].reverse()
+    write_json(tmp_path / "report.json", report)
+    with pytest.raises(InputError, match="reversed"):
+        read(tmp_path / "report.json")
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e-6, 1e-6))
+def test_values_are_the_same_within_a_billionth(value: float, apart: float) -> None:
+    assert same(value, value)
+    if not math.isclose(value, value + apart, rel_tol=1e-9, abs_tol=1e-9):
+        assert not same(value, value + apart)
+
+
+def test_kinds_of_values_are_told_apart() -> None:
+    assert same(1, 1.0)
+    assert same((1.0, None), (1.0, None))
+    assert not same((1.0,), (1.0, 1.0))
+    assert not same(1.0, None)
+    assert not same(1.0, "1.0")

@@ -1,0 +1,169 @@
+"""The metric: the same arithmetic in both directions, words in its unit, and the same wherever it is used."""
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ltp_pipeline.gates.verdicts import GATES, evaluate_gates, gate_settings
+from ltp_pipeline.results.gain import Point, compare
+from ltp_pipeline.results.metric import BUILT_IN, Figure, Metric
+from ltp_pipeline.results.records import Learned, TrailEntry
+from ltp_pipeline.stages import select_entry
+from ltp_pipeline.stages.curve import next_compression
+from ltp_pipeline.system.text import number
+from tests.support.sample_report import in_metric, report_of, sample
+
+UP, DOWN = Metric("score", "dB", share=False), Metric("error", "dB", higher_is_better=False, share=False)
+TOP1, ERROR_RATE = Metric(), Metric("error rate", higher_is_better=False)
+VALUES = st.floats(-1e6, 1e6)
+COMPRESSIONS = st.floats(1.0, 1000.0)
+BUDGETS = st.none() | st.floats(0, 1e6)
+POINTS = st.lists(st.builds(Point, COMPRESSIONS, VALUES), min_size=1, max_size=4)
+
+
+def mirrored(points: list[Point]) -> list[Point]:
+    return [Point(p.compression, -p.accuracy) for p in points]
+
+
+@given(VALUES, VALUES)
+def test_a_drop_is_positive_where_it_is_worse(before: float, after: float) -> None:
+    assert UP.drop(before, after) == DOWN.drop(-before, -after) == before - after
+
+
+@given(VALUES, st.floats(0, 1e6))
+def test_the_worst_value_within_a_budget_drops_by_the_budget(original: float, budget: float) -> None:
+    for metric in (UP, DOWN):
+        least = metric.least(original, budget)
+        assert metric.drop(original, least) == pytest.approx(budget, abs=1e-9)
+        assert metric.holds(original, least)
+        assert not metric.holds(metric.least(least, 1.0), least)
+
+
+@pytest.mark.parametrize(("metric", "best", "worst"), [(UP, 3, 1), (DOWN, 1, 3)])
+def test_best_and_worst_follow_the_direction(metric: Metric, best: float, worst: float) -> None:
+    assert metric.best([2, 3, 1], float) == best
+    assert metric.worst([2, 3, 1], float) == worst
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_rounding_follows_the_size_of_values_that_are_no_shares(scale: float) -> None:
+    assert not UP.holds(0.9999 * scale, scale)
+    assert UP.holds((1 - 1e-12) * scale, scale)
+
+
+@pytest.mark.parametrize(
+    ("metric", "budget"), [(TOP1, 0.01), (ERROR_RATE, 0.01), (UP, 0.4), (DOWN, 0.4), (Metric("R²"), 0.01)]
+)
+def test_the_default_budget_is_a_point_or_one_percent_of_the_original(metric: Metric, budget: float) -> None:
+    assert metric.default_budget(-40.0) == pytest.approx(budget)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "drop", "spread"),
+    [
+        (TOP1, "231.04 %", "231.04 points", "−0.04 to 231.04"),
+        (ERROR_RATE, "231.04 %", "231.04 points", "−0.04 to 231.04"),
+        (Metric("MAE", "°C", False, share=False), "2.31 °C", "2.31 °C", "−0.0004 to 2.31"),
+        (Metric("perplexity", None, False, share=False), "2.31", "2.31", "−0.0004 to 2.31"),
+    ],
+)
+def test_values_and_drops_have_their_unit(metric: Metric, value: str, drop: str, spread: str) -> None:
+    assert metric.shown(2.3104) == value
+    assert metric.shown_drop(2.3104) == drop
+    assert metric.shown_interval((-0.0004, 2.3104)) == spread
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2.31042, "2.31"),
+        (2.5868, "2.587"),
+        (-2.5, "−2.5"),
+        (-0.0, "0"),
+        (12345.6, "12346"),
+        (123456789.0, "123456789"),
+        (0.0000123456, "1.235e−05"),
+        (1e20, "1e+20"),
+    ],
+)
+def test_numbers_have_four_digits_or_all_before_the_point(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_name_unit_and_direction_stand_together() -> None:
+    assert (TOP1.label, TOP1.described) == ("top-1", "top-1")
+    assert (DOWN.label, DOWN.described) == ("error, lower is better", "error in dB, lower is better")
+    assert (UP.described, ERROR_RATE.described) == ("score in dB", "error rate, lower is better")
+
+
+def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
+    assert Figure("pixel accuracy", 0.9132).shown == "91.32 %"
+    assert Figure("error", 1.5, "mm", higher_is_better=False, share=False).shown == "1.5 mm"
+
+
+@given(COMPRESSIONS, VALUES, VALUES, BUDGETS, POINTS)
+def test_mirrored_values_give_the_same_gain(compression, accuracy, original, budget, points) -> None:
+    found = compare(UP, compression, accuracy, original, budget, points)
+    turned = compare(DOWN, compression, -accuracy, -original, budget, mirrored(points))
+    assert (turned.value, turned.bound, turned.reason) == (found.value, found.bound, found.reason)
+    assert turned.compression_at_equal_accuracy == found.compression_at_equal_accuracy
+    assert mirrored(list(turned.ends)) == list(found.ends)
+
+
+@given(POINTS, VALUES, VALUES)
+def test_mirrored_values_have_the_same_point_measured_next(points, original, wanted) -> None:
+    found = next_compression(UP, points, Point(1.0, original), wanted, 900.0)
+    assert next_compression(DOWN, mirrored(points), Point(1.0, -original), -wanted, 900.0) == found
+
+
+@given(st.lists(st.tuples(COMPRESSIONS, VALUES, VALUES), min_size=1, max_size=6), VALUES)
+def test_mirrored_values_select_the_same_entry(networks, least) -> None:
+    assert _selected(UP, networks, least, 1) == _selected(DOWN, networks, -least, -1)
+
+
+def _selected(metric: Metric, networks: list[tuple[float, float, float]], least: float, sign: int) -> Any:
+    """What is selected of networks with a compression and the metric's value before and after fine-tuning."""
+    trail = tuple(TrailEntry(i, i, c, sign * before, "") for i, (c, before, _) in enumerate(networks))
+    tuned = {i: sign * after for i, (_, _, after) in enumerate(networks)}
+    job: Any = SimpleNamespace(
+        task=SimpleNamespace(metric=metric),
+        data=SimpleNamespace(val=None),
+        workspace=SimpleNamespace(progress=SimpleNamespace(say=lambda _: None)),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(select_entry, "finish", lambda _, entry: SimpleNamespace(state=entry.entry))
+        patch.setattr(select_entry, "accuracy", lambda _, state, __: tuned[state])
+        selected, _ = select_entry.run(job, Learned(trail), least)
+    return selected.entry.entry, selected.tried, selected.missed is None, select_entry.pareto(trail, metric)
+
+
+@given(st.floats(0.5, 1.5), st.floats(-0.05, 0.05), st.none() | st.floats(0.5, 0.99))
+def test_mirrored_values_give_the_same_verdicts(least, drop, confidence) -> None:
+    limits = {"max_drop": drop, "beat_baseline": True, "by": abs(drop), "min_gain": 1.2, "confidence": confidence}
+    upright = evaluate_gates(MIRRORS[0], gate_settings({**limits, "min_accuracy": least}))
+    turned = evaluate_gates(MIRRORS[1], gate_settings({**limits, "min_accuracy": -least}))
+    assert [v.passed for v in turned] == [v.passed for v in upright]
+    assert [v.value for v in turned[1:]] == [v.value for v in upright[1:]]
+    assert {v.name for v in upright} <= GATES.keys()
+
+
+def _mirrors() -> list[Any]:
+    reports = []
+    for metric, sign in ((UP, 1), (DOWN, -1)):
+        content = in_metric(copy.deepcopy(sample()[0]), lambda value, sign=sign: sign * value)
+        reports.append(report_of(content | {"metric": vars(metric)}))
+    return reports
+
+
+MIRRORS = _mirrors()
+
+
+def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_better() -> None:
+    from ltp_pipeline.tasks import classification, imitation, multilabel, regression, segmentation
+
+    found = (classification.TOP1, imitation.AGREEMENT, imitation.EXPLAINED, regression.R2, segmentation.MIOU)
+    assert [*found, multilabel.MAP] == [Metric(name) for name in BUILT_IN]

@@ -1,0 +1,91 @@
+"""The shipped JSON Schema is the one the models generate, and reports keep to it."""
+
+from importlib import resources
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ltp_pipeline.results.read_write import plain
+from ltp_pipeline.results.schema import File, Report, json_schema
+from tests.support.sample_report import report_of, sample
+
+
+def test_shipped_schema_is_generated() -> None:
+    shipped = resources.files("ltp_pipeline").joinpath("report.schema.json").read_text(encoding="utf-8")
+    assert shipped == json_schema(), "run: python -m ltp_pipeline.report_schema > pipeline/report.schema.json"
+
+
+def holds(whole: Any, part: Any) -> bool:
+    """Whether JSON has all that another has, and maybe more keys."""
+    if isinstance(part, dict):
+        return all(key in whole and holds(whole[key], value) for key, value in part.items())
+    if isinstance(part, list):
+        return len(whole) == len(part) and all(map(holds, whole, part))
+    return bool(whole == part)
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_what_is_written_has_every_key_and_what_was_given(baseline: bool) -> None:
+    given = sample(baseline)[0]
+    written = plain(report_of(given))
+    assert holds(written, given)
+    assert list(plain(Report())) == list(written)
+    assert plain(Report())["schema"] == "ltp-report/1"
+    assert plain(Report())["pruned"]["drop"] is None
+
+
+def test_more_keys_are_welcome() -> None:
+    report: dict[str, Any] = sample()[0] | {"later": 1}
+    assert plain(report_of(report))["later"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"verdict": "perhaps"}, "verdict"),
+        ({"pruned": {"drop": "0.1"}}, "pruned.drop"),
+        ({"pruned": {"drop_interval": [0.1]}}, "pruned.drop_interval.1"),
+        ({"pruned": {"files": [{"bytes": -1}]}}, "pruned.files.0.bytes"),
+        ({"baseline": {"gain_bound": "about"}}, "baseline.gain_bound"),
+        ({"gates": [{"limit": []}]}, "gates.0.limit"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        report_of(change)
+    assert ".".join(map(str, caught.value.errors()[0]["loc"])).startswith(key)
+
+
+def test_not_a_number_is_no_value() -> None:
+    report = sample()[0]
+    report["pruned"]["drop"] = float("nan")
+    with pytest.raises(ValidationError):
+        report_of(report)
+
+
+def test_whole_numbers_stay_whole() -> None:
+    report = report_of({"gates": [{"limit": 1_310_720, "value": 2}, {"limit": True}, {"limit": 0.5}]})
+    assert [repr(gate.limit) for gate in report.gates] == ["1310720", "True", "0.5"]
+    stored = {"stored": {"range": [0, 2**63 - 1]}}
+    report = report_of({"data": {"inputs": {"x": {"recipe": stored}}}})
+    stored = plain(report)["data"]["inputs"]["x"]["recipe"]["stored"]
+    assert repr(stored["range"]) == f"[0, {2**63 - 1}]"
+
+
+@pytest.mark.parametrize(
+    ("graph", "encoding", "values", "name", "label"),
+    [
+        ("original", "packed", "exact", "packed", "packed"),
+        ("original", "packed", "int8", "packed", "packed, int8"),
+        ("deploy", "sparse", "exact", "deploy-sparse", "deploy-sparse"),
+    ],
+)
+def test_a_file_is_called_as_export_calls_it(graph: str, encoding: str, values: str, name: str, label: str) -> None:
+    file = File(graph=graph, encoding=encoding, values=values)
+    assert (file.name, file.label) == (name, label)
+
+
+def test_a_file_with_data_beside_it_has_two_hashes() -> None:
+    assert File(path="m.onnx", sha256="a").hashes == {"m.onnx": "a"}
+    assert File(path="m.onnx", sha256="a", data_sha256="b").hashes == {"m.onnx": "a", "m.onnx.data": "b"}

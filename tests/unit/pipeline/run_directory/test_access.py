@@ -1,0 +1,91 @@
+"""Who may write into a run directory."""
+
+import errno
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.run_directory.access import check_writable, held
+from ltp_pipeline.run_directory.run_directory import Workspace
+
+
+def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
+    with (
+        Workspace(tmp_path / "run").held(),
+        pytest.raises(InputError, match="another process"),
+        Workspace(tmp_path / "run").held(),
+    ):
+        pass
+    with Workspace(tmp_path / "run").held():
+        pass
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.ENOLCK, None), (errno.EACCES, "cannot write")])
+def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str | None
+):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    told = nullcontext() if said is None else pytest.raises(InputError, match=said)
+    with told, Workspace(tmp_path / "run").held():
+        pass
+
+
+def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(InputError, match="is a file"):
+        check_writable(tmp_path / "model.onnx")
+
+
+def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
+    with pytest.raises(InputError, match="cannot be written"):
+        check_writable(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_lock_that_is_no_regular_file_is_named(tmp_path: Path, kind: str):
+    lock = tmp_path / ".lock"
+    if kind == "folder":
+        lock.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"\.lock is no regular file") as caught, held(tmp_path):
+        pass
+    assert caught.value.remedy.startswith("remove it")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_folder_that_is_taken_away_meanwhile_does_no_harm(tmp_path: Path):
+    with held(tmp_path / "run"):
+        (tmp_path / "run").rename(tmp_path / "moved")
+
+
+def test_a_new_folder_in_which_nothing_came_of_it_is_removed_and_an_older_one_stays(tmp_path: Path):
+    (tmp_path / "older").mkdir()
+    for name in ("new", "older"):
+        with held(tmp_path / name):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["older"]
+
+
+def test_what_a_killed_process_left_is_removed_and_other_hidden_files_stay(tmp_path: Path):
+    (tmp_path / "state").mkdir()
+    left = [tmp_path / ".manifest.json.a1b2c3d_", tmp_path / "state" / ".learn.safetensors.a1b2c3d4"]
+    others = [
+        tmp_path / ".manifest.json.old",
+        tmp_path / ".gitignore",
+        tmp_path / "state" / ".mine.safetensors.a1b2c3d4",
+    ]
+    for path in (*left, *others, tmp_path / "manifest.json"):
+        path.touch()
+    with held(tmp_path):
+        pass
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in others)

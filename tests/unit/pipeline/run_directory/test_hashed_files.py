@@ -1,0 +1,148 @@
+"""Files with their hashes in the manifest: what is not as it was written is not used."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from ltp_pipeline.run_directory import hashed_files, manifest
+from ltp_pipeline.run_directory.hashed_files import Damaged, KeptFiles
+from ltp_pipeline.run_directory.manifest import Identity, ManifestFile
+from ltp_pipeline.system.hashing import sha256_of
+
+NAME = "state/learn.safetensors"
+
+
+class Killed(BaseException):
+    """As if by SIGKILL: nothing after it happens."""
+
+
+def begun(root: Path) -> KeptFiles:
+    file = ManifestFile(root)
+    file.begin(Identity())
+    return KeptFiles(root, file)
+
+
+def reopened(root: Path) -> KeptFiles:
+    file = ManifestFile(root)
+    file.read()
+    return KeptFiles(root, file)
+
+
+def content(files: KeptFiles) -> bytes | None:
+    path = files.find(NAME)
+    return None if path is None else path.read_bytes()
+
+
+def test_a_file_is_found_as_it_was_written(tmp_path: Path):
+    begun(tmp_path).write(NAME, [b"one", memoryview(b" two")])
+    assert content(reopened(tmp_path)) == b"one two"
+
+
+@pytest.mark.parametrize("spoiled", [b"one twO", b"one", b"", None, "folder"])
+def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str | None):
+    files = begun(tmp_path)
+    files.write(NAME, [b"one two"])
+    files.write("state/other.safetensors", [b"later"])
+    (tmp_path / NAME).unlink()
+    if isinstance(spoiled, bytes):
+        (tmp_path / NAME).write_bytes(spoiled)
+    elif spoiled:
+        (tmp_path / NAME).mkdir()
+    with pytest.raises(Damaged, match=r"state/learn\.safetensors is damaged"):
+        reopened(tmp_path).find(NAME)
+
+
+def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
+    files = begun(tmp_path)
+    files.write(NAME, [b"one"])
+    files.write("state/other.safetensors", [b"two"])
+    (tmp_path / "state" / "other.safetensors").replace(tmp_path / NAME)
+    with pytest.raises(Damaged):
+        reopened(tmp_path).find(NAME)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("moment", ["before the manifest", "before the move", "after the move"])
+def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_first: bool
+):
+    files = begun(tmp_path)
+    if not is_first:
+        files.write(NAME, [b"old"])
+    replace, write_json = Path.replace, manifest.write_json
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    def move(self: Path, target: Path) -> None:
+        if target.name != "manifest.json":
+            if moment == "after the move":
+                replace(self, target)
+            raise Killed
+        replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", move)
+    monkeypatch.setattr(manifest, "write_json", killed if moment == "before the manifest" else write_json)
+    with pytest.raises(Killed):
+        files.write(NAME, [b"new"])
+    monkeypatch.undo()
+    again = reopened(tmp_path)
+    assert content(again) == (b"new" if moment == "after the move" else None if is_first else b"old")
+    again.write(NAME, [b"newer"])
+    assert content(reopened(tmp_path)) == b"newer"
+
+
+def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(tmp_path: Path):
+    files = begun(tmp_path)
+    files.write(NAME, [b"old"])
+    files.write(NAME, [b"new"])
+    files.write("trail/trail.json", [b"[]"])
+    assert list(reopened(tmp_path)._manifest.content.moving) == ["trail/trail.json"]
+    (tmp_path / NAME).write_bytes(b"old")
+    with pytest.raises(Damaged):
+        reopened(tmp_path).find(NAME)
+
+
+def test_a_write_that_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = begun(tmp_path)
+    files.write(NAME, [b"old"])
+
+    def fail(_path: Path, _pieces: object, ready: Callable[[str], None]) -> str:
+        ready("0" * 64)
+        raise Killed
+
+    monkeypatch.setattr(hashed_files, "write_hashed", fail)
+    with pytest.raises(Killed):
+        files.write(NAME, [b"new"])
+    files._manifest.write()  # as of the time that a stage took
+    assert content(reopened(tmp_path)) == b"old"
+
+
+def test_a_file_is_hashed_while_it_is_written_and_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = begun(tmp_path)
+    monkeypatch.setattr(hashed_files, "sha256_of", lambda _: pytest.fail("read again"))
+    files.write(NAME, [b"one"])
+    assert files._manifest.content.files[NAME] == sha256_of(tmp_path / NAME)
+
+
+def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path: Path):
+    tensors, meta = {f"t{i}": torch.full((2,), float(i)) for i in range(9)}, {"steps": 7, "accuracy": -0.0}
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        files = begun(folder)
+        files.write_tensors(NAME, tensors, meta)
+        written.append((folder / NAME).read_bytes())
+        found = reopened(folder).read_tensors(NAME)
+        assert found is not None
+        assert found[1] == meta
+        assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+    assert written[0] == written[1]
+
+
+def test_a_file_that_holds_no_tensors_is_damage_even_where_its_hash_is_right(tmp_path: Path):
+    files = begun(tmp_path)
+    files.write(NAME, [b"no tensors"])
+    with pytest.raises(Damaged):
+        files.read_tensors(NAME)

@@ -1,0 +1,166 @@
+"""The run directory: whose it is, what survives, who else is in it."""
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.run_directory.hashed_files import Damaged
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
+
+
+def opened(folder: Path, **identity: object) -> Workspace:
+    workspace = Workspace(folder)
+    if not workspace.holds(identity):
+        workspace.begin(identity)
+    return workspace
+
+
+def test_the_same_run_goes_on(tmp_path: Path):
+    opened(tmp_path / "run", model="a")
+    assert Workspace(tmp_path / "run").holds({"model": "a"})
+
+
+def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
+    opened(tmp_path / "run", settings={"train": {"lr": 0.1}})
+    with pytest.raises(InputError, match=r"settings\.train\.lr was 0\.1, is now 0\.2"):
+        opened(tmp_path / "run", settings={"train": {"lr": 0.2}})
+
+
+def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: Path):
+    opened(tmp_path / "run", model="0abc", data="1def")
+    with pytest.raises(InputError, match=r"holds another run: its data were another; its model was another$"):
+        opened(tmp_path / "run", model="2abc", data="3def")
+
+
+def test_fresh_empties_a_run(tmp_path: Path):
+    workspace = opened(tmp_path / "run", model="a")
+    workspace.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
+    again = Workspace(tmp_path / "run")
+    again.begin({"model": "b"})
+    assert again.load_state("learn") is None
+
+
+def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="holds no run"):
+        Workspace(tmp_path).begin({})
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path):
+    (tmp_path / ".manifest.json.k2j3").write_text("{")
+    Workspace(tmp_path).begin({})
+    assert Workspace(tmp_path).is_run
+
+
+def test_state_comes_back_as_it_was(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    tensors = {"a/b.c": torch.arange(6.0).reshape(2, 3).t(), "flag": torch.tensor(True), "half": torch.ones(2).half()}
+    workspace.save_state("learn", tensors, {"steps": 7})
+    found, meta = workspace.load_state("learn")
+    assert meta == {"steps": 7}
+    assert all(torch.equal(found[n], t) and found[n].dtype == t.dtype for n, t in tensors.items())
+
+
+def test_the_metric_of_a_run_is_kept(tmp_path: Path):
+    metric = Metric("MAE", "°C", higher_is_better=False, share=False)
+    opened(tmp_path / "run").remember_inputs(tmp_path / "model.onnx", Settings(), metric)
+    again = Workspace(tmp_path / "run")
+    again.inputs()
+    assert again.manifest.metric == metric
+
+
+def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
+    told: list[str] = []
+    workspace = opened(tmp_path / "run")
+    workspace.progress = Mock(say=told.append)
+    workspace.save_state("learn", {"a": torch.ones(2)}, {})
+    (path,) = (tmp_path / "run" / "state").iterdir()
+    path.write_bytes(path.read_bytes()[:20])
+    assert workspace.load_state("learn") is None
+    (said,) = told
+    assert said.startswith(f"Note: {path} is damaged: ")
+    assert said.endswith("this phase begins again")
+
+
+def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
+    told: list[str] = []
+    workspace = opened(tmp_path / "run")
+    workspace.progress = Mock(say=told.append)
+    workspace.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
+    (tmp_path / "run" / "weights" / "pruned.safetensors").unlink()
+    assert workspace.load_weights("pruned") is None
+    assert workspace.weights_meta("pruned") is None
+    assert told == [
+        f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
+        "these weights are made again"
+    ]
+
+
+def test_a_checkpoint_that_this_run_did_not_write_is_not_looked_at(tmp_path: Path):
+    opened(tmp_path / "other").save_state("learn", {"a": torch.zeros(2)}, {})
+    workspace = opened(tmp_path / "run")
+    shutil.copytree(tmp_path / "other" / "state", tmp_path / "run" / "state")
+    assert workspace.load_state("learn") is None
+
+
+def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    workspace.trail_path(1).parent.mkdir()
+    workspace.trail_path(1).write_bytes(b"network")
+    workspace.keep_trail(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
+    assert Workspace(tmp_path / "run").holds({})
+    workspace.trail_path(1).write_bytes(b"netw0rk")
+    with pytest.raises(Damaged, match=r"trail/001\.onnx is damaged") as caught:
+        Workspace(tmp_path / "run").holds({})
+    assert "--fresh" in caught.value.remedy
+
+
+def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    workspace.trail_path(1).parent.mkdir()
+    workspace.keep_trail(1, ("0" * 64, None), [])
+    workspace.change_trail(1)
+    assert Workspace(tmp_path / "run").holds({})
+
+
+def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
+    workspace = opened(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    for write in (lambda: workspace.save_state("learn", {}, {}), lambda: workspace.keep(learned=True)):
+        with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
+            write()
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
+    parent = opened(tmp_path / "run")
+    parent.save_weights("baseline", {"a": torch.ones(2)}, {"nonzeros": 2})
+    picked = Workspace(tmp_path / "run" / "pick-001", parent=parent)
+    picked.begin({})
+    picked.adopt_weights("baseline")
+    assert picked.weights_meta("baseline") == {"nonzeros": 2}
+    (tmp_path / "run" / "weights" / "baseline.safetensors").write_bytes(b"")
+    picked.adopt_weights("baseline")
+    other = Workspace(tmp_path / "run" / "pick-002", parent=parent)
+    other.begin({})
+    with pytest.raises(Damaged, match=r"run/weights/baseline\.safetensors is damaged"):
+        other.adopt_weights("baseline")
+
+
+def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
+    told: list[str] = []
+    workspace = opened(tmp_path / "run")
+    workspace.progress = Mock(say=told.append)
+    workspace.log({"key": "learn", "step": 3, "loss": 0.5})
+    with (tmp_path / "run" / "log.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe[1")
+    assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
+    assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is left out"]

@@ -1,0 +1,32 @@
+"""The order of the stages."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ltp_pipeline.runner import run as runner
+from ltp_pipeline.settings.schema import BaselineSettings, Mode, Settings
+
+
+class Planned:
+    """A reporter that takes note of the plan."""
+
+    def plan(self, steps: dict[str, int], open_ended: set[str]) -> None:
+        self.found = (steps, open_ended)
+
+
+def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
+    reporter = Planned()
+    settings = Settings(baseline=BaselineSettings(mode="quick"))
+    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings)
+    runner.plan(training, {"finetune": 6, "baseline": 0}, ("finetune",))
+    assert reporter.found == ({"finetune": 60}, {"finetune"})
+
+
+@pytest.mark.parametrize("mode", ["auto", "curve"])
+def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: Mode):
+    reporter = Planned()
+    settings = Settings(baseline=BaselineSettings(mode=mode))
+    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings)
+    runner.plan(training, {"learn": 6})
+    assert reporter.found == ({"learn": 60}, {"learn", "finetune", "baseline", "curve"})

@@ -1,0 +1,83 @@
+"""Writing in one move, hashed on the way; what is written as text is UTF-8, or nothing is written."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.files import keep_apart, read_bytes, write_hashed, write_json
+
+
+def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a name that it should hold is no UTF-8"):
+        write_json(tmp_path / "a.json", {"model": "\udcff.onnx"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hash_is_told_before_the_file_is_in_place(tmp_path: Path):
+    told: list[tuple[str, bool]] = []
+    path = tmp_path / "file"
+    digest = write_hashed(path, [b"one", memoryview(b"two")], lambda found: told.append((found, path.exists())))
+    assert digest == hashlib.sha256(b"onetwo").hexdigest()
+    assert told == [(digest, False)]
+    assert path.read_bytes() == b"onetwo"
+
+
+def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path):
+    def fail(_: str) -> None:
+        raise ValueError("the manifest could not be written")
+
+    with pytest.raises(ValueError, match="manifest"):
+        write_hashed(tmp_path / "file", [b"one"], fail)
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((Path("/dev/zero"), "device"), (tmp_path / "pipe", "pipe"), (tmp_path, "a folder")):
+        with pytest.raises(InputError, match=kind):
+            read_bytes(path, "give another", 10)
+
+
+def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_bytes(tmp_path / "file", "give another", 10) == b"0123456789"
+    with pytest.raises(InputError, match="10 bytes, and at most 9 are read"):
+        read_bytes(tmp_path / "file", "give another", 9)
+
+
+@pytest.mark.parametrize("name", ["nothing", "zero\0byte"])
+def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_bytes(tmp_path / name, "give another", 10)
+
+
+@pytest.mark.parametrize("out", ["model.onnx", "link.onnx", "weights.onnx.data", "weights.onnx"])
+def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
+    """Neither the model nor its weights, which lie beside the file that `weights.onnx` names."""
+    sources = [tmp_path / name for name in ("model.onnx", "weights.onnx.data")]
+    for source in sources:
+        source.touch()
+    (tmp_path / "link.onnx").symlink_to("model.onnx")
+    with pytest.raises(InputError, match="would replace"):
+        keep_apart(tmp_path / out, sources)
+
+
+def test_another_file_may_be_written_over(tmp_path: Path):
+    for name in ("model.onnx", "old.onnx"):
+        (tmp_path / name).touch()
+    keep_apart(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
+    out, other = tmp_path / "out.onnx", tmp_path / "other"
+    os.mkfifo(other) if kind != "folder" else out.mkdir()
+    if kind != "folder":
+        out.symlink_to(other) if kind == "link" else other.rename(out)
+    for write in (lambda: keep_apart(out, []), lambda: write_json(out, {})):
+        with pytest.raises(InputError, match=r"cannot write .*: it is a"):
+            write()
+    assert not out.is_file()

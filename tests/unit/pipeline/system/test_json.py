@@ -1,0 +1,99 @@
+"""JSON from elsewhere: what it leaves open is refused, and what this program writes is read."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.files import MOST_TEXT, json_text
+from ltp_pipeline.system.json import DEEPEST, LONGEST_NUMBER, parse_json, read_json
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_written_is_read(value: object) -> None:
+    assert parse_json(json_text(value), "it", "") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1, "b": {"c": 1, "c": 1}}', "'c' stands twice"),
+        ('{"' + "k" * 5000 + '": 1, "' + "k" * 5000 + '": 1}', "…"),
+        ("[NaN]", "NaN is no JSON number"),
+        ("[-Infinity]", "-Infinity is no JSON number"),
+        ("[1e400]", "1e400 is too large"),
+        ("[-1e400]", "-1e400 is too large"),
+        ("[" + "9" * 400 + "]", "has 400 characters"),
+        ("[0." + "3" * 400 + "]", "has 402 characters"),
+        ("[" + "9" * 5000 + "]", "has 5000 characters"),
+        ("[-0.0]", "-0.0 is no number"),
+        ("[-0]", "-0 is no number"),
+        ("[-0e5]", "-0e5 is no number"),
+        ("[-1e-400]", "-1e-400 is no number"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deep"),
+        ('{"a":' * 100_000, "nested too deep"),
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested too deep"),
+        (r'["\ud800"]', "surrogates not allowed"),
+        (r'{"\udfff": 1}', "surrogates not allowed"),
+        ("{'a': 1}", "not JSON"),
+        ('{"a": 1}x', "not JSON"),
+        ("", "not JSON"),
+        ("\ufeff{}", "not JSON"),
+    ],
+)
+def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match="it") as caught:
+        parse_json(text, "it", "do this")
+    assert said in caught.value.what
+    assert len(caught.value.what) < 400
+    assert caught.value.remedy == "do this"
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    deep = "[" * DEEPEST + "]" * DEEPEST
+    assert json.dumps(parse_json(deep, "it", "")) == deep
+    assert parse_json("9" * LONGEST_NUMBER, "it", "") == 10**LONGEST_NUMBER - 1
+
+
+def test_zeros_are_written_without_a_sign() -> None:
+    (value,), pair = parse_json(json_text([[-0.0], {"a": (-0.0, -1.5)}]), "it", "")
+    assert math.copysign(1, value) == 1
+    assert pair == {"a": [0.0, -1.5]}
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"é": [1, 2.5, true, null]}', encoding="utf-8")
+    assert read_json(path, "") == {"é": [1, 2.5, True, None]}
+
+
+def test_what_is_no_file_is_refused_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    (tmp_path / "latin").write_bytes(b'"\xe9"')
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(MOST_TEXT + 1)
+    found = {}
+    for name in ("pipe", "nowhere", "latin", "large", ".", "missing", "n" * 5000, "zero\0"):
+        with pytest.raises(InputError) as caught:
+            read_json(tmp_path / name, "")
+        found[name] = caught.value.what
+    assert "no regular file" in found["pipe"]
+    assert "a folder" in found["."]
+    assert "at most" in found["large"]
+    assert "not UTF-8" in found["latin"]

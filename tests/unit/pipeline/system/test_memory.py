@@ -1,0 +1,44 @@
+"""How much memory there is, and how more is refused."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.system import memory
+
+
+def test_what_is_free_is_within_the_limit_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    (tmp_path / "max").write_text("5000000\n")
+    (tmp_path / "current").write_text("1000000\n")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUPS", ())
+    assert memory.available() == 8000 * 1024
+    monkeypatch.setattr(memory, "_CGROUPS", ((tmp_path / "max", tmp_path / "current"),))
+    assert memory.available() == 4_000_000
+    (tmp_path / "max").write_text("max\n")
+    assert memory.available() == 8000 * 1024
+
+
+def test_where_nothing_tells_it_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "missing")
+    assert memory.available() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
+def test_more_than_there_is_fails_and_the_limit_goes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda: 1 << 28)
+    with memory.limited(), pytest.raises(MemoryError):
+        np.zeros(1 << 29, np.uint8)
+    assert np.zeros(1 << 29, np.uint8).size
+
+
+def test_a_shortage_is_told_by_the_error_or_its_cause() -> None:
+    said = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+    outer = ValueError("Conv 'c'")
+    outer.__cause__ = said
+    assert memory.is_shortage(MemoryError())
+    assert memory.is_shortage(outer)
+    assert not memory.is_shortage(ValueError("shapes do not fit"))

@@ -1,0 +1,31 @@
+"""Random numbers of a user's code: by what it is called for, and apart from those of training."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from ltp_pipeline.system import random_state
+
+
+def drawn() -> tuple[float, float, float]:
+    return random.random(), np.random.rand(), float(torch.rand(1))  # noqa: S311 - no secret
+
+
+def test_the_same_parts_draw_the_same_and_others_do_not() -> None:
+    found = []
+    for parts in ((1, "a"), (1, "a"), (2, "a"), (1, "b")):
+        with random_state.apart(*parts):
+            found.append(drawn())
+    assert found[0] == found[1]
+    assert all(len({each[i] for each in found}) == 3 for i in range(3))
+
+
+def test_generators_are_afterwards_as_they_were_also_after_an_error() -> None:
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    wanted = drawn()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    with pytest.raises(ValueError, match="theirs"), random_state.apart(1):
+        raise ValueError(f"theirs, {drawn()}")
+    assert drawn() == wanted

@@ -1,0 +1,191 @@
+"""How many threads compute, and how they wait."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.stages.measure.session import Session
+from ltp_pipeline.system import child_process, threads
+from tests.support.models import mlp
+
+MINE = len(os.sched_getaffinity(0))
+
+
+def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
+    """A tree of control groups and the file that says which are this process's; `a__b` stands for a/b."""
+    for name, text in files.items():
+        path = folder / "groups" / name.replace("__", "/").replace("_cpuacct", ",cpuacct").replace("DOT", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "own").write_text(own)
+    return folder / "groups", folder / "own"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "expected"),
+    [
+        ("0::/\n", {"cpuDOTmax": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpuDOTmax": "max 100000\n"}, None),
+        ("0::/pod/box\n", {"pod__cpuDOTmax": "200000 100000", "pod__box__cpuDOTmax": "max 100000"}, 2.0),
+        ("0::/pod/box\n", {"pod__cpuDOTmax": "400000 100000", "pod__box__cpuDOTmax": "50000 100000"}, 0.5),
+        ("0::/not/here\n", {"cpuDOTmax": "300000 100000\n"}, 3.0),
+        (
+            "4:memory:/\n3:cpu,cpuacct:/box\n",
+            {"cpu_cpuacct__box__cpuDOTcfs_quota_us": "250000", "cpu_cpuacct__box__cpuDOTcfs_period_us": "100000\n"},
+            2.5,
+        ),
+        ("1:cpu:/docker/ab\n", {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "50000"}, 2.0),
+        ("1:cpu:/\n0::/\n", {"cpu__cpuDOTcfs_quota_us": "-1", "cpu__cpuDOTcfs_period_us": "100000"}, None),
+        ("1:cpuset:/\n", {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "100000"}, None),
+        ("0::/\n", {"cpuDOTmax": "what is this"}, None),
+        ("0::/\n", {"cpuDOTmax": "100000 0"}, None),
+        ("nonsense\n\n", {"cpuDOTmax": "100000 100000"}, None),
+    ],
+)
+def test_quotas_of_both_kinds_of_control_groups(tmp_path: Path, own: str, files: dict[str, str], expected):
+    assert threads.quota(*cgroups(tmp_path, own, **files)) == expected
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path: Path):
+    assert threads.quota(tmp_path / "groups", tmp_path / "own") is None
+
+
+@pytest.mark.parametrize(("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)])
+def test_a_quota_and_the_affinity_both_limit(tmp_path: Path, allowed: str, cores: int):
+    assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax=allowed)) == cores
+
+
+def test_affinity_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
+    assert threads.usable(tmp_path / "groups", tmp_path / "own") == 3
+    assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax="290000 100000")) == 2
+
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "expected"),
+    [
+        ({"asked": 3, "kept": 2}, {"OMP_NUM_THREADS": "5"}, 3),
+        ({"kept": 16}, {"OMP_NUM_THREADS": "5"}, 16),
+        ({"default": 5}, {"OMP_NUM_THREADS": "5"}, 5),
+        ({"default": 32, "cores": 2}, {}, 2),
+        ({"default": 1, "cores": 4}, {}, 1),
+        ({"default": 1, "cores": 8}, TORCHRUN, 4),
+        ({"default": 1, "cores": 1}, TORCHRUN, 1),
+        ({"default": 3, "cores": 8}, {**TORCHRUN, "OMP_NUM_THREADS": "3"}, 3),
+        ({"asked": 2, "cores": 8}, TORCHRUN, 2),
+    ],
+)
+def test_the_number_of_threads(given: dict[str, int], environ: dict[str, str], expected: int, monkeypatch):
+    for name in (*TORCHRUN, "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    complete = {"asked": None, "kept": None, "default": 4, "cores": 4} | given
+    assert threads.number(**complete) == expected
+
+
+def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
+    before = torch.get_num_threads()
+    with threads.used(before + 1, None, print):
+        assert torch.get_num_threads() == threads.current() == before + 1
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("given", [(4096, None), (None, 4096)])
+def test_thousands_of_threads_are_refused(given: tuple[int | None, int | None]):
+    with pytest.raises(InputError, match="far more than"), threads.used(*given, say=print):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept", "said"),
+    [
+        (None, None, []),
+        (2, None, []),
+        (2, 2, []),
+        (None, 3, ["Going on with 3 threads, as it began, so that its files are the same to the byte"]),
+        (2, 3, ["Going on with 2 threads as asked, not 3 as it began: its files will differ in the last bits"]),
+    ],
+)
+def test_another_number_than_a_run_began_with_is_said(asked: int | None, kept: int | None, said: list[str]):
+    told: list[str] = []
+    with threads.used(asked, kept, told.append):
+        assert threads.current() == (asked or kept or torch.get_num_threads())
+    assert told == said
+
+
+def python(code: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "KMP_", "GOMP_"))}
+    command = [sys.executable, "-W", "always", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=clean | environ, timeout=120, check=True)
+
+
+@pytest.mark.parametrize("entry", ["ltp_pipeline", "ltp_pipeline.cli.app", "ltp_pipeline.system.child_process"])
+def test_every_entry_point_lets_waiting_threads_sleep(entry: str):
+    code = f"import sys, {entry}, os; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    assert python(code).stdout.split() == ["PASSIVE", "False"]
+
+
+def test_torch_hears_of_it():
+    """Its OpenMP library shows the settings that it took over when it is loaded."""
+    code = "import ltp_pipeline, torch; torch.ones(9).sum()"
+    shown = python(code, OMP_DISPLAY_ENV="true").stderr
+    if "OMP_WAIT_POLICY" not in shown:
+        pytest.skip("this torch has another OpenMP library, which does not tell")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in shown
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_what_a_user_has_set_stays(name: str):
+    code = "import ltp_pipeline, os; print({k for k in os.environ if k.startswith(('OMP_', 'KMP_', 'GOMP_'))})"
+    assert python(code, **{name: "7"}).stdout.strip() == f"{{'{name}'}}"
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "times"),
+    [
+        ("torch, ltp_pipeline", 2, 1),
+        pytest.param("ltp_pipeline, torch", 2, 0, marks=pytest.mark.slow),
+        pytest.param("torch, ltp_pipeline", 1, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_torch_that_was_loaded_too_early_is_said_once(first: str, count: int, times: int):
+    code = f"""
+import {first}
+from ltp_pipeline.system import threads
+for _ in range(2):
+    with threads.used({count}, None, print):
+        pass
+"""
+    assert python(code).stderr.count("torch was loaded before ltp_pipeline") == times
+
+
+def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path: Path):
+    onnx.save(mlp(), tmp_path / "model.onnx")
+    np.savez(tmp_path / "inputs.npz", input_0=np.ones((2, 6), np.float32))
+    sessions: dict[tuple[str, bool], onnxruntime.InferenceSession] = {}
+    request = {
+        "model": str(tmp_path / "model.onnx"),
+        "names": ["x"],
+        "level": "BASIC",
+        "folder": str(tmp_path),
+        "threads": 3,
+    }
+    child_process._answer(request, sessions)
+    with threads.used(3, None, print):
+        found = [*sessions.values(), Session(tmp_path / "model.onnx").session]
+    for session in found:
+        options = session.get_session_options()
+        assert options.intra_op_num_threads == 3
+        assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"

@@ -1,0 +1,34 @@
+"""Calls are timed in turns, as often as asked."""
+
+import pytest
+
+from ltp_pipeline.system import timing
+
+
+def test_calls_take_turns_and_the_second_call_of_a_turn_counts() -> None:
+    clock = [0.0]
+    called = []
+
+    def call(name: str, seconds: float) -> None:
+        called.append(name)
+        clock[0] += 100 if len(called) < 3 or called[-2] != name else seconds
+
+    found = timing.in_turns([lambda: call("a", 1), lambda: call("b", 0.5)], rounds=3, clock=lambda: clock[0])
+    assert called == ["a", "b"] + ["a", "a", "b", "b"] * 3
+    assert [t.ms for t in found] == [1000, 500]
+    assert found[0].quartiles == (1000, 1000)
+
+
+@pytest.mark.parametrize(("each", "seconds", "rounds"), [(0.01, 0.5, 25), (1.0, 0.5, 6), (100.0, 0.0, 3)])
+def test_short_calls_are_timed_more_often_and_long_ones_less(
+    monkeypatch: pytest.MonkeyPatch, each: float, seconds: float, rounds: int
+) -> None:
+    clock, calls = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+
+    def call() -> None:
+        calls.append(1)
+        clock[0] += each
+
+    timing.in_turns([call], rounds=15, seconds=seconds)
+    assert len(calls) - 1 == pytest.approx(2 * rounds, abs=2)

@@ -1,0 +1,84 @@
+"""BatchNormalization that an exporter folded away: restored for training, folded again in the files."""
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, numpy_helper
+
+import ltp_pipeline
+from benchmarks.restore_bn import folded
+from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.stages.import_model import restore_batch_norm
+from ltp_pipeline.stages.write_back import lower
+from tests.support.imported import imported
+from tests.support.models import Graph, conv_bn_classifier
+from tests.support.restored import CPU, outputs, restored, split
+from tests.support.samples import only
+
+
+def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samples():
+    model = folded(conv_bn_classifier())
+    before, after = imported(model), restored(model)
+    assert [n.kernel for n in after.norms] == ["conv1.weight", "conv2.weight"]
+    x = torch.from_numpy(only(split(1, 8, 8).first(64)))
+    assert torch.allclose(outputs(before, x), outputs(after, x), rtol=1e-5, atol=1e-5)
+    # with the statistics of the batch in place of the stored ones it is the same function too
+    with torch.no_grad():
+        assert torch.allclose(after(x, training=True)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
+    assert after.kernels == before.kernels
+    assert any("2 folded BatchNormalization restored" in note for note in after.notes)
+
+
+def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
+    g = Graph()
+    x = g.batch_norm(g.conv("x", "normed", 1, 4, bias=True), "bn", 4)
+    x = g.add("Relu", g.conv(x, "folded", 4, 4, bias=True))
+    squeezed = g.add("Sigmoid", g.conv(g.add("GlobalAveragePool", x), "excite", 4, 4, 1, bias=True))
+    x = g.conv(g.add("Mul", x, squeezed), "plain", 4, 4)
+    x = g.add("Add", g.conv(x, "tied", 4, 4, bias=True), g.add("Conv", x, "tied.weight", "tied.bias", pads=[1] * 4))
+    g.add("Identity", g.conv(x, "last", 4, 5, bias=True), outputs=("logits",))
+    g.add("Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1])
+    network = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
+    assert [n.kernel for n in network.norms] == ["folded.weight"]
+
+
+def test_without_anything_to_restore_the_model_is_as_it_was():
+    network, state = ltp_pipeline.import_model(conv_bn_classifier())
+    assert restore_batch_norm.run(network, state, split(1, 8, 8), 16, CPU) == (network, state)
+
+
+def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
+    model = folded(conv_bn_classifier())
+    for tensor in model.graph.initializer:
+        if tensor.name == "conv1.weight":
+            value = numpy_helper.to_array(tensor).copy()
+            value[0] = 0
+            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    network, tensors = result = restored(model, kernels=KernelSettings(exclude=("conv1*",)))
+    norm = network.norms[0]
+    assert norm.kernel == "conv1.weight"
+    assert tensors[norm.variance][0] == 0
+    x = torch.randn(4, 1, 8, 8)
+    assert torch.allclose(outputs(result, x), outputs(imported(model), x), atol=1e-5)
+    assert all(t.isfinite().all() for t in tensors.values())
+
+
+def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
+    g = Graph()
+    x = g.add("Flatten", g.add("GlobalAveragePool", g.add("Relu", g.conv("x", "conv", 1, 4, bias=True))))
+    g.gemm(x, "fc", 4, 3)
+    g.nodes[-1].output[0] = "logits"
+    for tensor in g.tensors:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    types = {"x": TensorProto.FLOAT16, "logits": TensorProto.FLOAT16}
+    network, state = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"], types=types))
+    assert len(network.norms) == 1
+    assert state[network.norms[0].scale].dtype == torch.float32
+    assert {a.dtype for a in lower(network, state).values()} == {np.dtype(np.float16)}
+
+
+def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(restore_batch_norm, "TOLERANCE", -1.0)
+    network = restored(folded(conv_bn_classifier()))
+    assert not network.norms
+    assert "not restored" in network.notes[-1]

@@ -1,9 +1,0 @@
-"""Types of tensors."""
-
-from ltp_pipeline.graph import NUMBER_TYPES
-from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
-from ltp_pipeline.stages.import_model.tensors import TORCH_TYPES
-
-
-def test_the_types_that_are_supported_are_those_of_torch() -> None:
-    assert set(TORCH_TYPES) == NUMBER_TYPES

@@ -1,0 +1,47 @@
+"""A mild budget: the network is cut to size once, and its masks are held."""
+
+import torch
+
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
+from ltp_pipeline.stages.train.phase import StepPosition
+
+
+def make() -> HeldMasks:
+    generator = torch.Generator().manual_seed(0)
+    live = {n: (s * torch.randn(500, generator=generator)).requires_grad_() for n, s in (("a", 1.0), ("b", 0.01))}
+    return HeldMasks(live, dict.fromkeys(live, 4), 300)
+
+
+def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_floor_holds():
+    method = make()
+    pruned = method.weights()
+    kept = {n: v != 0 for n, v in pruned.items()}
+    assert (int(kept["a"].sum()), int(kept["b"].sum()), method.kept()) == (296, 4, 300)
+    assert all(torch.equal(pruned[n][kept[n]], method.live[n][kept[n]]) for n in kept)
+    assert method.live["a"][kept["a"]].abs().min() > method.live["a"][~kept["a"]].abs().max()
+
+
+def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
+    w = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    method = HeldMasks({"w": w}, {"w": 4}, 30, {"w": 0})
+    sizes = w.detach().view(2, 4, 9).square().sum(1)
+    largest = sizes >= sizes.flatten().sort(descending=True).values[6]
+    assert method.kept() == 28
+    assert torch.equal(method.masks["w"], largest.repeat_interleave(4, 0))
+    assert torch.equal(method.weights()["w"] != 0, method.masks["w"])
+
+
+def test_a_kept_weight_stays_kept_however_small_it_becomes():
+    method = make()
+    before = {n: v != 0 for n, v in method.weights().items()}
+    with torch.no_grad():
+        for w in method.live.values():
+            w.mul_(1e-3)
+    method.after_backward(StepPosition(0, 0, 10, lr=0.1, threshold_lr=0.1))
+    assert all(torch.equal(v != 0, before[n]) for n, v in method.hard(1.0).items())
+
+
+def test_only_kept_weights_get_a_gradient():
+    method = make()
+    sum(v.sum() for v in method.weights().values()).backward()
+    assert all(torch.equal(w.grad != 0, method.masks[n]) for n, w in method.live.items())

@@ -1,0 +1,145 @@
+"""The phase in which thresholds are learned."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ltp_pipeline.errors import TrainingFailed
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.loop import train
+from ltp_pipeline.stages.train.phase import StepPosition
+from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import State
+from tests.support.jobs import compressed, with_train
+
+ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+
+
+@pytest.mark.parametrize("kind", [partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
+def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_others_kept(kind: Any):
+    """A weight whose gradient is zero lies below its threshold."""
+    w = torch.ones(4, requires_grad=True)
+    optimizer = kind([w], lr=0.1)
+    w.grad = torch.tensor([1.0, -2.0, 3.0, 4.0])
+    optimizer.step()
+    before = {name: value.clone() for name, value in optimizer.state[w].items()}
+    w.grad = torch.tensor([0.0, -2.0, 0.0, 4.0])
+    method: Any = SimpleNamespace(live={"w": w})
+    job: Any = SimpleNamespace(epochs=1)
+    Learning({"w": w}, job, method).after_step(optimizer)
+    kept = torch.tensor([0.0, 1.0, 0.0, 1.0])
+    after = optimizer.state[w]
+    assert before.keys() in ({"momentum_buffer"}, {"exp_avg", "exp_avg_sq", "step"})
+    assert all(torch.equal(after[name], value if name == "step" else value * kept) for name, value in before.items())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("method", [{}, {"lambda_": 1e-6}], ids=["budget", "paper"])
+def test_what_is_zero_when_learning_begins_stays_zero(
+    started: tuple[Job, State], optimizer: str, method: dict[str, float]
+):
+    job, state = started
+    job = compressed(with_train(job, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
+    settings = job.settings.model_copy(update={"method": job.settings.method.model_copy(update=method)})
+    kernels = {k.name: state[k.name].flatten() for k in job.network.prunable}
+    for w in kernels.values():
+        w[::3] = 0
+    trained = train(job, state, lambda live: Learning(live, job, make_method(job.network, live, settings)), 1)
+    for name, before in kernels.items():
+        assert torch.equal(trained[name].flatten() != 0, before != 0), name
+        assert not torch.equal(trained[name].flatten(), before)
+
+
+def learning(said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.0)) -> Learning:
+    """Two layers of ten weights, of which so many are kept."""
+    workspace = SimpleNamespace(progress=SimpleNamespace(say=said.append))
+    job: Any = SimpleNamespace(workspace=workspace)
+    leaf = torch.zeros(2, requires_grad=True)
+    leaf.grad = torch.tensor([1.0, 2.0])
+    method: Any = SimpleNamespace(
+        live={"first": torch.ones(10), "second": torch.ones(10)},
+        leaf=leaf,
+        tau=torch.tensor(taus),
+        kept=lambda: kept,
+        after_backward=lambda _: None,
+    )
+    return Learning(method.live, job, method)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
+def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(steps: int, expected: int):
+    said: list[str] = []
+    told = []
+    for step in range(steps):
+        learning(said).after_backward(StepPosition(0, step, steps))
+        told += [step] * len(said)
+        said.clear()
+    assert told == [expected]
+
+
+def test_nothing_is_told_where_a_weight_is_pruned():
+    said: list[str] = []
+    for step in range(40):
+        learning(said, kept=19).after_backward(StepPosition(0, step, 40))
+    assert not said
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_threshold_that_runs_away_stops_the_training_and_is_named(value: float):
+    with pytest.raises(TrainingFailed, match=r"'second' .* epoch 3, step 7"):
+        learning([], taus=(1.0, value)).after_backward(StepPosition(2, 7, 40))
+
+
+def test_thresholds_move_by_the_mean_of_the_gradients_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
+    averaged: list[list[float]] = []
+    monkeypatch.setattr(distributed, "average", lambda gradient: averaged.append(gradient.tolist()))
+    learning([]).after_backward(StepPosition(0, 0, 40))
+    assert averaged == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(4, 1), (48, 2)])
+def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_only_the_first_one_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, epochs: int, every: int
+):
+    said: list[str] = []
+    shares: list[float] = []
+    told: list[int] = []
+    phase = learning(said)
+    phase.job.epochs, phase.job.task, phase.least = epochs, SimpleNamespace(metric=Metric()), 0.9
+    phase.method.hard = lambda share: shares.append(share) or {}
+    entry = TrailEntry(1, 1, 2.0, 0.5, "")
+    monkeypatch.setattr(trail, "add", lambda *_: entry)
+    ends = range(every - 1, epochs, every)
+    for epoch in ends:
+        found = phase.end_epoch(epoch)
+        told += [epoch] * len(said)
+        said.clear()
+    assert shares == [(epoch + 1) / epochs for epoch in ends]
+    assert told == [ends[0]]
+    assert found == {"compression": 2.0, "model_compression": 1.0, "val_accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "mildest", "told"),
+    [
+        (Metric(), 0.9, 0.879, True),
+        (Metric(), 0.9, 0.881, False),
+        (ERROR, 10.0, 10.21, True),
+        (ERROR, 10.0, 10.19, False),
+        (ERROR, 10.0, 5.0, False),
+    ],
+)
+def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric(metric, least, mildest, told):
+    said: list[str] = []
+    progress = SimpleNamespace(say=said.append)
+    job: Any = SimpleNamespace(task=SimpleNamespace(metric=metric), workspace=SimpleNamespace(progress=progress))
+    method: Any = SimpleNamespace(live={})
+    Learning({}, job, method, least)._warn(TrailEntry(1, 1, 2.0, mildest, ""), least)
+    assert bool(said) == told

@@ -1,0 +1,74 @@
+"""Files are held against the network they come from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.results.records import Measured
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import DataSettings, ExportSettings
+from ltp_pipeline.stages import export
+from ltp_pipeline.stages.measure import network as validate
+from ltp_pipeline.stages.measure.network import Reference
+from ltp_pipeline.stages.measure.session import Session
+from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.tasks.evaluator import Evaluator
+from ltp_pipeline.tasks.imitation import Imitation
+from tests.support.imported import Imported, imported
+from tests.support.models import Graph
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
+    """An imported detector of tiny outputs and BatchNormalization, samples for it, and what files are held against."""
+    g = Graph()
+    h = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, 8), "bn1", 8))
+    h = g.batch_norm(g.conv(h, "conv2", 8, 1), "bn2", 1)
+    g.add("Sigmoid", g.add("Add", h, g.tensor("far", -17.0)), outputs=("y",))
+    onnx.save(g.model({"x": ("N", 1, 8, 8)}, ["y"]), tmp_path / "model.onnx")
+    x = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x_train=x)
+    model = imported(tmp_path / "model.onnx")
+    data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
+    session = Session(tmp_path / "model.onnx")
+    task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
+    evaluator = Evaluator(task, session.outputs)
+    return model, data, Reference(session, evaluator, evaluator.of_the_original(session.outputs, data.test)[1])
+
+
+def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[str, torch.Tensor] = {}) -> Measured:
+    """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
+    (network, state), data, reference = silent
+    formats = ExportSettings(formats=("dense", "deploy-dense"))
+    kernels = [k.name for k in network.kernels]
+    feeds = data.test.first(2).inputs
+    exported = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)
+    return validate.run(exported, network, {**state, **changed}, reference, data.test, {})
+
+
+@pytest.mark.usefixtures("quickly")
+def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path):
+    """The deploy graph, whose norms are folded, too."""
+    assert [v.file.format for v in prove(silent, tmp_path / "run").validations] == ["dense", "deploy-dense"]
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("name", ["conv2.weight", "bn2.bias"])
+def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
+    with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
+        prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})
+
+
+def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path):
+    g = Graph()
+    g.add("MatMul", "x", g.tensor("w", [[1], [-1], [-1]]), outputs=["y"])
+    onnx.save(g.model({"x": ("N", 3)}, ["y"]), tmp_path / "model.onnx")
+    x = np.array([[1.5 * 2.0**64, 2.0**64, 2.0**63]], np.float32)  # all of which cancels
+    assert validate._noise(Session(tmp_path / "model.onnx"), {"x": x}, 0) == 2.0**39

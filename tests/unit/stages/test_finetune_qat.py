@@ -1,0 +1,222 @@
+"""Training in 8 bits: what is trained is what the file computes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, numpy_helper
+
+from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.int8.calibration import Judgement
+from ltp_pipeline.exporters.int8.dynamic import LARGEST
+from ltp_pipeline.exporters.int8.layers import Layer
+from ltp_pipeline.exporters.int8.training_graph import Trained, Training
+from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.settings.schema import Settings
+from ltp_pipeline.stages import finetune_qat, prepare
+from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.measure.network import find_evaluator
+from ltp_pipeline.stages.measure.session import Session
+from ltp_pipeline.stages.tools import quantize
+from ltp_pipeline.stages.train import loop
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
+from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.runs import quick
+from tests.support.sequence_models import vision_transformer
+
+SAMPLES = 640
+
+
+def job_of(model: ModelProto, folder: Path, **train: Any) -> Job:
+    """A job on random samples, labelled as the model labels them."""
+    folder.mkdir(exist_ok=True)
+    onnx.save(model, folder / "model.onnx")
+    feeds = random_inputs(model, batch=SAMPLES)
+    labels = run_onnxruntime(model, feeds)[0].argmax(-1)
+    rows = {"train": slice(0, 384), "val": slice(384, 512), "test": slice(512, SAMPLES)}
+    arrays = {f"x_{split}": feeds["x"][part] for split, part in rows.items()}
+    arrays |= {f"y_{split}": labels[part] for split, part in rows.items()}
+    np.savez(folder / "data.npz", **arrays)
+    given = {"epochs": 2, "finetune_epochs": 4, "batch_size": 64, "quantize": True, "threads": 1, **train}
+    settings = Settings.model_validate(
+        {"data": {"path": folder / "data.npz"}, "train": given, "export": {"formats": ["int8"]}}
+    )
+    workspace = Workspace(folder / "run")
+    workspace.begin({})
+    return prepare.prepare(read(folder / "model.onnx"), settings, workspace)[0]
+
+
+class Run:
+    """An int8 graph that was trained, and the network that was trained beside it.
+
+    On the validation split every graph is found as good as the others, but one that was trained has the value `after`.
+    """
+
+    trained: Trained | None = None
+
+    def __init__(self, job: Job, after: float = 1.0, trains: bool = True) -> None:
+        self.job, self.after, self.trains = job, after, trains
+        self.made = self._make(job)
+
+    def _make(self, job: Job) -> Made:
+        file, settings = job.network.file, job.settings
+        assert file.path is not None
+        session = Session(file.path)
+        graph = file.model.graph
+        evaluator = find_evaluator(job.data, graph, session, session, settings.task, "auto", None)
+        calibration = quantize.calibration(file.inputs, job.data, evaluator, settings.export)
+        kernels = [kernel.name for kernel in job.network.kernels]
+        weights = {name: file.model.array(name) for name in kernels}
+        feeds = dict(job.data.test.first(4).inputs)
+        judge = calibration.judge
+
+        def valued(path: Path) -> Judgement:
+            return judge(path)._replace(value=1.0 if self.trained is None else self.after)
+
+        calibration = replace(calibration, judge=valued, train=self._train if self.trains else None)
+        return int8.make(file.model, weights, kernels, feeds, calibration)
+
+    def _train(self, training: Training, layers: list[Layer]) -> Trained:
+        self.training, self.layers = training, layers
+        self.trained = finetune_qat.run(self.job, "pruned", training, layers)
+        return self.trained
+
+    @property
+    def rounding(self) -> finetune_qat.Rounding:
+        axes = {layer.kernel: layer.axis for layer in self.layers}
+        return finetune_qat.Rounding(self.training, axes, LARGEST[self.job.settings.export.int8_weights])
+
+    @property
+    def state(self) -> State:
+        return {name: torch.from_numpy(array) for name, array in self.trained.floats.items()}
+
+    def outputs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the network in torch, and of the graph in onnxruntime, on the test split."""
+        network, _ = finetune_qat.build(self.job.network, self.training)
+        inputs = dict(self.job.data.test.first(SAMPLES).inputs)
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+            ours = network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})[0].numpy()
+        return ours, run_onnxruntime(self.made.model.filled(), inputs)[0]
+
+    def last_step(self) -> float:
+        """How far a step of the last rounded activation moves an output."""
+        place, layer = self.training.places[-1], self.layers[-1]
+        weight = float(np.abs(self.trained.floats[layer.kernel]).max())
+        if not place.is_dynamic:
+            return weight * float(self.trained.values[place.scale])
+        network, _ = finetune_qat.build(self.job.network, self.training)
+        seen: list[torch.Tensor] = []
+        steps = network.forward.program.steps
+        index = max(i for i, s in enumerate(steps) if s.function is finetune_qat.fake.dynamic_activation)
+        steps[index] = replace(steps[index], function=lambda x: seen.append(x) or x, wants_training=False)
+        tensors = {n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()}
+        network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})
+        return weight * float(finetune_qat.fake.scale_and_zero(*seen[0].aminmax())[0])
+
+
+def unfolded_norm() -> ModelProto:
+    """A norm before the Conv, which stays in the deploy graph; a constant that is added, in 8 bits too."""
+    g = Graph(3)
+    x = g.add("Relu", g.batch_norm("x", "bn", 2))
+    x = g.add("Add", g.conv(x, "conv", 2, 8, bias=True), g.random("offset", 1, 8, 1, 1))
+    x = g.add("Relu", g.conv(x, "conv2", 8, 8, bias=True))
+    g.gemm(g.add("Flatten", g.add("GlobalAveragePool", x)), "fc", 8, 4)
+    g.nodes[-1].output[0] = "logits"
+    return g.model({"x": ("N", 2, 6, 6)}, ["logits"])
+
+
+NETWORKS = {
+    "convolutions": lambda: prune(conv_bn_classifier(channels=16), 0.7),
+    "products": lambda: prune(mlp(12, 32, 6), 0.5),
+    "transformer": vision_transformer,
+    "norm that is not folded": unfolded_norm,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def onnxsim_here() -> Iterator[None]:
+    """No process for onnxsim."""
+    with quick():
+        yield
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(job_of(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "job"))
+
+
+def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
+    done = Run(job_of(NETWORKS["products"](), tmp_path / "job"), after=0.9)
+    assert done.made.quantization is not None
+    assert done.made.quantization.trained_epochs == 0
+    assert any("made it worse on the validation split" in note for note in done.made.notes)
+    untrained = Run(done.job, trains=False).made
+    assert done.made.model.filled().SerializeToString() == untrained.model.filled().SerializeToString()
+
+
+def test_the_file_computes_what_was_trained(done: Run) -> None:
+    ours, theirs = done.outputs()
+    assert (np.abs(ours - theirs) <= done.last_step()).mean() >= 0.99
+    assert (ours.argmax(-1) == theirs.argmax(-1)).mean() >= 0.995
+
+
+def test_it_was_trained_and_pruned_weights_stayed_zero(done: Run) -> None:
+    before = done.training.model
+    for layer in done.layers:
+        mask = before.array(layer.kernel) != 0
+        after = done.trained.floats[layer.kernel]
+        assert not after[~mask].any()
+        assert (after != before.array(layer.kernel))[mask].any()
+        assert not done.made.weights[f"{layer.kernel}_quantized"][~mask].any()
+
+
+def test_ranges_have_moved_and_are_those_of_the_file(done: Run) -> None:
+    initial = {t.name: numpy_helper.to_array(t) for t in done.made.model.filled().graph.initializer}
+    scales = {float(a) for a in initial.values() if a.dtype == np.float32 and a.size == 1}
+    for name, start in done.training.ranges.items():
+        assert float(done.trained.values[name]) in scales
+        followed = [place.follows for place in done.training.places if place.scale == name]
+        if any(followed):
+            assert done.trained.floats[name].tolist() != pytest.approx(list(start), rel=1e-9)
+
+
+def test_the_report_says_how_long(done: Run) -> None:
+    assert done.made.quantization is not None
+    assert done.made.quantization.trained_epochs == 2
+    assert "trained in 8 bits for 2 epochs" in done.made.notes[-1]
+
+
+@pytest.mark.parametrize("done", ["norm that is not folded"], indirect=True)
+def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
+    (norm,) = (node for node in done.training.model.graph.node if node.op_type == "BatchNormalization")
+    for name in norm.input[3:5]:
+        assert np.array_equal(done.trained.floats[name], done.training.model.array(name))
+
+
+def test_stopped_and_gone_on_it_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NETWORKS["products"]()
+    whole = Run(job_of(model, tmp_path / "whole")).made.model.filled().SerializeToString(deterministic=True)
+    job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._step
+
+    def stopping(*arguments: Any) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 9:  # in the second epoch
+            raise KeyboardInterrupt
+        step(*arguments)
+
+    monkeypatch.setattr(loop, "_step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        Run(job)
+    assert Run(job).made.model.filled().SerializeToString(deterministic=True) == whole
+    steps = taken
+    assert Run(job).made.model.filled().SerializeToString(deterministic=True) == whole
+    assert taken == steps  # taken up from what was kept

@@ -1,0 +1,46 @@
+"""From a state to the weights of the file, and back."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.restore_bn import folded
+from ltp_pipeline.stages import export
+from ltp_pipeline.stages.write_back import lift, lower
+from tests.support.imported import imported
+from tests.support.models import conv_bn_classifier
+from tests.support.restored import job_of, outputs, restored, stored
+
+
+def test_untrained_it_folds_back_to_the_weights_of_the_file():
+    model = folded(conv_bn_classifier())
+    arrays = lower(*restored(model))
+    expected = stored(model)
+    assert arrays.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(arrays[name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Path):
+    network, tensors = result = restored(folded(conv_bn_classifier()))
+    with torch.no_grad():
+        for norm in network.norms:
+            tensors[norm.kernel][:, :, ::2] = 0.0
+            tensors[norm.scale].mul_(-torch.linspace(0.1, 3, 8))
+            tensors[norm.mean].add_(0.3)
+    arrays = lower(network, tensors)
+    for norm in network.norms:
+        assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
+        assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
+    export.write(network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx")
+    x = torch.randn(4, 1, 8, 8)
+    assert torch.allclose(outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4)
+
+
+def test_lifting_the_weights_of_the_original_gives_the_same_state_again(tmp_path: Path):
+    model = folded(conv_bn_classifier())
+    network, state = restored(model)
+    again = lift(job_of(network, tmp_path), stored(model))
+    assert list(again) == list(state)
+    assert all(torch.equal(again[name], tensor) for name, tensor in state.items())

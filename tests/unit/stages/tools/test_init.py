@@ -1,0 +1,434 @@
+"""What `init` finds: which scale each input wants, and how well the original does, with the user's own task too."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ltp_pipeline import api
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.settings.load import load_settings
+from tests.support import kinds
+from tests.support.cli import invoke
+from tests.support.models import Array, Graph, run_onnxruntime, two_outputs
+
+SAMPLES, CLASSES = 300, 5
+BYTE = 1 / 255
+
+
+def pixels(rng: np.random.Generator, high: int = 255, dtype: Any = np.uint8) -> Array:
+    return rng.integers(0, high, (SAMPLES, 3, 8, 8), endpoint=True).astype(dtype)
+
+
+def image_and_numbers(g: Graph, image: str = "image") -> onnx.ModelProto:
+    """Numbers count as much as pixels between 0 and 1."""
+    g.random("of_image", 3 * 8 * 8, CLASSES, scale=1.0)
+    g.random("of_numbers", 4, CLASSES, scale=8.0)
+    of_image = g.add("MatMul", g.add("Flatten", image), "of_image")
+    y = g.add("Add", of_image, g.add("MatMul", "numbers", "of_numbers"))
+    return g.model({image: ("N", 3, 8, 8), "numbers": ("N", 4)}, [y])
+
+
+def one_image(bias: float) -> onnx.ModelProto:
+    """A classifier whose biases matter only beside small pixels; without any, scales change nothing."""
+    g = Graph()
+    weight = g.rng.standard_normal((3 * 8 * 8, CLASSES))
+    g.tensor("weight", weight - weight.mean(0))
+    g.tensor("bias", bias * np.arange(CLASSES))
+    y = g.add("Add", g.add("MatMul", g.add("Flatten", "x"), "weight"), "bias")
+    return g.model({"x": ("N", 3, 8, 8)}, [y])
+
+
+def begun(
+    folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array], **settings: Any
+) -> tuple[dict[str, Any], str]:
+    """The settings that init writes, and what it says."""
+    onnx.save(model, folder / "model.onnx")
+    np.savez(folder / "data.npz", **arrays)
+    path, said = api.init(folder / "model.onnx", folder / "data.npz", settings=settings)
+    load_settings(folder / "model.onnx")  # it can be read
+    return tomllib.loads(path.read_text()), "\n".join(said)
+
+
+@pytest.mark.parametrize("name", ["image", "serving/image:0", 'a "b"\\c\x7f'])
+def test_of_several_inputs_only_the_one_of_pixels_gets_a_scale(tmp_path: Path, name: str) -> None:
+    rng, model = np.random.default_rng(0), image_and_numbers(Graph(), name)
+    image, numbers = pixels(rng), rng.standard_normal((SAMPLES, 4)).astype(np.float32)
+    y = kinds.answers(model, **{name: image.astype(np.float32) / 255, "numbers": numbers}).argmax(1)
+    settings, said = begun(tmp_path, model, {name: image, "numbers": numbers, "y": y})
+    assert settings["data"]["inputs"] == {name: {"scale": BYTE}}
+    assert "scale" not in settings["data"]
+    assert "top-1 100.00 %" in said
+
+
+def test_two_inputs_of_pixels_get_a_scale_each(tmp_path: Path) -> None:
+    rng, g = np.random.default_rng(0), Graph()
+    g.random("of_left", 192, CLASSES, scale=1.0)
+    g.random("of_right", 192, CLASSES, scale=1.0)
+    sides = [g.add("MatMul", g.add("Flatten", side), f"of_{side}") for side in ("left", "right")]
+    model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
+    left, right = pixels(rng), pixels(rng, 16)
+    y = kinds.answers(model, left=left.astype(np.float32) / 255, right=right.astype(np.float32) / 16).argmax(1)
+    settings, _ = begun(tmp_path, model, {"left": left, "right": right, "y": y})
+    assert settings["data"]["inputs"]["left"] == {"scale": BYTE}
+    assert settings["data"]["inputs"]["right"] == {"scale": 1 / 16}
+
+
+def test_each_input_of_images_has_a_layout_of_its_own(tmp_path: Path) -> None:
+    rng, g = np.random.default_rng(0), Graph()
+    for side in ("left", "right"):
+        g.random(f"of_{side}", 192, CLASSES, scale=1.0)
+    sides = [g.add("MatMul", g.add("Flatten", side), f"of_{side}") for side in ("left", "right")]
+    model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
+    left, right = (rng.standard_normal((SAMPLES, 3, 8, 8)).astype(np.float32) for _ in range(2))
+    y = kinds.answers(model, left=left, right=right).argmax(1)
+    settings, said = begun(tmp_path, model, {"left": left, "right": np.moveaxis(right, 1, 3), "y": y})
+    assert settings["data"]["inputs"] == {"right": {"layout": "NHWC"}}
+    assert "top-1 100.00 %" in said
+
+
+def test_the_scale_of_one_input_stands_under_data(tmp_path: Path) -> None:
+    rng, model = np.random.default_rng(0), one_image(bias=2.0)
+    x = pixels(rng)
+    y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
+    settings, _ = begun(tmp_path, model, {"x": x, "y": y})
+    assert settings["data"]["scale"] == BYTE
+    assert "inputs" not in settings["data"]
+
+
+def test_a_scale_that_changes_nothing_is_not_suggested(tmp_path: Path) -> None:
+    rng, model = np.random.default_rng(0), one_image(bias=0)
+    x = pixels(rng, dtype=np.int32)
+    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+
+
+def test_a_scale_that_is_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
+    """The labels are nearly those of pixels as they are stored; of the others, some fit a scale."""
+    rng, model = np.random.default_rng(0), one_image(bias=2.0)
+    x = pixels(rng, dtype=np.int32)
+    stored, scaled = (kinds.answers(model, x=x.astype(np.float32) * scale).argmax(1) for scale in (1, BYTE))
+    mixed = np.where(rng.random(SAMPLES) < 0.47, stored, scaled)
+    assert (mixed == scaled).mean() > (mixed == stored).mean()
+    assert "scale" not in begun(tmp_path, model, {"x": x, "y": mixed})[0]["data"]
+
+
+def test_bytes_of_the_whole_range_are_scaled_though_it_changes_nothing(tmp_path: Path) -> None:
+    rng, model = np.random.default_rng(0), one_image(bias=0)
+    x = pixels(rng)
+    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    assert begun(tmp_path, model, {"x": x, "y": y})[0]["data"]["scale"] == BYTE
+    line = next(line for line in (tmp_path / "ltp.toml").read_text().splitlines() if line.startswith("scale"))
+    assert "so prepared, the original has 100.00 %, and as they are stored 100.00 %" in line
+
+
+def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_off(tmp_path: Path) -> None:
+    rng, model = np.random.default_rng(0), one_image(bias=2.0)
+    x = pixels(rng)
+    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+    line = next(line for line in (tmp_path / "ltp.toml").read_text().splitlines() if line.startswith("# scale = "))
+    assert "as they are stored 100.00 %" in line
+
+
+def test_a_scale_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+    model, x = one_image(bias=2.0), pixels(np.random.default_rng(0))
+    y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
+    settings, said = begun(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
+    assert settings["data"] == {"path": "data.npz", "scale": 0.5, "mean": [3.0]}
+    assert "top-1 100.00 %" not in said
+
+
+def test_a_layout_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+    x, y = np.moveaxis(pixels(np.random.default_rng(0)), 1, 3), np.arange(SAMPLES) % CLASSES
+    with pytest.raises(InputError, match="8×8×3"):
+        begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NCHW"})
+    settings, _ = begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NHWC"})
+    assert settings["data"]["layout"] == "NHWC"
+
+
+@pytest.mark.parametrize(
+    ("high", "dtype", "scaled"),
+    [
+        (255, np.uint8, True),
+        (240, np.uint8, True),
+        (16, np.uint8, False),
+        (255, np.int32, False),
+        (255, np.float32, False),
+    ],
+)
+def test_without_labels_only_bytes_of_the_whole_range_are_scaled(tmp_path: Path, high, dtype, scaled) -> None:
+    settings, said = begun(tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)})
+    assert settings["data"].get("scale") == (BYTE if scaled else None)
+    assert "there are no labels" in said
+
+
+def test_numbers_with_a_fraction_are_no_pixels_though_the_largest_is_whole(tmp_path: Path) -> None:
+    rng, model = np.random.default_rng(0), one_image(bias=2.0)
+    x = rng.uniform(0, 255, (SAMPLES, 3, 8, 8)).astype(np.float32)
+    x[:, 0, 0, 0] = 255
+    y = kinds.answers(model, x=x / 255).argmax(1)
+    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+
+
+def test_images_of_nothing_but_zeros_get_no_scale(tmp_path: Path) -> None:
+    x, y = np.zeros((SAMPLES, 3, 8, 8), np.uint8), np.arange(SAMPLES) % CLASSES
+    assert "scale" not in begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y})[0]["data"]
+
+
+def test_tokens_out_of_the_vocabulary_are_refused_as_by_run(tmp_path: Path) -> None:
+    model, arrays = kinds.positions(np.random.default_rng(0))
+    ids = arrays["ids"].copy()
+    ids[3] = 99
+    with pytest.raises(InputError, match="holds token 99"):
+        begun(tmp_path, model, {**arrays, "ids": ids})
+
+
+def numbers() -> Array:
+    return np.random.default_rng(0).standard_normal((SAMPLES, 8)).astype(np.float32)
+
+
+def counts() -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of one number, and whole numbers: classes or values, nothing tells."""
+    g = Graph()
+    g.random("weight", 8, 1, scale=1.0)
+    model = g.model({"x": ("N", 8)}, [g.add("MatMul", "x", "weight")])
+    x = numbers()
+    return model, {"x": x, "y": np.clip(np.rint(kinds.answers(model, x=x)[:, 0] + 3), 0, 9).astype(np.int64) % 2}
+
+
+def test_what_is_given_decides_and_is_written_in_all_sections(tmp_path: Path) -> None:
+    model, arrays = counts()
+    with pytest.raises(InputError) as refused:
+        begun(tmp_path, model, arrays)
+    assert "kind" in refused.value.remedy
+    given = {"task": {"kind": "regress"}, "train": {"epochs": 3}, "method": {"lambda": 1e-6}, "log": {}}
+    settings, _ = begun(tmp_path, model, arrays, **given)
+    assert settings["task"]["kind"] == "regress"
+    assert settings["train"] == {"seed": 0, "epochs": 3}
+    assert settings["method"] == {"lambda": 1e-6}
+    assert settings["budget"] == {}  # lambda decides
+
+
+def test_a_setting_that_is_not_known_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    model, arrays = counts()
+    with pytest.raises(InputError, match=r"unknown setting task\.sort"):
+        begun(tmp_path, model, arrays, task={"sort": "regress"})
+    assert not (tmp_path / "ltp.toml").exists()
+
+
+def test_set_of_the_command_line_reaches_the_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, arrays = counts()
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "data.npz", **arrays)
+    command = ("init", tmp_path / "model.onnx", "--data", tmp_path / "data.npz", "--set", "task.kind=regress")
+    result = invoke(capsys, *command)
+    assert result.code == 0, result.err
+    assert 'task: "regress"' in result.out
+
+
+def test_force_begins_with_data_and_task_of_the_file_that_is_there(tmp_path: Path) -> None:
+    model, arrays = counts()
+    onnx.save(model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "data.npz", **arrays)
+    before = '[data]\npath = "data.npz"\nscale = 2\n[task]\nkind = "regress"\n[train]\nepochs = 3\n'
+    (tmp_path / "ltp.toml").write_text(before)
+    path, _ = api.init(tmp_path / "model.onnx", force=True, settings={"data": {"scale": 4}})
+    settings = tomllib.loads(path.read_text())
+    assert settings["data"] == {"path": "data.npz", "scale": 4.0}
+    assert settings["task"]["kind"] == "regress"
+    assert settings["train"] == {"seed": 0}
+
+
+@pytest.mark.parametrize("label", [255, -1])
+def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(tmp_path: Path, label: int) -> None:
+    model, arrays = kinds.segment(np.random.default_rng(0))
+    y = arrays["y"].astype(np.int16)
+    y[:, 0] = label
+    settings, said = begun(tmp_path, model, {**arrays, "y": y})
+    assert settings["task"]["ignored_label"] == label
+    assert f"ignored_label = {label}" in said
+
+
+def test_a_number_that_is_no_class_is_not_ignored_where_one_class_would_be_left(tmp_path: Path) -> None:
+    """Masks of 0 and 255: the second is a class."""
+    model, arrays = kinds.masks(np.random.default_rng(0))
+    with pytest.raises(InputError, match="255"):
+        begun(tmp_path, model, {**arrays, "y": arrays["y"].astype(np.uint8) * 255})
+
+
+def test_other_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
+    model, arrays = kinds.segment(np.random.default_rng(0))
+    y = arrays["y"].astype(np.int16)
+    y[:, 0] = 77
+    with pytest.raises(InputError, match="77"):
+        begun(tmp_path, model, {**arrays, "y": y})
+
+
+def test_the_one_array_that_no_input_takes_is_the_target(tmp_path: Path) -> None:
+    model, arrays = kinds.regress(np.random.default_rng(0))
+    settings, said = begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"]})
+    assert settings["task"]["target"] == "price"
+    assert 'target = "price"' in said
+
+
+def test_of_two_arrays_that_no_input_takes_the_target_must_be_said(tmp_path: Path) -> None:
+    model, arrays = kinds.regress(np.random.default_rng(0))
+    with pytest.raises(InputError, match="'price', 'size'"):
+        begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"], "size": arrays["y"]})
+
+
+def test_an_array_beside_labels_is_not_the_target(tmp_path: Path) -> None:
+    model, arrays = kinds.regress(np.random.default_rng(0))
+    with pytest.raises(InputError, match="'price', which no input"):
+        begun(tmp_path, model, {**arrays, "price": arrays["y"]})
+
+
+def test_where_such_an_array_does_not_fit_the_error_says_that_it_was_read_as_labels(tmp_path: Path) -> None:
+    model, arrays = kinds.regress(np.random.default_rng(0))
+    with pytest.raises(InputError, match="'price', which no input takes, was read as labels"):
+        begun(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
+
+
+def test_the_error_is_that_of_the_layout_that_came_furthest(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = np.moveaxis(pixels(rng), 1, 3), np.full(SAMPLES, CLASSES + 2)
+    with pytest.raises(InputError, match="the model has 5 classes"):
+        begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y})
+
+
+OUTPUTS = ("shape", "colour")
+
+
+@pytest.mark.parametrize("meant", [0, 1])
+def test_of_two_outputs_that_fit_the_clearly_better_is_taken(tmp_path: Path, meant: int) -> None:
+    model, x = two_outputs(CLASSES), numbers()
+    y = run_onnxruntime(model, {"x": x})[meant].argmax(1)
+    settings, said = begun(tmp_path, model, {"x": x, "y": y})
+    assert settings["task"]["output"] == OUTPUTS[meant]
+    assert f"with {OUTPUTS[1 - meant]}" in said
+    assert "top-1 100.00 %" in said
+
+
+def test_of_two_outputs_of_which_none_is_better_the_first_is_taken(tmp_path: Path) -> None:
+    settings, said = begun(tmp_path, two_outputs(CLASSES), {"x": numbers(), "y": np.arange(SAMPLES) % CLASSES})
+    assert settings["task"]["output"] == OUTPUTS[0]
+    assert "the output that is meant" in said
+
+
+def test_an_output_that_is_given_is_not_asked_for(tmp_path: Path) -> None:
+    model, x = two_outputs(CLASSES), numbers()
+    y = run_onnxruntime(model, {"x": x})[0].argmax(1)
+    settings, _ = begun(tmp_path, model, {"x": x, "y": y}, task={"output": OUTPUTS[1]})
+    assert settings["task"]["output"] == OUTPUTS[1]
+
+
+def test_without_labels_all_outputs_are_compared(tmp_path: Path) -> None:
+    settings, _ = begun(tmp_path, two_outputs(CLASSES), {"x": numbers()})
+    assert settings["task"] == {"kind": "imitate"}
+
+
+@pytest.mark.parametrize(("name", "marked"), [("tokens_mask", "values"), ("padding_mask", "no values")])
+def test_a_doubt_names_the_masks_that_are_made(tmp_path: Path, name: str, marked: str) -> None:
+    g, rng = Graph(), np.random.default_rng(0)
+    g.random("of_tokens", 1, CLASSES, scale=1.0)
+    sums = g.add("ReduceSum", g.add("Mul", "tokens", name), g.tensor("axes", [1], np.int64), keepdims=1)
+    model = g.model({"tokens": ("N", "T"), name: ("N", "T")}, [g.add("MatMul", sums, "of_tokens")])
+    lengths = rng.integers(1, 6, SAMPLES)
+    tokens = rng.standard_normal(lengths.sum()).astype(np.float32)
+    arrays = {"tokens": tokens, "tokens_offsets": np.cumsum([0, *lengths]), "y": rng.integers(0, CLASSES, SAMPLES)}
+    assert f"the mask {name!r} is made: 1 where there are {marked}." in begun(tmp_path, model, arrays)[1]
+
+
+class Task:
+    """Judged by a mean error in mm, or by what a subclass says."""
+
+    fingerprint = "1"
+
+    def __init__(self, folder: Path, **metric: Any) -> None:
+        from ltp_pipeline.results.metric import Metric
+
+        self.arrays = dict(np.load(folder / "data.npz"))
+        self.metric = Metric(**{"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False, **metric})
+
+    def dataset(self, split: str):
+        rows = {"train": range(200), "val": range(200, 250), "test": range(250, 300)}[split]
+        return [{"x": self.arrays["x"][i], "wanted": self.arrays["y"][i]} for i in rows]
+
+    def loss(self, outputs, batch):
+        (y,) = outputs.values()
+        return (y - batch["wanted"]).abs().mean()
+
+    def score(self, outputs, batch):
+        (y,) = outputs.values()
+        return (y - batch["wanted"]).abs().mean(1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    kinds.write("regress", tmp_path)
+    return tmp_path
+
+
+def test_the_original_is_measured_with_the_users_task(folder: Path) -> None:
+    path, said = api.init(folder / "model.onnx", task=Task(folder))
+    x, y = (np.load(folder / "data.npz")[name][200:250] for name in ("x", "y"))
+    wanted = float(np.abs(kinds.answers(onnx.load(folder / "model.onnx"), x=x) - y).mean())
+    text = "\n".join(said)
+    assert f"MAE {wanted:.4g} mm" in text
+    assert "lower is better" in text
+    assert "50 validation samples" in text
+    assert "200 train, 50 val, 50 test" in text
+    assert tomllib.loads(path.read_text())["data"] == {}
+
+
+def test_the_budget_of_a_metric_that_is_no_share_is_off_and_tells_its_unit(folder: Path) -> None:
+    path, _ = api.init(folder / "model.onnx", task=Task(folder))
+    assert tomllib.loads(path.read_text())["budget"] == {}
+    _, _, told = path.read_text().partition("# accuracy_budget")
+    told = told.partition("target_compression")[0]
+    assert "MAE" in told
+    assert "in mm" in told
+    assert "1 % of the original's" in told
+
+
+def test_the_budget_of_a_share_is_a_point(folder: Path) -> None:
+    shares = Task(folder, name="recall", unit=None, higher_is_better=True, share=True)
+    path, _ = api.init(folder / "model.onnx", task=shares)
+    assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
+
+
+def test_a_task_without_a_score_says_what_is_measured_instead(folder: Path) -> None:
+    class Unscored(Task):
+        score = None
+
+    path, said = api.init(folder / "model.onnx", task=Unscored(folder))
+    assert any("how near" in line for line in said)
+    assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
+
+
+def test_an_error_in_the_users_loss_is_found_and_nothing_is_written(folder: Path) -> None:
+    class Wrong(Task):
+        def loss(self, outputs, _batch):
+            return outputs["nothing"]
+
+    with pytest.raises(InputError, match="loss of the task Wrong failed"):
+        api.init(folder / "model.onnx", task=Wrong(folder))
+    assert not (folder / "ltp.toml").exists()
+
+
+@pytest.mark.parametrize("verb", [api.init, api.validate])
+def test_a_task_and_data_are_refused_together_as_by_run(folder: Path, verb) -> None:
+    with pytest.raises(InputError) as of_run:
+        api.run(folder / "model.onnx", data={"path": folder / "data.npz"}, task=Task(folder), out=folder / "out")
+    with pytest.raises(InputError) as refused:
+        verb(folder / "model.onnx", folder / "data.npz", task=Task(folder))
+    assert "both a task" in refused.value.what
+    assert (refused.value.what, refused.value.remedy) == (of_run.value.what, of_run.value.remedy)
+    assert not (folder / "ltp.toml").exists()

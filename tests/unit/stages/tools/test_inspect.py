@@ -1,0 +1,110 @@
+"""What `inspect` says, and that it says it without torch."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from ltp_pipeline.cli.tables import show_model
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.results.tool_results import InspectedOperator
+from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
+from ltp_pipeline.stages.tools.inspect import inspect
+from tests.support.imported import imported
+from tests.support.models import Graph, conv_bn_classifier
+from tests.support.victims import VICTIMS
+
+
+def test_a_classifier(saved, capsys) -> None:
+    found = inspect(saved(conv_bn_classifier(8)))
+    assert found.opset == 17
+    assert found.producer == "tests 1"
+    assert found.inputs == (TensorInfo("x", "FLOAT", ("N", 1, 8, 8)),)
+    assert InspectedOperator("Conv", "ai.onnx", 2, supported=True) in found.operators
+    assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
+    assert found.unsupported == ()
+    assert sum(k.share for k in found.kernels) == pytest.approx(1)
+    assert found.plan[0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
+    assert [k.block_axis for k in found.kernels] == [0, 0, None]
+    assert "prune 2 of them in blocks" in found.plan[1]
+    json.dumps(asdict(found), allow_nan=False)
+    show_model(found)
+    shown = capsys.readouterr().out.replace("\n", " ")
+    for part in ("conv2.weight", "8×8×3×3", "by tests 1", "2 present"):
+        assert part in shown
+
+
+def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> None:
+    found = inspect(saved(conv_bn_classifier(8)))
+    long = replace(found.kernels[0], name="features/" * 30 + "conv")
+    show_model(replace(found, kernels=(long,)))
+    assert long.name in capsys.readouterr().out
+
+
+def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
+    for model in VICTIMS.values():
+        listed = inspect(saved(model)).kernels
+        expected = imported(model).kernels
+        assert [(k.name, k.shape, k.reason) for k in listed] == [(k.name, k.shape, k.reason) for k in expected]
+
+
+def test_what_is_not_supported(saved, capsys) -> None:
+    g = Graph()
+    g.gemm("x", "fc", 4, 3)
+    g.add("StringNormalizer", g.nodes[-1].output[0], name="words", outputs=["y"])
+    g.add("DequantizeLinear", g.tensor("q", [1], np.int8), g.tensor("s", 0.1), name="dq", outputs=["z"])
+    found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
+    assert len(found.unsupported) == 2
+    assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]
+    assert "exit 4" in found.plan[0]
+    assert [k.name for k in found.kernels] == ["fc.weight"]
+    show_model(found)
+    assert "not supported" in capsys.readouterr().out
+
+
+def test_folded_norms_sparsity_and_open_sizes(saved) -> None:
+    g = Graph()
+    y = g.conv("x", "conv", 1, 4, bias=True)
+    g.add("GlobalAveragePool", y, outputs=["y"])
+    model = g.model({"x": ("N", 1, "h", "w")}, ["y"])
+    model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+    found = inspect(saved(model))
+    assert found.folded_batch_norms == 1
+    assert found.sparsity == 1
+    text = " ".join(found.plan)
+    for part in ("probably folded", "zero already", "taken from the data"):
+        assert part in text
+
+
+def test_no_kernels(saved) -> None:
+    g = Graph()
+    g.add("Relu", "x", outputs=["y"])
+    found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
+    assert found.sparsity is None
+    assert "no kernels" in found.plan[0]
+
+
+def test_one_of_a_thing_is_not_called_several(saved) -> None:
+    g = Graph()
+    g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
+    found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
+    assert found.plan[0] == "`run` would prune 1 kernel with 100.0% of the weights in kernels."
+    assert "folded into 1 convolution " in found.plan[-1]
+
+
+def test_no_model(tmp_path) -> None:
+    with pytest.raises(InputError):
+        inspect(tmp_path / "missing.onnx")
+
+
+def test_it_does_without_torch(saved) -> None:
+    path = saved(conv_bn_classifier())
+    code = (
+        "import sys; from ltp_pipeline.stages.tools.inspect import inspect; inspect(sys.argv[1]);"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'onnxruntime', 'onnxsim')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0

@@ -1,0 +1,18 @@
+"""Batches of training."""
+
+import torch
+
+from ltp_pipeline.stages.train import batches
+from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.system.arrays import State
+
+
+def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(started: tuple[Job, State]):
+    """So that a run that goes on measures what an uninterrupted one measures."""
+    job, _ = started
+    seen = []
+    for drawn in (1, 7):
+        torch.rand(drawn)
+        next(batches.statistics_batches(job))
+        seen.append(torch.rand(3))
+    assert torch.equal(*seen)
