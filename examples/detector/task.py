@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from ltp_pipeline import Metric
+from ltp_pipeline.results.metric import Metric
 
 PICTURES = Path(__file__).with_name("pictures.npz")  # train.py makes it
 SHAPES = ("square", "disc", "triangle")
