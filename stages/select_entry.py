@@ -14,7 +14,7 @@ from ltp_pipeline.results.records import Learned, Pruned, TrailEntry, finetune_k
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
@@ -44,7 +44,7 @@ def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Prun
     else:
         best = metric.best(tried, lambda e: tried[e])
         missed = (
-            f"no network of the trail reached {metric.shown(least)} within {counted(len(tried), 'attempt')}; "
+            f"no network of the trail reached {metric.shown(least)} within {pluralize(len(tried), 'attempt')}; "
             "the closest is reported: give a larger budget, more epochs or a lower learning rate"
         )
     return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(job, best)

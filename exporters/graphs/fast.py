@@ -30,7 +30,7 @@ from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.hashing import sha256_of
 from ltp_pipeline.system.scratch import scratch_folder
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.system.timing import in_turns
 
 LIMIT = 1e-5  # of an output's largest value: what sums in another order may change
@@ -147,7 +147,7 @@ def _listed(left: Mapping[str, str]) -> str:
 
 
 def _note(how: SparseKernels) -> str:
-    said = f"fast graph: {counted(len(how.turned_over), 'kernel')} on sparse kernels ({how.path})"
+    said = f"fast graph: {pluralize(len(how.turned_over), 'kernel')} on sparse kernels ({how.path})"
     if how.ratio is not None:
         said += f", {how.ratio:.2f} of the dense graph's time"
     return f"{said}; left dense: {_listed(how.left_dense)}" if how.left_dense else said

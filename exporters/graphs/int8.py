@@ -25,7 +25,7 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import Quantization
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 OPSET = 13  # from here on a weight may have a scale for each channel
 
@@ -105,12 +105,12 @@ def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
 
 def _note(how: Quantization) -> str:
     ranges = "ranges found at every run" if how.samples is None else f"ranges by {how.method} on {how.samples} samples"
-    said = f"int8 graph: {counted(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
+    said = f"int8 graph: {pluralize(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
     if how.trained_epochs:
-        said += f", trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"
+        said += f", trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
     if how.left_float:
         named = "; ".join(f"{name}: {reason}" for name, reason in how.left_float.items())
-        said += f"; {counted(len(how.left_float), 'kernel')} float ({named})"
+        said += f"; {pluralize(len(how.left_float), 'kernel')} float ({named})"
     return said
 
 

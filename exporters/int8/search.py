@@ -25,7 +25,7 @@ from ltp_pipeline.graph.model import Model
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 DYNAMIC = "dynamic"
 SHARE_OF_BUDGET = 0.3  # of what pruning may lose by default: 0.3 points of a share
@@ -200,7 +200,7 @@ class Choice:
 
     def _tell(self, candidate: Candidate, more: str = "") -> None:
         metric = self.calibration.metric
-        what = f"int8, {candidate.method}, {counted(len(candidate.layers), 'layer')}{more}"
+        what = f"int8, {candidate.method}, {pluralize(len(candidate.layers), 'layer')}{more}"
         self.calibration.say(f"{what}: drop of {metric.shown_drop(candidate.drop)} on the validation split")
 
 

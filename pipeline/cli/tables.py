@@ -19,7 +19,7 @@ from ltp_pipeline.run_directory.names import REPORT_HTML
 from ltp_pipeline.stages.report.comparison_facts import sentences
 from ltp_pipeline.stages.report.filters import KERNELS, WHOLE, beside, short_name, speed_sentences
 from ltp_pipeline.stages.report.notes import left_out_notes
-from ltp_pipeline.system.text import counted, line, percent, printable
+from ltp_pipeline.system.text import line, percent, pluralize, printable
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Measured, Pruned
@@ -56,7 +56,7 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
         table.add_row(file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, ""))
     console.print(table)
     if original.accuracy and original.accuracy.samples is not None:
-        samples, split = counted(original.accuracy.samples, "sample"), original.accuracy.split
+        samples, split = pluralize(original.accuracy.samples, "sample"), original.accuracy.split
         console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
     for sentence in (*speed_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
@@ -129,7 +129,7 @@ def show_model(found: Inspection) -> None:
         console.print(table)
         console.print(
             Text(
-                f"{counted(len(found.kernels), 'kernel')} with {found.kernel_elements:,} of the model's "
+                f"{pluralize(len(found.kernels), 'kernel')} with {found.kernel_elements:,} of the model's "
                 f"{found.float_elements:,} float weights, "
                 f"{found.prunable_elements / found.kernel_elements:.1%} of these prunable, "
                 f"{found.sparsity:.1%} zero already"
@@ -164,7 +164,7 @@ def show_accelerated(found: Accelerated) -> None:
     """What `accelerate` wrote."""
     kernels = found.sparse_kernels
     lines = [
-        f"{found.path}: {found.bytes:,} bytes, {counted(len(kernels.turned_over), 'kernel')} on sparse kernels",
+        f"{found.path}: {found.bytes:,} bytes, {pluralize(len(kernels.turned_over), 'kernel')} on sparse kernels",
         f"latency      {found.latency_ratio:.2f} × the given file's, for one sample on one thread ({kernels.path}): "
         f"{found.latency_ms:.3f} ms against {found.source_latency_ms:.3f}",
         f"proven on    {found.proven_on}",
@@ -179,7 +179,7 @@ def show_accelerated(found: Accelerated) -> None:
 def show_validation(found: Measurement) -> None:
     """What `validate` measured."""
     accuracy, metric = found.accuracy, found.metric
-    samples, batch = counted(accuracy.samples, "sample"), counted(found.batch, "sample")
+    samples, batch = pluralize(accuracy.samples, "sample"), pluralize(found.batch, "sample")
     lines = [
         f"{found.path}: {found.bytes:,} bytes",
         f"{printable(metric.label):<12} {metric.shown(accuracy.value)} on {samples} of the {accuracy.split} split",
@@ -193,7 +193,7 @@ def show_validation(found: Measurement) -> None:
     low, high = found.latency_quartiles_ms
     lines.append(
         f"latency      {found.latency_ms:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
-        f", {counted(found.threads, 'thread')}, {found.provider}; load {found.load_ms:.1f} ms"
+        f", {pluralize(found.threads, 'thread')}, {found.provider}; load {found.load_ms:.1f} ms"
     )
     other = found.against
     if other:

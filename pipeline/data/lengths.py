@@ -11,7 +11,7 @@ from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 
 class Sized(NamedTuple):
@@ -38,7 +38,7 @@ def check_inputs(part: OpenPart, inputs: Sequence[TensorInfo]) -> None:
             if len(wrong):
                 row = wrong[0]
                 raise InputError(
-                    f"sample {row} has {counted(first.sizes[row], 'value')} in {first.origin} and {found.sizes[row]} "
+                    f"sample {row} has {pluralize(first.sizes[row], 'value')} in {first.origin} and {found.sizes[row]} "
                     f"in {found.origin}; the model's inputs {first.name!r} and {found.name!r} share the dimension "
                     f"{symbol!r}",
                     "give both the same length in every sample",
@@ -67,8 +67,8 @@ def check_labels(part: OpenPart, inputs: Sequence[TensorInfo], outputs: Sequence
     if len(wrong):
         row = wrong[0]
         raise InputError(
-            f"sample {row} has {counted(labels[row], 'label')} in {target.origin} and "
-            f"{counted(best.sizes[row], 'value')} in {best.origin}",
+            f"sample {row} has {pluralize(labels[row], 'label')} in {target.origin} and "
+            f"{pluralize(best.sizes[row], 'value')} in {best.origin}",
             "give one label for each value; ignored_label under [task] marks those that do not count",
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.system.text import counted, printable
+from ltp_pipeline.system.text import pluralize, printable
 
 FREE_BYTES = 256 * 2**20  # that any data may unpack to
 MOST_TIMES = 100  # what they take on disk, beyond that; photographs and measurements pack to a twentieth at best
@@ -46,7 +46,7 @@ def checked(paths: Iterable[str | Path]) -> Files:
         size += found.st_size
         on_disk += _on_disk(path, found)
     said = "is a link and was" if links == 1 else "are links and were"
-    return Files(size, on_disk, (f"{counted(links, 'file')} of the data {said} followed",) if links else ())
+    return Files(size, on_disk, (f"{pluralize(links, 'file')} of the data {said} followed",) if links else ())
 
 
 def require_room(what: str | Path, files: Files, limit: int | None, unpacked: int | None = None) -> int:

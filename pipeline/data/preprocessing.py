@@ -12,7 +12,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, InputSettings
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 Dims = tuple[int | str | None, ...]  # a number, a name, or None where samples differ
 
@@ -210,7 +210,7 @@ def _check_features(origin: str, shape: Dims, features: int | str | None, where:
     values = math.prod(n for n in shape if isinstance(n, int))
     if isinstance(features, int) and values != features:
         raise InputError(
-            f"{origin}: a sample of shape {show(shape)} has {counted(values, 'value')}, the model takes {features}",
+            f"{origin}: a sample of shape {show(shape)} has {pluralize(values, 'value')}, the model takes {features}",
             f"give samples of the size the model was trained on, or set resize in {where}",
         )
 

@@ -170,7 +170,7 @@ class Validation:
     counted: Sparsity  # over all kernels
     whole: Sparsity  # nonzeros of all its float weights, beside the elements of the original's
     nonzeros: Mapping[str, int]
-    parity_max_abs: float
+    parity_max_abs_diff: float
     load_ms: float
     latency: tuple[Latency, ...]  # on one thread first
     outcomes: Outcomes | None = None  # beside the original's
@@ -182,7 +182,7 @@ class Measured:
     """A pruned network through all its files."""
 
     validations: Sequence[Validation]
-    correct: Array  # of the least accurate file
+    scores: Array  # of the least accurate file
     epochs: Mapping[str, int]
     metric: Metric
     exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`

@@ -48,7 +48,7 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.files import COPIED, DATA, json_text
 from ltp_pipeline.system.json import read_json
 from ltp_pipeline.system.progress import Reporter, SilentReporter
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -301,7 +301,9 @@ class Workspace:
         """Every line of the log that can be read."""
         lines, unreadable = self._log.read()
         if unreadable:
-            self.progress.say(f"Note: {counted(unreadable, 'line')} of {self._log.path} cannot be read and is left out")
+            self.progress.say(
+                f"Note: {pluralize(unreadable, 'line')} of {self._log.path} cannot be read and is left out"
+            )
         return lines
 
     def keep_models(self, wanted: Collection[str]) -> list[str]:

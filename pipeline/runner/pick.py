@@ -32,7 +32,7 @@ from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.tasks.custom import OwnTask
 
 
@@ -186,4 +186,4 @@ def _cost(run: Workspace, point: Point, learning: int) -> str:
     """What training a baseline takes, by what so many epochs of learning took in the run."""
     seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
     about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"
-    return f"{counted(point.epochs, 'epoch')}, {about}"
+    return f"{pluralize(point.epochs, 'epoch')}, {about}"

@@ -26,7 +26,7 @@ def is_distributed() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def world() -> int:
+def get_world_size() -> int:
     """How many processes train."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
@@ -103,7 +103,7 @@ def average(tensor: Tensor) -> Tensor:
         from torch import distributed
 
         distributed.all_reduce(tensor)
-        tensor /= world()
+        tensor /= get_world_size()
     return tensor
 
 
@@ -125,7 +125,7 @@ def gathered(rows: Array, device: torch.device) -> Array:
     import torch
     from torch import distributed
 
-    counts = [int(total(len(rows) if rank() == other else 0, device)) for other in range(world())]
+    counts = [int(total(len(rows) if rank() == other else 0, device)) for other in range(get_world_size())]
     wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
     wide[: len(rows)] = torch.from_numpy(rows.astype("float64"))
     wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)

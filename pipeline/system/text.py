@@ -4,7 +4,7 @@ DIGITS = 4  # of a number that is no share
 LONGEST_LINE = 500  # characters of a message
 
 
-def counted(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
@@ -40,8 +40,8 @@ def printable(text: str) -> str:
 def shortened(name: str, most: int = 60) -> str:
     """A name from a file in a sentence: in quotes, on one line, its middle left out where it is long."""
     half = most // 2
-    text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
-    return f"'{printable(text)}'"
+    value_text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
+    return f"'{printable(value_text)}'"
 
 
 def line(text: str, most: int = LONGEST_LINE) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system import distributed, thread_env
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
@@ -101,11 +101,11 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
     count, now = number(asked, kept, before, cores), number(asked, None, before, cores)
     most = max(_TIMES_CORES * (os.cpu_count() or 1), _ALWAYS)
     if count > most:
-        what = f"{count} threads are far more than the {counted(os.cpu_count() or 1, 'core')} of this machine"
+        what = f"{count} threads are far more than the {pluralize(os.cpu_count() or 1, 'core')} of this machine"
         raise InputError(what, f"set train.threads to at most {most}; the default is by the cores")
     if kept and now != kept:
-        same = f"{counted(kept, 'thread')}, as it began, so that its files are the same to the byte"
-        other = f"{counted(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
+        same = f"{pluralize(kept, 'thread')}, as it began, so that its files are the same to the byte"
+        other = f"{pluralize(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
         say(f"Going on with {same if count == kept else other}")
     if count > 1 and thread_env.came_too_late():
         warnings.warn(thread_env.TOO_LATE, stacklevel=2)

@@ -3,7 +3,7 @@
 from ltp_pipeline.results.schema import File, Report
 from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.markdown import code, escape
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 SAFE = (
     "Weights have 7 bits, so that sums cannot overflow, also on x86 without VNNI: outputs are the "
@@ -26,7 +26,7 @@ def section(report: Report) -> str:
     lines = [filters.speed(report, file, code) for file in files]
     ranges = "found at every run" if how.method == "dynamic" else f"part of the file, chosen by {escape(how.method)}"
     if how.trained_epochs:
-        ranges += f"; the network was trained in 8 bits for {counted(how.trained_epochs, 'epoch')}"
+        ranges += f"; the network was trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
     said = f"Ranges of activations are {ranges}. {SAFE if (how.weight_bits or 8) < 8 else UNSAFE}"
     return "\n\n".join(
         [

@@ -9,7 +9,7 @@ from ltp_pipeline.results.schema import Baseline, Pruned, Report, size_bound
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.stages.report.filters import network_words
 from ltp_pipeline.stages.report.notes import unlikely_gain
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
 OF_LEARNING = ("thresholds ", "tried ", "entry ")  # how notes begin that are about thresholds or the trail
@@ -79,7 +79,7 @@ def _bound(report: Report, pruned: Pruned) -> int | None:
 def _notes(report: Report, pruned: Pruned) -> list[str]:
     """What holds for this network too, after what it is."""
     epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
-    told = [f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {counted(epochs, 'epoch')}"]
+    told = [f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"]
     left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
     if left_out:
         told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")

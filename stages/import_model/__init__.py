@@ -25,7 +25,7 @@ from ltp_pipeline.stages.import_model.supported import opset_problem, problems
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
 from ltp_pipeline.system.arrays import Array, State
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
@@ -135,7 +135,7 @@ def _checked(
     if (size := fixed_batch(network, state, samples)) is not None:
         network = _noted(
             replace(network, forward=replace(network.forward, batch=size)),
-            f"the graph only runs on {counted(size, 'sample')} at a time, so larger batches are run in parts",
+            f"the graph only runs on {pluralize(size, 'sample')} at a time, so larger batches are run in parts",
         )
     return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
 

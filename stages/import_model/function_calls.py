@@ -7,7 +7,7 @@ from onnx import FunctionProto, ModelProto, NodeProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.nodes import every_node, standard_domain
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 DEEPEST = 100  # calls within calls
 MOST_NODES = 100_000  # that calling functions again may add to a model
@@ -49,7 +49,7 @@ def require_bounded(model: ModelProto) -> None:
     nodes = total.nodes - sum(1 for f in model.functions for _ in every_node(f))
     size_ = total.bytes - sum(f.ByteSize() for f in model.functions)
     if nodes > MOST_NODES or size_ > MOST_BYTES:
-        grown = f"{counted(total.nodes, 'node')} and {counted(total.bytes, 'byte')}"
+        grown = f"{pluralize(total.nodes, 'node')} and {pluralize(total.bytes, 'byte')}"
         raise InputError(f"the model's functions have {grown} once they are written out", REMEDY)
 
 

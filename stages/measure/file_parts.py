@@ -31,7 +31,7 @@ def file_part(v: Validation) -> schema.File:
         accuracy=accuracy_part(v.accuracy),
         reasons=why_null(v.accuracy) | why_no_outcomes(v.outcomes),
         outcomes=v.outcomes,
-        parity_max_abs=v.parity_max_abs,
+        parity_max_abs=v.parity_max_abs_diff,
         load_ms=v.load_ms,
         latency=tuple(_latency(found) for found in v.latency),
         quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),

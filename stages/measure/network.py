@@ -148,7 +148,7 @@ def _prove(
         counted=counted.kernels,
         whole=Sparsity(elements, counted.whole.nonzeros),
         nonzeros=counted.nonzeros,
-        parity_max_abs=parity,
+        parity_max_abs_diff=parity,
         load_ms=session.load_ms,
         latency=reference.latencies(file.path, session, split),
         outcomes=outcomes(reference.evaluator.task, reference.correct, correct),

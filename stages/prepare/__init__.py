@@ -34,7 +34,7 @@ from ltp_pipeline.stages.train.evaluate import accuracy
 from ltp_pipeline.stages.train.job import Job, pick_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import State
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.tasks.custom import OwnTask
 from ltp_pipeline.tasks.custom_data import OwnSplit, open_for
 from ltp_pipeline.tasks.custom_task import Own
@@ -191,14 +191,14 @@ def _require_longest(network: Network, state: State, data: Data, device: torch.d
         except NodeError as error:
             raise InputError(
                 f"the model does not run on sample {split.rows[longest]}, the longest of the {split.name} split with "
-                f"{counted(lengths[longest], 'value')}: {error}",
+                f"{pluralize(lengths[longest], 'value')}: {error}",
                 "cut sequences to the length that the model was made for",
             ) from None
 
 
 def _require_memory(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> None:
     batch = data.train.read(np.arange(2))
-    size = min(settings.train.batch_size, len(data.train)) // distributed.world()
+    size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
     activation_memory.require_room(network, state, to_device(batch.inputs, device), len(batch), size)
 
 

@@ -11,7 +11,7 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import State
 from ltp_pipeline.system.memory import GIGABYTE
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 
 def require_room(network: Network, state: State, inputs: Mapping[str, Tensor], samples: int, batch: int) -> None:
@@ -25,13 +25,13 @@ def require_room(network: Network, state: State, inputs: Mapping[str, Tensor], s
     except NodeError as error:
         if not memory.is_shortage(error):
             raise
-        what = f"training on {counted(samples, 'sample')} takes more than the {free / GIGABYTE:,.1f} GB that are free"
+        what = f"training on {pluralize(samples, 'sample')} takes more than the {free / GIGABYTE:,.1f} GB that are free"
         raise InputError(f"{what}: {error}", "use a machine with more memory") from None
     if each * batch > free:
         sizes = f"{each * batch / GIGABYTE:,.1f} GB of activations, and {free / GIGABYTE:,.1f} GB are free"
         most = max(int(free / each / 2), 1)
         raise InputError(
-            f"training on batches of {counted(batch, 'sample')} keeps {sizes}",
+            f"training on batches of {pluralize(batch, 'sample')} keeps {sizes}",
             f"set train.batch_size to {most} or less, or use a machine with more memory",
         )
 

@@ -8,7 +8,7 @@ from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
 from ltp_pipeline.stages.train.job import Job
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import State
-from ltp_pipeline.system.text import counted, shortened
+from ltp_pipeline.system.text import pluralize, shortened
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import Labelled
 
@@ -37,7 +37,7 @@ def doubts(job: Job, original: float) -> list[str]:
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = job.epochs * job.steps_per_epoch
     if steps < FEW_STEPS:
-        said = f"thresholds are learned in only {counted(steps, 'step')}"
+        said = f"thresholds are learned in only {pluralize(steps, 'step')}"
         notes.append(f"{said}: more epochs or smaller batches would lose less")
     return notes
 
@@ -46,7 +46,7 @@ def about_epochs(job: Job) -> list[str]:
     """How long training takes, where nothing was said of it."""
     if job.settings.train.epochs is not None:
         return []
-    epochs, steps = (job.epochs, job.finetune_epochs), counted(job.steps_per_epoch, "step")
+    epochs, steps = (job.epochs, job.finetune_epochs), pluralize(job.steps_per_epoch, "step")
     more = FEWEST_EPOCHS * job.steps_per_epoch < FEWEST_STEPS
     few = f", because {len(job.data.train):,} samples make few steps" if more else ""
     return [

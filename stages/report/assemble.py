@@ -148,7 +148,7 @@ def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
-    interval = f.task.interval(f.original.correct, m.correct)
+    interval = f.task.interval(f.original.correct, m.scores)
     return schema.Pruned(
         accuracy=accuracy_part(accuracy),
         reasons=why_null(accuracy)
@@ -226,7 +226,7 @@ def _difference(f: Findings) -> schema.Difference | None:
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
-    ours, theirs = (m.correct if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
+    ours, theirs = (m.scores if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
     interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
     why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
     return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)

@@ -3,7 +3,7 @@
 from ltp_pipeline.gates.advice import OF_BASELINE
 from ltp_pipeline.results.schema import Baseline, Report
 from ltp_pipeline.stages.report import filters
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 SAME = 5e-4  # gains that differ from 1 by less are shown as 1
 
@@ -133,7 +133,7 @@ def _search(report: Report, baseline: Baseline) -> str:
     """How much was tried for each of the two, where one of them was searched for."""
     if baseline.budget is None or report.pruned.trainings is None or baseline.trainings is None:
         return ""
-    ltp, other = counted(report.pruned.trainings, "network"), counted(baseline.trainings, "training")
+    ltp, other = pluralize(report.pruned.trainings, "network"), pluralize(baseline.trainings, "training")
     return f" LTP's network was found by fine-tuning {ltp} of its trail, the baseline's by {other}."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ltp_pipeline.results.schema import LEARNED, File, Latency, Original, Pruned, Report
 from ltp_pipeline.results.schema_parts import Layer
 from ltp_pipeline.stages.report import comparison_facts, curve_plot, filters, inputs, plots
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
 DROPS = {"top-1": "Accuracy drop", "explained": "Drop in variance explained"}
@@ -143,7 +143,7 @@ def _facts(report: Report) -> list[str]:
         facts.append(f"{filters.count(report.data.classes)} classes")
     for network in report.networks:
         if epochs := network.epochs:
-            told = f"{counted(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
+            told = f"{pluralize(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
             facts.append(f"{filters.network_words(network)}: {told}")
     return facts
 
@@ -168,7 +168,7 @@ def _quantised(report: Report) -> list[tuple[str, str]]:
             "weights": f"{filters.plain(how.weight_bits)} bits: {safe}",
             "kernels in 8 bits": filters.count(how.kernels),
             "drop against the float file, validation split": filters.drop(report.metric, how.validation_drop),
-            "trained in 8 bits": counted(how.trained_epochs, "epoch") if how.trained_epochs else "no",
+            "trained in 8 bits": pluralize(how.trained_epochs, "epoch") if how.trained_epochs else "no",
             **{f"still float: {name}": reason for name, reason in how.left_float.items()},
         }
         rows += [(f"{filters.short_name(network)}: {key}", value) for key, value in told.items()]

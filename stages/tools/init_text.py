@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.data import recipe
 from ltp_pipeline.results.metric import BUDGET
 from ltp_pipeline.settings.schema import TaskSettings
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.tool_results import Inspection
@@ -31,7 +31,7 @@ WHY = {  # settings of the task are suggested
 
 def about_model(found: Inspection) -> str:
     """Its size, in a line."""
-    kernels = counted(len(found.kernels), "kernel")
+    kernels = pluralize(len(found.kernels), "kernel")
     return f"{_plain(Path(found.path).name)}: opset {found.opset}, {kernels} with {found.kernel_elements:,} weights"
 
 

@@ -23,7 +23,7 @@ from ltp_pipeline.stages.import_model.node_problems import operator_problem
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.import_model.supported import problems
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -115,7 +115,7 @@ def _folded(graph: GraphProto) -> int:
 def _plan(found: Inspection) -> list[str]:
     """What `run` would do, in sentences."""
     if found.unsupported:
-        count = counted(len(found.unsupported), "problem")
+        count = pluralize(len(found.unsupported), "problem")
         return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."]
     if not found.kernels:
         return ["`run` would stop with exit 4: the model has no kernels to prune."]
@@ -123,7 +123,7 @@ def _plan(found: Inspection) -> list[str]:
         return ["`run` would stop with exit 3: no kernel is left to prune."]
     prunable = [k for k in found.kernels if k.prunable]
     share = found.prunable_elements / found.kernel_elements
-    plan = [f"`run` would prune {counted(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
+    plan = [f"`run` would prune {pluralize(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
     blocks = sum(k.block_axis is not None for k in prunable)
     plan.append(f'With method.block = "4x1" it would prune {blocks} of them in blocks, the others by single weights.')
     if found.unpruned:
@@ -131,7 +131,7 @@ def _plan(found: Inspection) -> list[str]:
     left = len(found.kernels) - len(prunable)
     if left:
         stay = "stays" if left == 1 else "stay"
-        plan.append(f"{counted(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
+        plan.append(f"{pluralize(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
     if found.sparsity and found.sparsity >= 0.001:
         plan.append(f"{found.sparsity:.1%} of these weights are zero already and would stay so.")
     if len(found.inputs) > 1:
@@ -140,7 +140,7 @@ def _plan(found: Inspection) -> list[str]:
     if any(not isinstance(d, int) for i in found.inputs for d in (i.shape or (None,))[1:]):
         plan.append("The sizes that inputs leave open are taken from the data.")
     if found.folded_batch_norms:
-        convolutions = counted(found.folded_batch_norms, "convolution")
+        convolutions = pluralize(found.folded_batch_norms, "convolution")
         plan.append(
             f"BatchNormalization was probably folded into {convolutions} (a bias, and no norm after it) and would be "
             "restored for training."

@@ -49,7 +49,9 @@ def seed_of(*parts: int | str) -> int:
 def _share(job: Job, order: Array, augment_seed: int | None = None) -> Iterator[TensorBatch]:
     """Whole batches in this order, of each the part that belongs to this process."""
     size = job.batch_size
-    whole = order[: len(order) - len(order) % size].reshape(-1, distributed.world(), size // distributed.world())
+    whole = order[: len(order) - len(order) % size].reshape(
+        -1, distributed.get_world_size(), size // distributed.get_world_size()
+    )
     rows = whole[:, distributed.rank()].ravel()
-    for batch in batches(job.data.train, size // distributed.world(), rows, augment_seed=augment_seed):
+    for batch in batches(job.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed):
         yield TensorBatch(to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device))

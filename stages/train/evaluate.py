@@ -16,7 +16,7 @@ def accuracy(job: Job, state: State, split: Split) -> float:
     if not task.is_by_sample:
         own = evaluator(partial(job.outputs, state), split)[0].value if distributed.is_leader() else 0.0
         return distributed.from_leader(own, job.device)
-    mine = np.arange(distributed.rank(), len(split), distributed.world())
+    mine = np.arange(distributed.rank(), len(split), distributed.get_world_size())
     rows = mine if len(mine) else np.arange(1)  # to know what evidence looks like
     evidence = evaluator.evidence(partial(job.outputs, state), split, rows)[: len(mine)]
     return task.accuracy(distributed.gathered(evidence, job.device), split.name).value

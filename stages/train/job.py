@@ -46,10 +46,10 @@ class Job:
     strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
 
     def __post_init__(self) -> None:
-        if self.batch_size % distributed.world():
+        if self.batch_size % distributed.get_world_size():
             raise InputError(
-                f"a batch of {self.batch_size} samples cannot be split evenly among {distributed.world()} processes",
-                f"set the batch size to a multiple of {distributed.world()}",
+                f"a batch of {self.batch_size} samples cannot be split evenly among {distributed.get_world_size()} processes",
+                f"set the batch size to a multiple of {distributed.get_world_size()}",
             )
 
     @property

@@ -18,7 +18,7 @@ from ltp_pipeline.data.images.collection import fingerprint
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.text import counted
+from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +124,7 @@ def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
 
 def _check_full(array: Any, origin: str) -> None:
     if array.null_count:
-        raise InputError(f"{origin} has {counted(array.null_count, 'empty field')}", "fill or remove those rows")
+        raise InputError(f"{origin} has {pluralize(array.null_count, 'empty field')}", "fill or remove those rows")
 
 
 def _dense(array: Any, origin: str) -> Array:

@@ -15,7 +15,7 @@ from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.text import counted, printable
+from ltp_pipeline.system.text import pluralize, printable
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -183,7 +183,7 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
         notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
     animated = [h.source for h in headers if h.several]
     if animated:
-        said = f"{counted(len(animated), 'image')} with several frames"
+        said = f"{pluralize(len(animated), 'image')} with several frames"
         notes.append(f"of {said} the first frame is read: {printable(animated[0].name)}" + ", …" * (len(animated) > 1))
     workers = Workers(wanted.workers, form) if wanted.workers else None
     keep = len(everything) * form.bytes <= KEEP_BYTES

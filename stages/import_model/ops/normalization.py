@@ -49,7 +49,7 @@ def _batch_norm(
         return F.batch_norm(x, mean, var, scale, b, training, share, epsilon)
     dims = [0, *range(2, x.dim())]
     wide = x.float()
-    count = ranks.world() * x.numel() // x.shape[1]
+    count = ranks.get_world_size() * x.numel() // x.shape[1]
     shape = [1, -1, *[1] * (x.dim() - 2)]
     batch_mean = _sum_over_ranks(wide.sum(dims)) / count
     centred = wide - batch_mean.view(shape)

@@ -42,7 +42,7 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
                 counted=counted,
                 whole=counted,
                 nonzeros={},
-                parity_max_abs=0.0,
+                parity_max_abs_diff=0.0,
                 load_ms=1.0,
                 latency=(Latency(1, 1, 1.0, 1.0),),
             )
