@@ -11,7 +11,13 @@ from benchmarks.rows import Row, by, found, mean_std, origins, repeated
 from benchmarks.tables import figure, spread, table, text
 from ltp_pipeline.settings.schema import TrainSettings
 
-OUTCOME = ("changed", "compression", "validation top-1 before fine-tuning, %", "test top-1, %", "seeds")
+OUTCOME = (
+    "changed",
+    "compression",
+    "validation top-1 before fine-tuning, %",
+    "test top-1, %",
+    "seeds",
+)
 
 
 def sections(results: Mapping[str, Any]) -> Iterable[str]:
@@ -61,14 +67,25 @@ def regulariser(rows: Sequence[Row]) -> Iterable[str]:
     kinds = by(shown, "regulariser")
     lines = []
     for kind, runs in kinds.items():
-        weight = {"l0": f"λ·N = {runs[0]['pull']:g}", "l2": f"λ = {runs[0].get('l2', 0):g}", "none": "–"}[kind]
-        measured = [spread([100 * value for value in lasts(runs, key)]) for key in ("kept", "train", "val")]
-        measured += [spread([100 * row["test"] for row in runs]), ", ".join(f"{g:.2g}" for g in findings.growths(runs))]
+        weight = {
+            "l0": f"λ·N = {runs[0]['pull']:g}",
+            "l2": f"λ = {runs[0].get('l2', 0):g}",
+            "none": "–",
+        }[kind]
+        measured = [
+            spread([100 * value for value in lasts(runs, key)]) for key in ("kept", "train", "val")
+        ]
+        measured += [
+            spread([100 * row["test"] for row in runs]),
+            ", ".join(f"{g:.2g}" for g in findings.growths(runs)),
+        ]
         lines.append([REGULARISERS[kind][0], weight, *measured, str(len(runs))])
     head = ("regulariser", "weight", "kept, %", "training top-1, %")
     hard = ("validation top-1, hard-pruned, %", "test top-1, hard-pruned, %")
     yield from table((*head, *hard, "mean w² / that of the start", "seeds"), lines)
-    yield figure("regulariser", "Kept weights, training accuracy and mean squared weight over epochs")
+    yield figure(
+        "regulariser", "Kept weights, training accuracy and mean squared weight over epochs"
+    )
     yield text(
         f"{shown[0]['epochs']} epochs of learning, no fine-tuning; a line for each seed. Mean squared weights are",
         f"those of `{plans.LAYER}`. Training accuracy is that of the soft-pruned network on the first training images.",
@@ -88,7 +105,10 @@ def gradient(rows: Sequence[Row]) -> Iterable[str]:
         [
             KINDS[kind],
             spread([100 * value for value in lasts(runs, "kept")]),
-            *(spread([at_threshold(row[part]) for row in runs], 2) for part in ("kernels", "layer")),
+            *(
+                spread([at_threshold(row[part]) for row in runs], 2)
+                for part in ("kernels", "layer")
+            ),
             *(spread([100 * row["kernels"][key] for row in runs]) for key in ("came", "went")),
             spread([100 * value for value in lasts(runs, "val")]),
             spread([100 * row["test"] for row in runs]),
@@ -129,7 +149,12 @@ def gap(rows: Sequence[Row]) -> Iterable[str]:
                 spread([100 * value for value in lasts(runs, "val")]),
             ]
             lines.append([f"{t0:g}", f"({kind})", *measured, str(len(runs))])
-    head = ("density at the threshold", "weights up to 5 % below √τ", "kept, %", "validation top-1, hard-pruned, %")
+    head = (
+        "density at the threshold",
+        "weights up to 5 % below √τ",
+        "kept, %",
+        "validation top-1, hard-pruned, %",
+    )
     yield from table(("T0", "gradient", *head, "seeds"), lines)
     yield figure("gap-by-t0", "Weights about the threshold for each T0")
     groups = {t0: by(own, "weight_gradient") for t0, own in by(shown, "t0").items()}
@@ -146,13 +171,25 @@ def seeds(rows: Sequence[Row]) -> Iterable[str]:
     modes = by(shown, "mode")
     for mode, runs in modes.items():
         trails = [row["epochs_seen"] for row in runs]
-        said = f"asked for {runs[0]['compression']:g}×" if mode == "budget" else f"λ·N = {runs[0]['pull']:g}"
+        said = (
+            f"asked for {runs[0]['compression']:g}×"
+            if mode == "budget"
+            else f"λ·N = {runs[0]['pull']:g}"
+        )
         yield text(f"{mode.capitalize()} mode, {said}, {len(runs)} seeds:")
         yield from table(
             ("epoch", *(f"{seen['epoch']:g}" for seen in trails[0]), "fine-tuned, test"),
             [
-                ["compression", *spreads(trails, lambda s: 1 / s["kept"]), spread([row["reached"] for row in runs])],
-                ["top-1, %", *spreads(trails, lambda s: 100 * s["val"]), spread([100 * row["test"] for row in runs])],
+                [
+                    "compression",
+                    *spreads(trails, lambda s: 1 / s["kept"]),
+                    spread([row["reached"] for row in runs]),
+                ],
+                [
+                    "top-1, %",
+                    *spreads(trails, lambda s: 100 * s["val"]),
+                    spread([100 * row["test"] for row in runs]),
+                ],
             ],
         )
     yield text(
@@ -170,7 +207,10 @@ def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
     if not shown:
         return
     yield "### Hyper-parameters, paper mode\n"
-    changed = {k: [repeated(shown, plans.paper, {k: value}) for value in values] for k, values, _ in plans.VARIED}
+    changed = {
+        k: [repeated(shown, plans.paper, {k: value}) for value in values]
+        for k, values, _ in plans.VARIED
+    }
     lines = [
         [f"{name} = {value:.3g}", *outcome(runs)]
         for key, values, name in plans.VARIED
@@ -178,7 +218,9 @@ def sensitivity(rows: Sequence[Row]) -> Iterable[str]:
         if runs
     ]
     yield from table(OUTCOME, lines)
-    yield text(f"The others stay at λ·N = {plans.PULL:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}.")
+    yield text(
+        f"The others stay at λ·N = {plans.PULL:g}, T0 = {plans.T0:g} and η_τ/η = {plans.RATIO:g}."
+    )
     yield figure("sensitivity", "Trails for each value of each hyper-parameter")
     if all(runs for groups in changed.values() for runs in groups):
         yield from findings.sensitivity(changed)
@@ -195,12 +237,19 @@ def budget_sensitivity(rows: Sequence[Row]) -> Iterable[str]:
         "at the learning rate. What a user can set is the learning rate, and how epochs are divided between learning",
         "and fine-tuning.",
     )
-    rates = {f"learning rate {lr:.2g}": repeated(shown, plans.budget, {"lr": lr}) for lr in plans.LRS}
-    splits = {
-        f"epochs {e} + {a}": repeated(shown, plans.budget, {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS
+    rates = {
+        f"learning rate {lr:.2g}": repeated(shown, plans.budget, {"lr": lr}) for lr in plans.LRS
     }
-    yield from table(OUTCOME, [[said, *outcome(runs)] for said, runs in (rates | splits).items() if runs])
-    yield text(f"The others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs.")
+    splits = {
+        f"epochs {e} + {a}": repeated(shown, plans.budget, {"epochs": e, "finetune_epochs": a})
+        for e, a in plans.SPLITS
+    }
+    yield from table(
+        OUTCOME, [[said, *outcome(runs)] for said, runs in (rates | splits).items() if runs]
+    )
+    yield text(
+        f"The others stay at learning rate {plans.LR:g} and {plans.EPOCHS} + {plans.FINETUNE_EPOCHS} epochs."
+    )
     yield figure("budget-sensitivity", "Accuracy against learning rate and division of epochs")
     if all(rates.values()) and all(splits.values()):
         yield from findings.budget_sensitivity(rates, splits)

@@ -17,7 +17,11 @@ import ltp_pipeline
 from benchmarks import datasets, matrix, series
 from ltp_pipeline.results.schema import Report
 
-COMPRESSIONS: Mapping[str, tuple[float, ...]] = {"resnet": (5, 10, 20), "mobilenet": (5, 10, 20), "resnet20": (10,)}
+COMPRESSIONS: Mapping[str, tuple[float, ...]] = {
+    "resnet": (5, 10, 20),
+    "mobilenet": (5, 10, 20),
+    "resnet20": (10,),
+}
 SEEDS = {"resnet20": (0,)}  # others have those of the matrix
 BLOCKS = ("4x1", None)
 QUICK = {"cell": "mlp", "compression": 10, "seed": 0}  # its data are always there
@@ -52,7 +56,9 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         budget={"target_compression": plan["compression"]},
         train={"seed": plan["seed"]},
         method={"block": block},
-        baseline={"mode": "quick" if block else "none"},  # of single weights, the row in blocks has it
+        baseline={
+            "mode": "quick" if block else "none"
+        },  # of single weights, the row in blocks has it
     ).report
     return numbers(report)
 

@@ -38,19 +38,33 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     lines = []
     for (name, c), own in cells.items():
         shown = (list(_by_seed(own, *where).values()) for where in COLUMNS.values())
-        lines.append([NAMES[name], f"{c:g}×", *(spread(values, 2) if values else "–" for values in shown)])
+        lines.append(
+            [NAMES[name], f"{c:g}×", *(spread(values, 2) if values else "–" for values in shown)]
+        )
     yield from table(("network and data", "target", *COLUMNS), lines)
     if any(row[key] == GUESSED for row in rows for key in ("one-shot", "one-shot-single")):
         yield text(
             "At 10 %, one of ten classes is guessed: global magnitude has left no weight at all in some layers.",
         )
-    yield text("Blocks less single weights, in points, paired by seed, with a 95 % t-interval where there are several:")
+    yield text(
+        "Blocks less single weights, in points, paired by seed, with a 95 % t-interval where there are several:"
+    )
     pairs = {"LTP": ("LTP, 4×1 blocks", "LTP, single weights")}
-    pairs["one-shot magnitude"] = ("one-shot magnitude, 4×1 blocks", "one-shot magnitude, single weights")
+    pairs["one-shot magnitude"] = (
+        "one-shot magnitude, 4×1 blocks",
+        "one-shot magnitude, single weights",
+    )
     lines = []
     for (name, c), own in cells.items():
         share = max(row["in_blocks"] for row in own)
-        lines.append([NAMES[name].split(",")[0], f"{c:g}×", f"{share:.0%}", *(_less(own, *p) for p in pairs.values())])
+        lines.append(
+            [
+                NAMES[name].split(",")[0],
+                f"{c:g}×",
+                f"{share:.0%}",
+                *(_less(own, *p) for p in pairs.values()),
+            ]
+        )
     yield from table(("network", "target", "weights in layers with blocks", *pairs), lines)
     yield from speed(results.get("blocks_speed", {}).get("rows", []))
     yield text(
@@ -78,7 +92,9 @@ def speed(rows: Sequence[Row]) -> Iterable[str]:
         dense = median(row["dense_ms"] for way in ways.values() for row in way)
         ratios = (ways.get(how, []) for how in ("single", "4x1"))
         shown = (f"{median(row['ratio'] for row in way):.2f}" if way else "–" for way in ratios)
-        lines.append([NAMES[cell].split(",")[0], compression.replace("x", "×"), f"{dense:.3f}", *shown])
+        lines.append(
+            [NAMES[cell].split(",")[0], compression.replace("x", "×"), f"{dense:.3f}", *shown]
+        )
     yield from table(("network", "target", "dense, ms", "single weights", "4×1 blocks"), lines)
 
 
@@ -88,7 +104,11 @@ def _place(row: Row) -> tuple[int, float]:
 
 
 def _by_seed(rows: Sequence[Row], block: str | None, key: str) -> dict[int, float]:
-    return {row["seed"]: 100 * row[key] for row in rows if row["block"] == block and row[key] is not None}
+    return {
+        row["seed"]: 100 * row[key]
+        for row in rows
+        if row["block"] == block and row[key] is not None
+    }
 
 
 def _less(rows: Sequence[Row], one: str, other: str) -> str:

@@ -9,11 +9,11 @@ from benchmarks.jobs import final_numbers, finish, learn, prepared
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
-from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 METHODS = ("classifier-spared", "gradual", "common-threshold")
 
@@ -25,11 +25,16 @@ def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dic
         return _classifier_spared(job, state)
     if method == "gradual":  # prunes for two thirds of the time, whatever the target
         job = replace(job, strength=1.0)
-    entry = learn(job, state, lambda live: Learning(live, job, _make(method, job, live)))
-    return {**final_numbers(job, finish(job, entry)), "epochs": {"prune": job.epochs, "finetune": job.finetune_epochs}}
+    entry = learn(
+        job, state, lambda live: ThresholdLearningPhase(live, job, _make(method, job, live))
+    )
+    return {
+        **final_numbers(job, finish(job, entry)),
+        "epochs": {"prune": job.epochs, "finetune": job.finetune_epochs},
+    }
 
 
-def _classifier_spared(job: Job, state: State) -> dict[str, Any]:
+def _classifier_spared(job: RunContext, state: StateDict) -> dict[str, Any]:
     """One-shot magnitude that leaves the classifier as it is; nothing where that takes up more than may be kept."""
     count, spared = _count(job), baseline.classifier(job)
     if baseline.fewest_nonzeros(job.network, state, spared) > count:
@@ -38,17 +43,19 @@ def _classifier_spared(job: Job, state: State) -> dict[str, Any]:
     return final_numbers(job, plain.state)
 
 
-def _count(job: Job) -> int:
+def _count(job: RunContext) -> int:
     """Nonzeros that the target leaves."""
     wanted = job.settings.budget.wanted_compression
     assert wanted is not None  # noqa: S101 - every cell has a target
     return int(sum(k.elements for k in job.network.kernels) / wanted)
 
 
-def _make(method: str, job: Job, live: State) -> Method:
+def _make(method: str, job: RunContext, live: StateDict) -> PruningMethod:
     if method == "gradual":
         return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, _count(job))
     made = make_method(job.network, live, job.settings, job.strength)
-    if isinstance(made, SolvedLambda):  # not where masks are held: there are no thresholds to learn
+    if isinstance(
+        made, SolvedLambdaPruning
+    ):  # not where masks are held: there are no thresholds to learn
         return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled, made.axes)
     return made

@@ -5,8 +5,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
-from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.masks import (
+    TINY,
+    count_above,
+    keep_exactly,
+    thresholds_for,
+)
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
@@ -26,7 +31,10 @@ class GradualMagnitude:
 
     def weights(self) -> dict[str, Tensor]:
         """Weights above the one threshold."""
-        return {n: w * (w.detach().square() > t) for (n, w), t in zip(self.live.items(), self.tau, strict=True)}
+        return {
+            n: w * (w.detach().square() > t)
+            for (n, w), t in zip(self.live.items(), self.tau, strict=True)
+        }
 
     def kept(self) -> int:
         """How many weights lie above the threshold."""
@@ -61,7 +69,7 @@ class GradualMagnitude:
         return {}
 
 
-class CommonThreshold(SolvedLambda):
+class CommonThreshold(SolvedLambdaPruning):
     """Our method with one threshold for all layers: nothing is learned about how they differ."""
 
     def after_backward(self, at: StepPosition) -> None:

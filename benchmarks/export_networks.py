@@ -30,7 +30,15 @@ class Network:
         self.shapes[f"{name}.weight"] = (out, self.channels[x] // groups, kernel, kernel)
         self.shapes[f"{name}.bias"] = (out,)
         pads = [kernel // 2] * 4
-        y = self.add("Conv", x, f"{name}.weight", f"{name}.bias", strides=[stride] * 2, pads=pads, group=groups)
+        y = self.add(
+            "Conv",
+            x,
+            f"{name}.weight",
+            f"{name}.bias",
+            strides=[stride] * 2,
+            pads=pads,
+            group=groups,
+        )
         self.channels[y] = out
         return y
 
@@ -46,7 +54,9 @@ class Network:
         image = helper.make_tensor_value_info("x", 1, [1, 3, 224, 224])
         scores = helper.make_tensor_value_info(y, 1, [1, 1000])
         graph = helper.make_graph(self.nodes, "network", [image], [scores], tensors)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8
+        )
 
 
 def resnet50() -> ModelProto:
@@ -59,7 +69,9 @@ def resnet50() -> ModelProto:
             width, stride = 64 << stage, 2 if stage and not block else 1
             y = net.add("Relu", net.conv(x, width, 1))
             y = net.conv(net.add("Relu", net.conv(y, width, 3, stride)), 4 * width, 1)
-            x = net.add("Relu", net.add("Add", y, x if block else net.conv(x, 4 * width, 1, stride)))
+            x = net.add(
+                "Relu", net.add("Add", y, x if block else net.conv(x, 4 * width, 1, stride))
+            )
     return net.classifier(x)
 
 

@@ -16,7 +16,9 @@ FALLEN = 0.1  # share of the mean squared weight below which a layer has shrunk 
 
 def regulariser(l0: Sequence[Row], l2: Sequence[Row], none: Sequence[Row]) -> Iterable[str]:
     """Soft L0, L2 and none, each with several seeds."""
-    kept, val = ([percent(mean(lasts(runs, key))) for runs in (l0, l2, none)] for key in ("kept", "val"))
+    kept, val = (
+        [percent(mean(lasts(runs, key))) for runs in (l0, l2, none)] for key in ("kept", "val")
+    )
     early = over_epochs(l0, "kept").mean(1)
     share = (1 - early[0]) / (1 - early[-1]) if early[-1] < 1 else 0.0
     yield text(f"""
@@ -54,7 +56,10 @@ def gradient(kinds: Mapping[str, Sequence[Row]]) -> Iterable[str]:
     plain = kinds["4"]
     for kind in (kind for kind in kinds if kind != "4"):
         own = kinds[kind]
-        more, less = ahead(lasts(own, "kept"), lasts(plain, "kept")), ahead(lasts(plain, "val"), lasts(own, "val"))
+        more, less = (
+            ahead(lasts(own, "kept"), lasts(plain, "kept")),
+            ahead(lasts(plain, "val"), lasts(own, "val")),
+        )
         yield text(
             f"({kind}) beside (4): more weights are kept in the end in {more}, validation accuracy is lower in {less},",
             f"the density at the threshold is lower in {ahead(densities(plain), densities(own))}. The mean squared",
@@ -69,7 +74,10 @@ def gradient(kinds: Mapping[str, Sequence[Row]]) -> Iterable[str]:
 
 def gap(groups: Mapping[float, Mapping[str, Sequence[Row]]]) -> Iterable[str]:
     """The weight gradients for each T0, from the narrowest transition to the widest, each with several seeds."""
-    below = {t0: [mean(map(just_below, kinds[kind])) for kind in ("4", "10")] for t0, kinds in groups.items()}
+    below = {
+        t0: [mean(map(just_below, kinds[kind])) for kind in ("4", "10")]
+        for t0, kinds in groups.items()
+    }
     emptiest = min(below, key=lambda t0: below[t0][1] / max(below[t0][0], 1))
     plain, exact = below[emptiest]
     kept = [percent(mean(lasts(groups[emptiest][kind], "kept"))) for kind in ("4", "10")]
@@ -79,7 +87,9 @@ def gap(groups: Mapping[float, Mapping[str, Sequence[Row]]]) -> Iterable[str]:
     """)
     for kind in ("10", "20"):
         fewer = [
-            f"{t0:g}" for t0, kinds in groups.items() if mean(densities(kinds[kind])) < mean(densities(kinds["4"]))
+            f"{t0:g}"
+            for t0, kinds in groups.items()
+            if mean(densities(kinds[kind])) < mean(densities(kinds["4"]))
         ]
         more = [
             f"{t0:g}"
@@ -111,9 +121,14 @@ def seeds(modes: Mapping[str, Sequence[Row]]) -> Iterable[str]:
 def sensitivity(changed: Mapping[str, Sequence[Sequence[Row]]]) -> Iterable[str]:
     """Paper mode: one hyper-parameter at a time, from its smallest value to its largest, each with several seeds."""
     for key, values, name in plans.VARIED:
-        reached, tests = means(changed[key], "reached"), [100 * value for value in means(changed[key], "test")]
+        reached, tests = (
+            means(changed[key], "reached"),
+            [100 * value for value in means(changed[key], "test")],
+        )
         best = tests.index(max(tests))
-        order = "rises with each step" if reached == sorted(reached) else "does not rise with each step"
+        order = (
+            "rises with each step" if reached == sorted(reached) else "does not rise with each step"
+        )
         yield text(
             f"{name} from {values[0]:g} to {values[-1]:g}: the compression {order}, between {min(reached):.1f}× and",
             f"{max(reached):.1f}×; test accuracy is between {min(tests):.1f} and {max(tests):.1f} %, highest at",
@@ -127,10 +142,14 @@ def sensitivity(changed: Mapping[str, Sequence[Sequence[Row]]]) -> Iterable[str]
     """)
 
 
-def budget_sensitivity(rates: Mapping[str, Sequence[Row]], splits: Mapping[str, Sequence[Row]]) -> Iterable[str]:
+def budget_sensitivity(
+    rates: Mapping[str, Sequence[Row]], splits: Mapping[str, Sequence[Row]]
+) -> Iterable[str]:
     """Budget mode: learning rates and divisions of epochs, with several seeds each."""
     reached = [row["reached"] for runs in (*rates.values(), *splits.values()) for row in runs]
-    yield text(f"The compression is {min(reached):.1f}× to {max(reached):.1f}× in all of these runs.")
+    yield text(
+        f"The compression is {min(reached):.1f}× to {max(reached):.1f}× in all of these runs."
+    )
     for what, groups in (("learning rates", rates), ("divisions of the epochs", splits)):
         tests = {name: 100 * mean(row["test"] for row in runs) for name, runs in groups.items()}
         best, worst = (chosen(tests, key=lambda name: tests[name]) for chosen in (max, min))
@@ -186,7 +205,9 @@ def at_threshold(seen: Row) -> float:
 
 def just_below(row: Row) -> float:
     """How many weights of a run are pruned by less than a twentieth of √τ."""
-    return float(numbers(row["kernels"]["about_threshold"])[(BINS[:-1] > 0.94) & (BINS[1:] < 1.01)].sum())
+    return float(
+        numbers(row["kernels"]["about_threshold"])[(BINS[:-1] > 0.94) & (BINS[1:] < 1.01)].sum()
+    )
 
 
 def _at(values: Sequence[str]) -> str:

@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 WIDTH = 4
 
@@ -31,8 +39,13 @@ def constants(nodes: int) -> ModelProto:
 def statistics(nodes: int) -> ModelProto:
     """Every tenth node a BatchNormalization, and all of them share one tensor as mean."""
     shared = ["scale", "bias", "bias", "scale"]
-    norms = (helper.make_node("BatchNormalization", [f"v{i}", *shared], [f"v{i + 1}"]) for i in range(nodes))
-    return _model([_small(i) if i % 10 else norm for i, norm in enumerate(norms)], ("scale", "bias"))
+    norms = (
+        helper.make_node("BatchNormalization", [f"v{i}", *shared], [f"v{i + 1}"])
+        for i in range(nodes)
+    )
+    return _model(
+        [_small(i) if i % 10 else norm for i, norm in enumerate(norms)], ("scale", "bias")
+    )
 
 
 def branches(nodes: int) -> ModelProto:
@@ -42,7 +55,10 @@ def branches(nodes: int) -> ModelProto:
 
 def open_branches(nodes: int) -> ModelProto:
     """The same with a condition that a shape decides."""
-    condition = [helper.make_node("Size", ["v0"], ["size"]), helper.make_node("Cast", ["size"], ["open"], to=9)]
+    condition = [
+        helper.make_node("Size", ["v0"], ["size"]),
+        helper.make_node("Cast", ["size"], ["open"], to=9),
+    ]
     return _model([*condition, *(_constant_if(i, f"if{i}", "open") for i in range(nodes // 3))])
 
 
@@ -51,22 +67,38 @@ def nested(nodes: int, depth: int = 12) -> ModelProto:
     each = nodes // depth
 
     def level(at: int) -> GraphProto:
-        chain = [helper.make_node("Relu", [f"d{at}_{j}" if j else "v0"], [f"d{at}_{j + 1}"]) for j in range(each)]
-        inner = {"then_branch": level(at + 1), "else_branch": _branch("Neg", "v0", f"e{at}")} if at < depth else {}
+        chain = [
+            helper.make_node("Relu", [f"d{at}_{j}" if j else "v0"], [f"d{at}_{j + 1}"])
+            for j in range(each)
+        ]
+        inner = (
+            {"then_branch": level(at + 1), "else_branch": _branch("Neg", "v0", f"e{at}")}
+            if at < depth
+            else {}
+        )
         end = (
-            helper.make_node("If", ["yes"], [f"d{at}"], **inner) if inner else _identity(chain[-1].output[0], f"d{at}")
+            helper.make_node("If", ["yes"], [f"d{at}"], **inner)
+            if inner
+            else _identity(chain[-1].output[0], f"d{at}")
         )
         return helper.make_graph([*chain, end], f"level{at}", [], [_value(f"d{at}")])
 
     return _model(
-        [helper.make_node("If", ["yes"], ["v1"], then_branch=level(1), else_branch=_branch("Neg", "v0", "e"))]
+        [
+            helper.make_node(
+                "If", ["yes"], ["v1"], then_branch=level(1), else_branch=_branch("Neg", "v0", "e")
+            )
+        ]
     )
 
 
 def norms(nodes: int) -> ModelProto:
     """BatchNormalizations of one name, which share all their tensors."""
     inputs = ["scale", "bias", "bias", "scale"]
-    made = [helper.make_node("BatchNormalization", [f"v{i}", *inputs], [f"v{i + 1}"], name="bn") for i in range(nodes)]
+    made = [
+        helper.make_node("BatchNormalization", [f"v{i}", *inputs], [f"v{i + 1}"], name="bn")
+        for i in range(nodes)
+    ]
     return _model(made, ("scale", "bias"))
 
 
@@ -74,7 +106,9 @@ def own_norms(nodes: int) -> ModelProto:
     """BatchNormalizations with four tensors each: a fifth of `nodes` are nodes."""
     kinds, ones = ("scale", "bias", "mean", "variance"), np.ones(WIDTH, np.float32)
     made = [
-        helper.make_node("BatchNormalization", [f"v{i}", *(f"{kind}{i}" for kind in kinds)], [f"v{i + 1}"])
+        helper.make_node(
+            "BatchNormalization", [f"v{i}", *(f"{kind}{i}" for kind in kinds)], [f"v{i + 1}"]
+        )
         for i in range(nodes // 5)
     ]
     return _model(made, tensors={f"{kind}{i}": ones for i in range(len(made)) for kind in kinds})
@@ -109,9 +143,17 @@ def functions(nodes: int) -> ModelProto:
     """Functions of one node, of which onnx allows some thousands; most of `nodes` are calls."""
     opset = [helper.make_opsetid("", 17)]
     body = [helper.make_node("Relu", ["a"], ["b"])]
-    made = [helper.make_function("local", f"f{i}", ["a"], ["b"], body, opset) for i in range(nodes // 50)]
+    made = [
+        helper.make_function("local", f"f{i}", ["a"], ["b"], body, opset)
+        for i in range(nodes // 50)
+    ]
     calls = (made[i % len(made)].name for i in range(nodes))
-    model = _model([helper.make_node(name, [f"v{i}"], [f"v{i + 1}"], domain="local") for i, name in enumerate(calls)])
+    model = _model(
+        [
+            helper.make_node(name, [f"v{i}"], [f"v{i + 1}"], domain="local")
+            for i, name in enumerate(calls)
+        ]
+    )
     model.functions.extend(made)
     model.opset_import.add(domain="local", version=1)
     return model
@@ -151,12 +193,17 @@ def _branch(op: str, source: str, name: str) -> GraphProto:
 
 
 def _constant_if(i: int, name: str = "", condition: str = "yes") -> NodeProto:
-    both = {"then_branch": _branch("Relu", f"v{i}", "inner"), "else_branch": _branch("Neg", f"v{i}", "inner")}
+    both = {
+        "then_branch": _branch("Relu", f"v{i}", "inner"),
+        "else_branch": _branch("Neg", f"v{i}", "inner"),
+    }
     return helper.make_node("If", [condition], [f"v{i + 1}"], name=name or f"if{i}", **both)
 
 
 def _model(
-    nodes: list[NodeProto], vectors: tuple[str, ...] = (), tensors: Mapping[str, np.ndarray[Any, Any]] | None = None
+    nodes: list[NodeProto],
+    vectors: tuple[str, ...] = (),
+    tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> ModelProto:
     first = helper.make_node("MatMul", ["x", "weight"], ["v0"], name="first")
     arrays = {

@@ -26,12 +26,14 @@ from torch import Tensor, nn
 from benchmarks.networks import ResNet50, as_onnx
 
 
-def measure_walk(network: ResNet50, model: ModelProto, rounds: int, batch: int, size: int) -> dict[str, float]:
+def measure_walk(
+    network: ResNet50, model: ModelProto, rounds: int, batch: int, size: int
+) -> dict[str, float]:
     """Time of forward and backward over the graph divided by that of the native module, in turns."""
-    from ltp_pipeline.graph.model import Model
+    from ltp_pipeline.graph.model import OnnxModel
     from ltp_pipeline.stages.import_model.network import compile_graph
 
-    forward, state = compile_graph(Model.of(model))
+    forward, state = compile_graph(OnnxModel.of(model))
     weights = [state[name].requires_grad_() for name in forward.weights]
     network.train()
     x, labels = torch.randn(batch, 3, size, size), torch.arange(batch)
@@ -56,7 +58,11 @@ def measure_walk(network: ResNet50, model: ModelProto, rounds: int, batch: int, 
         for function, times in ((graph, ours), (native, theirs))[:: 1 if i % 2 else -1]:
             times.append(function())
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    return {"graph_s": statistics.median(ours), "native_s": statistics.median(theirs), "walk_ratio": ratio}
+    return {
+        "graph_s": statistics.median(ours),
+        "native_s": statistics.median(theirs),
+        "walk_ratio": ratio,
+    }
 
 
 _READ = """

@@ -28,8 +28,8 @@ from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.files.read_back import verify
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
-from ltp_pipeline.graph.layer_weights import find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import ExportSettings
@@ -54,7 +54,7 @@ def inputs(name: str, count: int, seed: int) -> Feeds:
     return {"": rng.standard_normal((count, 3, 224, 224)).astype(np.float32)}
 
 
-def named(feeds: Feeds, model: Model) -> Feeds:
+def named(feeds: Feeds, model: OnnxModel) -> Feeds:
     """The same by the names of the model's inputs."""
     return dict(zip([value.name for value in model.graph.input], feeds.values(), strict=True))
 
@@ -66,18 +66,20 @@ def session(path: Path) -> ort.InferenceSession:
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def pruned(model: Model, kernels: list[str], sparsity: float) -> Model:
+def pruned(model: OnnxModel, kernels: list[str], sparsity: float) -> OnnxModel:
     """The smallest weights of each kernel zero."""
     weights = {}
     for name in kernels:
         array = model.array(name).copy()
         flat = np.abs(array).reshape(-1)
-        array.reshape(-1)[np.argpartition(flat, round(sparsity * flat.size))[: round(sparsity * flat.size)]] = 0
+        array.reshape(-1)[
+            np.argpartition(flat, round(sparsity * flat.size))[: round(sparsity * flat.size)]
+        ] = 0
         weights[name] = array
     return model.with_weights(weights)
 
 
-def calibration(name: str, model: Model, samples: int) -> Calibration:
+def calibration(name: str, model: OnnxModel, samples: int) -> Calibration:
     """Random samples, and a judge by the arg-max of the float network."""
     shown = named(inputs(name, JUDGED, 1), model)
     wanted: list[Any] = []
@@ -92,7 +94,12 @@ def calibration(name: str, model: Model, samples: int) -> Calibration:
             wanted.append(found.argmax(-1))
         return Judgement(float((found.argmax(-1) == wanted[0]).mean()), [found])
 
-    return Calibration(feeds, judge, Metric(), ExportSettings(formats=("int8",), int8_samples=samples, int8_trials=0))
+    return Calibration(
+        feeds,
+        judge,
+        Metric(),
+        ExportSettings(formats=("int8",), int8_samples=samples, int8_trials=0),
+    )
 
 
 def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
@@ -110,8 +117,8 @@ def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
 def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int) -> dict[str, Any]:
     """One network: bytes at each sparsity, latency at the first, and how long quantising took."""
     proto = network(name)
-    original = Model.of(proto)
-    kernels = [kernel.name for kernel in find_kernels(original)]
+    original = OnnxModel.of(proto)
+    kernels = [kernel.name for kernel in find_layer_weights(original)]
     found: dict[str, Any] = {"bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
@@ -127,26 +134,40 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
             verify(second, made.weights, "packed")
             found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
             if "latency" not in found:
-                found["latency"] = latency_ratio([second, first], named(inputs(name, 1, 0), model), rounds)
+                found["latency"] = latency_ratio(
+                    [second, first], named(inputs(name, 1, 0), model), rounds
+                )
                 found["method"] = made.quantization.method if made.quantization else None
     return found
 
 
 def main() -> None:
     """Measure and print; the ratios come last."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 90 %% alone, on few samples")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="MobileNetV2 at 90 %% alone, on few samples"
+    )
     parser.add_argument("--only", action="append", choices=["resnet50", "mobilenetv2", "encoder"])
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write the results to this file")
     options = parser.parse_args()
-    names = options.only or (["mobilenetv2"] if options.quick else ["resnet50", "mobilenetv2", "encoder"])
+    names = options.only or (
+        ["mobilenetv2"] if options.quick else ["resnet50", "mobilenetv2", "encoder"]
+    )
     results = {
-        name: measure(name, SPARSITIES[:1], 8, 5) if options.quick else measure(name, SPARSITIES, SAMPLES, ROUNDS)
+        name: measure(name, SPARSITIES[:1], 8, 5)
+        if options.quick
+        else measure(name, SPARSITIES, SAMPLES, ROUNDS)
         for name in names
     }
     ratios = {f"{name} latency int8 / float": found["latency"] for name, found in results.items()}
-    ratios |= {f"{name} bytes at {at}": value for name, f in results.items() for at, value in f["bytes"].items()}
+    ratios |= {
+        f"{name} bytes at {at}": value
+        for name, f in results.items()
+        for at, value in f["bytes"].items()
+    }
     report = {
         "command": "python -m benchmarks.int8" + (" --quick" if options.quick else ""),
         "machine": {

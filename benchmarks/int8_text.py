@@ -6,7 +6,11 @@ from typing import Any
 from benchmarks.rows import Row, origins
 from benchmarks.tables import spread, table, text
 
-NAMES = {"resnet50": "ResNet-50", "mobilenetv2": "MobileNetV2", "encoder": "encoder 12 × 768, 128 tokens"}
+NAMES = {
+    "resnet50": "ResNet-50",
+    "mobilenetv2": "MobileNetV2",
+    "encoder": "encoder 12 × 768, 128 tokens",
+}
 FORMS = ("7 bits", "8 bits", "trained")
 
 
@@ -36,10 +40,20 @@ def drops(rows: list[Row]) -> Iterable[str]:
     for cell, compression in cells:
         found = [row for row in rows if (row["cell"], row["compression"]) == (cell, compression)]
         values = spread([100 * row[FORMS[0]]["float"] for row in found], 2)
-        lost = [spread([100 * (row[form]["float"] - row[form]["int8"]) for row in found], 2) for form in FORMS]
+        lost = [
+            spread([100 * (row[form]["float"] - row[form]["int8"]) for row in found], 2)
+            for form in FORMS
+        ]
         left = max(row[FORMS[0]]["left_float"] for row in found)
         lines.append([cell, f"{compression:g}×", str(len(found)), values, *lost, str(left)])
-    head = ("network", "target", "seeds", "float file, %", *(f"lost, {form}" for form in FORMS), "layers left float")
+    head = (
+        "network",
+        "target",
+        "seeds",
+        "float file, %",
+        *(f"lost, {form}" for form in FORMS),
+        "layers left float",
+    )
     yield from table(head, lines)
 
 
@@ -58,4 +72,6 @@ def speed(about: Mapping[str, Any]) -> Iterable[str]:
     ]
     yield from table(("network", "time", *(f"bytes, {at} zeros" for at in shares)), lines)
     took = {NAMES[name]: found["quantize_s"] for name, found in about["results"].items()}
-    yield text(f"Quantising took {', '.join(f'{seconds:.0f} s ({name})' for name, seconds in took.items())}.")
+    yield text(
+        f"Quantising took {', '.join(f'{seconds:.0f} s ({name})' for name, seconds in took.items())}."
+    )

@@ -5,71 +5,79 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.results.records import Pruned, TrailEntry, finetune_key
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune, import_model, prepare
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.prepare import defaults
-from ltp_pipeline.stages.prune import count_nonzeros, masks_of
+from ltp_pipeline.stages.prune import count_nonzeros, nonzero_masks
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job, pick_device
+from ltp_pipeline.stages.train.job import RunContext, pick_device
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import Begin
-from ltp_pipeline.stages.write_back import file_names, lift, lower
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.write_back import file_names, from_file_weights, to_file_weights
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.protocol import Output
 
 
-def start(network: Network, data: Data, settings: Settings, folder: Path) -> Job:
+def start(network: Network, data: DatasetSplits, settings: Settings, folder: Path) -> RunContext:
     """A job in a scratch run directory; the network's first output scores the classes."""
-    workspace = Workspace(folder / "run")
+    workspace = RunDirectory(folder / "run")
     workspace.begin({})
-    task = Classification(Output(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0)
-    return Job(network, task, data, settings, workspace, pick_device("cpu"))
+    task = Classification(
+        Output(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0
+    )
+    return RunContext(network, task, data, settings, workspace, pick_device("cpu"))
 
 
-def prepared(model: AnyPath | ModelProto, settings: Settings, folder: Path) -> tuple[Job, State]:
+def prepared(
+    model: AnyPath | ModelProto, settings: Settings, folder: Path
+) -> tuple[RunContext, StateDict]:
     """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
-    workspace = Workspace(folder / "run")
+    workspace = RunDirectory(folder / "run")
     job, state = prepare.prepare(import_model.read(model), settings, workspace)
     workspace.begin({})
-    return defaults.apply(job, state, prepare.original_accuracy(job, state)), state
+    return defaults.resolve_defaults(job, state, prepare.original_accuracy(job, state)), state
 
 
-def train_dense(network: Network, state: State, data: Data, settings: Settings, path: Path) -> dict[str, float]:
+def train_dense(
+    network: Network, state: StateDict, data: DatasetSplits, settings: Settings, path: Path
+) -> dict[str, float]:
     """Train a network for `train.epochs` without pruning and write it; what it is worth."""
     with tempfile.TemporaryDirectory() as scratch:
         job = start(network, data, settings, Path(scratch))
         state = finetune.run(job, Pruned(dict(state), {}, 0, {}), job.epochs).state
-    write(network.file.model.with_weights(lower(network, state)), path)
+    write(network.file.model.with_weights(to_file_weights(network, state)), path)
     return final_numbers(job, state)
 
 
-def learn(job: Job, state: State, begin: Begin) -> TrailEntry:
+def learn(job: RunContext, state: StateDict, begin: Begin) -> TrailEntry:
     """Learn for `train.epochs`; the last network of the trail."""
     train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
     return trail.read(job.workspace)[-1]
 
 
-def finish(job: Job, entry: TrailEntry) -> State:
+def finish(job: RunContext, entry: TrailEntry) -> StateDict:
     """Prune to a network of the trail and fine-tune it, even where a method without floors has lost a whole layer.
 
     A product must not ship that, so `prune` refuses it; here it counts as the method's result.
     """
     model = read(job.workspace.trail_path(entry.entry))
-    state = lift(job, read_tensors(model, file_names(job.network)))
-    pruned = Pruned(state, masks_of(job.network, state), 0, {})
-    return finetune.run(job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs).state
+    state = from_file_weights(job, read_tensors(model, file_names(job.network)))
+    pruned = Pruned(state, nonzero_masks(job.network, state), 0, {})
+    return finetune.run(
+        job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs
+    ).state
 
 
-def final_numbers(job: Job, state: State) -> dict[str, float]:
+def final_numbers(job: RunContext, state: StateDict) -> dict[str, float]:
     """Accuracies and compression."""
     nonzeros = sum(count_nonzeros(job.network, state).values())
     return {

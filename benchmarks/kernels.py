@@ -29,9 +29,9 @@ import onnxruntime as ort
 from benchmarks.int8 import inputs, named, network
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.exporters.sparse_ops.replace import turn_over
-from ltp_pipeline.graph.layer_weights import find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
+from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import attribute
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.stages.report.environment import processor
@@ -39,7 +39,9 @@ from ltp_pipeline.system.arrays import Array
 
 ROUNDS = 25
 SESSIONS = 3
-PROCESSES = 5  # for several threads: where the system puts them differs from one process to the next
+PROCESSES = (
+    5  # for several threads: where the system puts them differs from one process to the next
+)
 IDLE = 0.1  # share of the processors at other work up to which the times of several threads mean something
 POINTWISE_ONLY = "mobilenetv2"
 
@@ -93,41 +95,51 @@ PLANS = [
 QUICK = [Plan("mobilenetv2", (0.9,))]
 
 
-def deployed(name: str) -> tuple[Model, list[str]]:
+def deployed(name: str) -> tuple[OnnxModel, list[str]]:
     """A network with its norms folded, and the kernels that are pruned."""
-    model = Model.of(network(name))
-    kernels = [kernel.name for kernel in find_kernels(model)]
+    model = OnnxModel.of(network(name))
+    kernels = [kernel.name for kernel in find_layer_weights(model)]
     model, _ = deploy.rewrite(model, kernels)
     if name == POINTWISE_ONLY:
-        kernels = [k for k in kernels if model.array(k).ndim == 2 or model.array(k).shape[2:] == (1, 1)]
+        kernels = [
+            k for k in kernels if model.array(k).ndim == 2 or model.array(k).shape[2:] == (1, 1)
+        ]
     return model, kernels
 
 
-def output_axes(model: Model) -> dict[str, int]:
+def output_axes(model: OnnxModel) -> dict[str, int]:
     """The axis of each kernel that has one entry for each output."""
     found = {}
     for node in model.graph.node:
-        if node.op_type == "MatMul" or (node.op_type == "Gemm" and not attribute(node, "transB", 0)):
+        if node.op_type == "MatMul" or (
+            node.op_type == "Gemm" and not attribute(node, "transB", 0)
+        ):
             found[node.input[1]] = 1
     return found
 
 
-def pruned(model: Model, kernels: list[str], sparsity: float, block: int) -> Model:
+def pruned(model: OnnxModel, kernels: list[str], sparsity: float, block: int) -> OnnxModel:
     """Zeros at random places, the same share of every kernel; in blocks where the outputs are a multiple of it."""
     rng, axes, weights = np.random.default_rng(0), output_axes(model), {}
     for name in kernels:
         array = np.moveaxis(model.array(name), axes.get(name, 0), 0)
         rows = len(array) // block if len(array) % block == 0 else len(array)
-        kept = np.repeat(rng.random((rows, *array.shape[1:])) >= sparsity, len(array) // rows, axis=0)
+        kept = np.repeat(
+            rng.random((rows, *array.shape[1:])) >= sparsity, len(array) // rows, axis=0
+        )
         weights[name] = np.ascontiguousarray(np.moveaxis(array * kept, 0, axes.get(name, 0)))
     return model.with_weights(weights)
 
 
-def session(model: Model, plan: Plan, kernels: Path | None) -> tuple[ort.InferenceSession, float]:
+def session(
+    model: OnnxModel, plan: Plan, kernels: Path | None
+) -> tuple[ort.InferenceSession, float]:
     """A session, and the processor time that making it took, the shortest of some."""
     options, content = ort.SessionOptions(), model.filled().SerializeToString()
     options.intra_op_num_threads, options.log_severity_level = plan.threads, 3
-    if plan.threads > 1:  # threads that wait for work behind a run would take time from the other session's
+    if (
+        plan.threads > 1
+    ):  # threads that wait for work behind a run would take time from the other session's
         options.add_session_config_entry("session.force_spinning_stop", "1")
     if kernels is not None:
         options.register_custom_ops_library(str(kernels))
@@ -139,15 +151,23 @@ def session(model: Model, plan: Plan, kernels: Path | None) -> tuple[ort.Inferen
     return made, min(times)
 
 
-def session_bytes(model: Model, kernels: Path | None) -> int:
+def session_bytes(model: OnnxModel, kernels: Path | None) -> int:
     """What a session adds to the memory of a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         write(model, Path(folder, "model.onnx"))
-        words = [sys.executable, "-c", _SESSION, str(Path(folder, "model.onnx")), str(kernels or "")]
+        words = [
+            sys.executable,
+            "-c",
+            _SESSION,
+            str(Path(folder, "model.onnx")),
+            str(kernels or ""),
+        ]
         return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
-def in_turns(sessions: list[ort.InferenceSession], feeds: dict[str, Array], plan: Plan, rounds: int) -> list[Array]:
+def in_turns(
+    sessions: list[ort.InferenceSession], feeds: dict[str, Array], plan: Plan, rounds: int
+) -> list[Array]:
     """Times of each session, one run of each after the other; without the first two rounds."""
     clock = time.process_time if plan.threads == 1 else time.perf_counter
     times = [list[float]() for _ in sessions]
@@ -159,7 +179,7 @@ def in_turns(sessions: list[ort.InferenceSession], feeds: dict[str, Array], plan
     return [np.array(taken[2:]) for taken in times]
 
 
-def left(model: Model, feeds: dict[str, Array], kernels: list[str]) -> float:
+def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float:
     """The share of the multiply-adds of the pruned layers that is left, by the sizes that one run has."""
     proto = model.filled()
     outputs = {n.output[0]: n for n in proto.graph.node if set(n.input) & set(kernels)}
@@ -167,9 +187,9 @@ def left(model: Model, feeds: dict[str, Array], kernels: list[str]) -> float:
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in outputs)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    values = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
-        None, feeds
-    )
+    values = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    ).run(None, feeds)
     total = kept = 0.0
     for node, value in zip(outputs.values(), values, strict=True):
         weight = model.array(next(name for name in node.input if name in kernels))
@@ -187,12 +207,14 @@ def measure(plan: Plan, rounds: int) -> Iterator[dict[str, Any]]:
     dense, dense_made = session(model, plan, None)
     for sparsity in plan.sparsities:
         sparse = pruned(model, names, sparsity, plan.block)
-        yield row(plan, sparse, names, feeds, (dense, dense_made), kernels, rounds) | {"sparsity": sparsity}
+        yield row(plan, sparse, names, feeds, (dense, dense_made), kernels, rounds) | {
+            "sparsity": sparsity
+        }
 
 
 def row(
     plan: Plan,
-    sparse: Model,
+    sparse: OnnxModel,
     names: list[str],
     feeds: dict[str, Array],
     dense: tuple[ort.InferenceSession, float],
@@ -200,7 +222,7 @@ def row(
     rounds: int,
 ) -> dict[str, Any]:
     """One pruned network beside its dense form."""
-    turned, found = turn_over(sparse, names)
+    turned, found = convert_to_sparse_ops(sparse, names)
     fast, made = session(turned, plan, kernels)
     (reference,) = session(sparse, plan, None)[0].run(None, feeds)[:1]
     error = float(np.abs(fast.run(None, feeds)[0] - reference).max() / np.abs(reference).max())
@@ -224,7 +246,11 @@ def busy(seconds: float = 2.0) -> float:
 
     def ticks() -> list[int]:
         stat = Path("/proc/stat")
-        return [int(word) for word in stat.read_text().split("\n")[0].split()[1:]] if stat.is_file() else [0] * 5
+        return (
+            [int(word) for word in stat.read_text().split("\n")[0].split()[1:]]
+            if stat.is_file()
+            else [0] * 5
+        )
 
     before = ticks()
     time.sleep(seconds)
@@ -234,7 +260,9 @@ def busy(seconds: float = 2.0) -> float:
 
 def in_own_process(plan: Plan, rounds: int) -> list[dict[str, Any]]:
     """The rows of a plan, on its path."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | ({library.PATH_VARIABLE: plan.path} if plan.path else {})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"} | (
+        {library.PATH_VARIABLE: plan.path} if plan.path else {}
+    )
     code = "import json, sys; from benchmarks.kernels import *;"
     code += "print(json.dumps(list(measure(Plan(**json.loads(sys.argv[1])), int(sys.argv[2])))))"
     words = [sys.executable, "-c", code, json.dumps(vars(plan)), str(rounds)]
@@ -244,8 +272,12 @@ def in_own_process(plan: Plan, rounds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure and print; the ratios come last."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 90 %% alone, few rounds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="MobileNetV2 at 90 %% alone, few rounds"
+    )
     parser.add_argument("--only", help="plans whose name contains this")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -260,7 +292,9 @@ def main() -> None:
             skipped[plan.name] = "unmeasured: the machine has other work"
             continue
         tries = PROCESSES if plan.threads > 1 and not options.quick else 1
-        found = sorted((in_own_process(plan, rounds) for _ in range(tries)), key=lambda one: one[0]["ratio"])
+        found = sorted(
+            (in_own_process(plan, rounds) for _ in range(tries)), key=lambda one: one[0]["ratio"]
+        )
         several = {"ratios_of_processes": [one[0]["ratio"] for one in found]} if tries > 1 else {}
         rows += [row | several for row in found[tries // 2]]
     ratios = {f"{r['plan']} at {100 * r['sparsity']:.3g} %": r["ratio"] for r in rows}
@@ -268,7 +302,7 @@ def main() -> None:
         "command": "python -m benchmarks.kernels" + (" --quick" if options.quick else ""),
         "machine": {
             "processor": processor(),
-            "path": library.paths(library.kernels_library()).chosen,
+            "path": library.query_instruction_sets(library.kernels_library()).chosen,
             "cores": os.cpu_count(),
             "busy": busy(),
             "platform": platform.platform(),

@@ -20,7 +20,7 @@ from benchmarks.kernels import Plan, row, session
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.exporters.sparse_ops.cost_model import choose
-from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.results import read_write
 from ltp_pipeline.run_directory.names import REPORT_JSON
 from ltp_pipeline.stages.import_model.read import read
@@ -30,7 +30,15 @@ COMPRESSIONS = (10, 20)
 BLOCKS = (None, "4x1")
 ROUNDS = 200
 SHORT = {"epochs": 2, "finetune_epochs": 1}
-TAKEN = ("layers", "ms", "dense_ms", "ratio", "ratio_of_shortest", "multiply_adds_left", "relative_error")
+TAKEN = (
+    "layers",
+    "ms",
+    "dense_ms",
+    "ratio",
+    "ratio_of_shortest",
+    "multiply_adds_left",
+    "relative_error",
+)
 
 
 def main() -> None:
@@ -46,10 +54,14 @@ def main() -> None:
     ]
     if options.quick:
         plans = plans[:1]
-    about = {"command": "python -m benchmarks.kernels_pruned --out benchmarks/results/kernels_pruned.json"}
+    about = {
+        "command": "python -m benchmarks.kernels_pruned --out benchmarks/results/kernels_pruned.json"
+    }
     at_work = partial(measure, folders=options.folders, cache=options.cache)
     if options.runs is not None:
-        plans = [{"run": folder.name} for folder in sorted(options.runs.iterdir()) if folder.is_dir()]
+        plans = [
+            {"run": folder.name} for folder in sorted(options.runs.iterdir()) if folder.is_dir()
+        ]
         about = {"command": "python -m benchmarks.kernels_pruned --runs FOLDER"}
         at_work = partial(measure_run, folder=options.runs)
     series.run(plans, at_work, options.out, about, options.workers)
@@ -81,16 +93,20 @@ def timed(run: Path) -> dict[str, Any]:
     """The pruned network of a run, with every layer turned over that can be, beside its dense deploy form."""
     report = read_write.read(run / REPORT_JSON)
     model = read(run / report.pruned.files[0].path).model  # with its weights unpacked
-    names = [kernel.name for kernel in find_kernels(model)]
+    names = [kernel.name for kernel in find_layer_weights(model)]
     model, _ = deploy.rewrite(model, names)
     rng = np.random.default_rng(0)
     feeds = {
-        value.name: rng.standard_normal([d.dim_value or 1 for d in value.type.tensor_type.shape.dim]).astype(np.float32)
+        value.name: rng.standard_normal(
+            [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
         for value in model.graph.input
         if value.name not in model.tensors
     }
     kernels, plan = library.kernels_library(), Plan(run.name, ())
-    chosen = choose(model, names, feeds, library.paths(kernels).chosen, fast_from=0.0).kernels
+    chosen = choose(
+        model, names, feeds, library.query_instruction_sets(kernels).chosen, fast_from=0.0
+    ).kernels
     found = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
     kept = [layer.kept for layer in report.layers if layer.kept is not None]
     return {

@@ -35,10 +35,28 @@ def by_sparsity(about: Mapping[str, Any]) -> Iterable[str]:
     lines = []
     for row in about["rows"]:
         network, *how = row["plan"].split(" ", 1)
-        times = f"{row['dense_ms']:.1f}", f"{row['ms']:.1f}", f"{row['ratio']:.3f} ({row['ratio_of_shortest']:.3f})"
-        made = f"{row['session_ratio']:.2f}", f"{row['session_bytes'] / row['dense_session_bytes']:.2f}"
-        lines.append([NAMES[network], *(how or ["single weights"]), f"{row['sparsity']:.0%}", *times, *made])
-    head = ("network", "how", "zeros", "dense, ms", "sparse, ms", "ratio", "session, time", "session, memory")
+        times = (
+            f"{row['dense_ms']:.1f}",
+            f"{row['ms']:.1f}",
+            f"{row['ratio']:.3f} ({row['ratio_of_shortest']:.3f})",
+        )
+        made = (
+            f"{row['session_ratio']:.2f}",
+            f"{row['session_bytes'] / row['dense_session_bytes']:.2f}",
+        )
+        lines.append(
+            [NAMES[network], *(how or ["single weights"]), f"{row['sparsity']:.0%}", *times, *made]
+        )
+    head = (
+        "network",
+        "how",
+        "zeros",
+        "dense, ms",
+        "sparse, ms",
+        "ratio",
+        "session, time",
+        "session, memory",
+    )
     yield from table(head, lines)
     for row in about["rows"]:
         if several := row.get("ratios_of_processes"):
@@ -61,4 +79,6 @@ def pruned(rows: Iterable[Row]) -> Iterable[str]:
         times = f"{row['dense_ms']:.2f}", f"{row['ms']:.2f}", f"{row['ratio']:.2f}"
         named = PRUNED[row["cell"]], f"{row['compression']:g}×", row["block"] or "single weights"
         lines.append([*named, f"{row['multiply_adds_left']:.3f}", kept, *times])
-    yield from table(("network", "target", "how", "left", "kept", "dense, ms", "sparse, ms", "ratio"), lines)
+    yield from table(
+        ("network", "target", "how", "left", "kept", "dense, ms", "sparse, ms", "ratio"), lines
+    )

@@ -23,7 +23,7 @@ import onnx
 from onnx import ModelProto
 
 from benchmarks.graph_kinds import GRAPHS, branches, chain, long_name, norms, tensors
-from ltp_pipeline.graph.nodes import every_graph
+from ltp_pipeline.graph.nodes import iter_graphs
 
 SECONDS, SECONDS_EACH = 2.0, 100e-6  # that `inspect` may take, and for each node or tensor
 MEGABYTES, FILES = 200, 3  # that it may take of memory, and how many times the file
@@ -48,7 +48,7 @@ from ltp_pipeline.stages.inspect import inspect
 try:
     inspect(sys.argv[1])
 except LtpError as error:
-    print(error.what[:80], file=sys.stderr)
+    print(error.message[:80], file=sys.stderr)
 lines = open("/proc/self/status").read().splitlines()  # getrusage has the peak of the process before it, too
 print(time.process_time(), int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**10)
 """
@@ -58,7 +58,11 @@ print(time.process_time(), int(next(line.split()[1] for line in lines if line.st
 LIMITED: list[tuple[str, Callable[[int], ModelProto], int]] = [
     ("chain", chain, 50_000),
     ("chain", chain, 200_000),
-    *((name, make, 50_000) for name, make in GRAPHS.items() if name not in ("chain", "branches", "norms", "tensors")),
+    *(
+        (name, make, 50_000)
+        for name, make in GRAPHS.items()
+        if name not in ("chain", "branches", "norms", "tensors")
+    ),
     ("branches", branches, 12_000),
     ("norms", norms, 10_000),
     ("tensors", tensors, 300_000),
@@ -77,7 +81,10 @@ def measure(name: str, nodes: int, rounds: int) -> dict[str, float]:
             half, full = (
                 min(times)
                 for times in zip(
-                    *([_seconds(Path(folder, f"{size}.onnx"), what) for size in sizes] for _ in range(rounds)),
+                    *(
+                        [_seconds(Path(folder, f"{size}.onnx"), what) for size in sizes]
+                        for _ in range(rounds)
+                    ),
                     strict=True,
                 )
             )
@@ -89,12 +96,14 @@ def against_limits(name: str, make: Callable[[int], ModelProto], size: int) -> d
     """What `inspect` of one model takes, start of the process included, and what it may take."""
     with tempfile.TemporaryDirectory() as folder:
         path, model = Path(folder, "model.onnx"), make(size)
-        parts = sum(len(g.node) + len(g.initializer) for g in every_graph(model.graph))
+        parts = sum(len(g.node) + len(g.initializer) for g in iter_graphs(model.graph))
         parts += sum(len(function.node) for function in model.functions)
         path.write_bytes(model.SerializeToString())
         del model
         megabytes = path.stat().st_size / 2**20
-        done = subprocess.run([sys.executable, "-c", _LIMITED, str(path)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _LIMITED, str(path)], capture_output=True, text=True, check=True
+        )
     seconds, memory = map(float, done.stdout.split())
     limits = SECONDS + SECONDS_EACH * parts, MEGABYTES + FILES * megabytes
     return {
@@ -117,12 +126,18 @@ def _seconds(path: Path, what: str) -> float:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--nodes", type=int, help="at full size; 100,000, or 20,000 with --quick")
     parser.add_argument("--graphs", nargs="*", default=list(GRAPHS), choices=list(GRAPHS))
-    parser.add_argument("--limits", action="store_true", help="time and memory of `inspect` against what is promised")
+    parser.add_argument(
+        "--limits",
+        action="store_true",
+        help="time and memory of `inspect` against what is promised",
+    )
     options = parser.parse_args()
     if options.limits:
         _show_limits(options.quick, options.json)
@@ -135,9 +150,13 @@ def main() -> None:
     print(f"{nodes:,} nodes against {nodes // 2:,}, seconds of processor time")
     for name, row in found.items():
         for what in ("inspect", "import"):
-            print(f"{name:>10} {what:>7}: {row[f'{what}_half_s']:.2f} -> {row[f'{what}_full_s']:.2f}")
+            print(
+                f"{name:>10} {what:>7}: {row[f'{what}_half_s']:.2f} -> {row[f'{what}_full_s']:.2f}"
+            )
     for name, row in found.items():
-        print(f"{name:>10} ratio: inspect {row['inspect_ratio']:.2f}, import {row['import_ratio']:.2f}")
+        print(
+            f"{name:>10} ratio: inspect {row['inspect_ratio']:.2f}, import {row['import_ratio']:.2f}"
+        )
 
 
 def _show_limits(quick: bool, as_json: bool) -> None:

@@ -61,7 +61,9 @@ class Cell:
 CHOSEN_ON = ("mlp", "gemm-few", "resnet")
 CELLS = {
     # More seeds, because its 400 test samples tell little, and a row takes seconds.
-    "mlp": Cell(networks.mlp, "digits", None, None, (5, 20), {**DENSE, "epochs": 60}, seeds=range(8)),
+    "mlp": Cell(
+        networks.mlp, "digits", None, None, (5, 20), {**DENSE, "epochs": 60}, seeds=range(8)
+    ),
     "gemm-few": Cell(
         partial(networks.plain_cnn, (1, 28, 28), (16, 32), hidden=128),
         "fashion",
@@ -72,11 +74,20 @@ CELLS = {
     ),
     "resnet": Cell(networks.resnet, "fashion", 8_000, 8_000, (3, 30), {**DENSE_BN, "epochs": 15}),
     "cnn": Cell(
-        partial(networks.plain_cnn, (3, 32, 32), (16, 32, 64)), "cifar", 6_000, 6_000, (5, 15), {**DENSE, "epochs": 20}
+        partial(networks.plain_cnn, (3, 32, 32), (16, 32, 64)),
+        "cifar",
+        6_000,
+        6_000,
+        (5, 15),
+        {**DENSE, "epochs": 20},
     ),
     # With seed 2 the training of the dense network diverges.
-    "alexnet": Cell(networks.alexnet, "cifar", 6_000, 6_000, (10,), {**DENSE, "epochs": 20}, seeds=(0, 1, 3)),
-    "mobilenet": Cell(networks.mobilenet, "fashion", 8_000, 8_000, (5, 15), {**DENSE_BN, "epochs": 15}),
+    "alexnet": Cell(
+        networks.alexnet, "cifar", 6_000, 6_000, (10,), {**DENSE, "epochs": 20}, seeds=(0, 1, 3)
+    ),
+    "mobilenet": Cell(
+        networks.mobilenet, "fashion", 8_000, 8_000, (5, 15), {**DENSE_BN, "epochs": 15}
+    ),
     "sequence": Cell(networks.sequence_cnn, "tones", None, None, (10,), {**DENSE_BN, "epochs": 15}),
     # Not one of the twelve: the paper's own network, on the nearest data there is.
     "resnet20": Cell(
@@ -91,7 +102,12 @@ CELLS = {
     ),
     # Nor this: it is large enough to be timed.
     "wide-resnet": Cell(
-        partial(networks.resnet, widths=(80, 160, 320)), "fashion", 8_000, 2_000, (10, 20), {**DENSE_BN, "epochs": 2}
+        partial(networks.resnet, widths=(80, 160, 320)),
+        "fashion",
+        8_000,
+        2_000,
+        (10, 20),
+        {**DENSE_BN, "epochs": 2},
     ),
     # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart, a letter a token.
     "patches": Cell(
@@ -103,7 +119,9 @@ CELLS = {
         {**DENSE_ADAMW, "lr": 3e-3, "epochs": 30},
     ),
     "languages": Cell(
-        partial(encoder, 2, 64, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)),
+        partial(
+            encoder, 2, 64, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)
+        ),
         "words",
         None,
         None,
@@ -132,7 +150,11 @@ def run(doc: str | None, cells: Collection[str], name: str) -> None:
         for method in (DEFAULTS, *CELLS[cell].methods)
     ]
     if options.quick:
-        plans = [plan for plan in plans if plan["compression"] == 20 and plan["cell"] == "mlp" and plan["seed"] == 0]
+        plans = [
+            plan
+            for plan in plans
+            if plan["compression"] == 20 and plan["cell"] == "mlp" and plan["seed"] == 0
+        ]
     about = {"command": f"python -m benchmarks.{name} --out benchmarks/results/{name}.json"}
     at_work = partial(measure, folders=options.folders, cache=options.cache)
     series.run(plans, at_work, options.out, about, options.workers)
@@ -145,14 +167,23 @@ def parse(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
 
 def parser(doc: str | None, cells: Collection[str]) -> argparse.ArgumentParser:
     """What reads the options of a series over cells."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cells", nargs="*", help=f"any of {', '.join(cells)}; all without one")
     parser.add_argument("--quick", action="store_true", help="little, to see that it works")
     parser.add_argument("--out", type=Path, help="results file to go on with")
     parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
     parser.add_argument("--seeds", nargs="*", type=int, help="only these")
-    parser.add_argument("--data", type=Path, default=datasets.FASHION_MNIST, help="folder of Fashion-MNIST's IDX files")
-    parser.add_argument("--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=datasets.FASHION_MNIST,
+        help="folder of Fashion-MNIST's IDX files",
+    )
+    parser.add_argument(
+        "--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets"
+    )
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-matrix")
     return parser
 
@@ -182,12 +213,20 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     cell = CELLS[plan["cell"]]
     model = dense(plan["cell"], plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
-    settings = {"data": data, "budget": {"target_compression": plan["compression"]}, "train": {"seed": plan["seed"]}}
+    settings = {
+        "data": data,
+        "budget": {"target_compression": plan["compression"]},
+        "train": {"seed": plan["seed"]},
+    }
     with tempfile.TemporaryDirectory() as scratch:
         if plan["method"] != DEFAULTS:
-            return pruned_by(plan["method"], model, Settings.model_validate(settings), Path(scratch))
+            return pruned_by(
+                plan["method"], model, Settings.model_validate(settings), Path(scratch)
+            )
         mode = "curve" if cell.has_gain and plan["seed"] == 0 else "quick"
-        report = ltp_pipeline.run(model, out=Path(scratch) / "run", baseline={"mode": mode}, **settings).report
+        report = ltp_pipeline.run(
+            model, out=Path(scratch) / "run", baseline={"mode": mode}, **settings
+        ).report
     return both(report)
 
 
@@ -212,7 +251,10 @@ def dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Pat
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
             data = datasets.data_settings(cell.source, cell.trained_with, folders, cache)
-            given = {"data": {**data, "augment": cell.source == "cifar"}, "train": {"seed": seed, **cell.dense}}
+            given = {
+                "data": {**data, "augment": cell.source == "cifar"},
+                "train": {"seed": seed, **cell.dense},
+            }
             settings = Settings.model_validate(given)
             network, state = ltp_pipeline.import_model(cell.build(seed=seed))
             samples = open_data(settings.data, network.file.inputs, seed=0)

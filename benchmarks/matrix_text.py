@@ -64,7 +64,10 @@ def _matrix(rows: Sequence[Row]) -> Iterable[str]:
         "are not in the table; the other cells were measured once, with the defaults settled.",
     )
     cells = accuracies(rows)
-    for title, names in (("Cells that judge", _judging(cells)), ("Cells that the defaults were chosen on", CHOSEN_ON)):
+    for title, names in (
+        ("Cells that judge", _judging(cells)),
+        ("Cells that the defaults were chosen on", CHOSEN_ON),
+    ):
         own = {key: found for key, found in cells.items() if key[0] in names}
         if own:
             yield f"### {title}\n"
@@ -86,16 +89,24 @@ def accuracies(rows: Sequence[Row]) -> dict[tuple[str, float], Accuracies]:
 
 
 def _tables(cells: Mapping[tuple[str, float], Accuracies]) -> Iterable[str]:
-    others = {key: name for key, name in OTHERS.items() if any(key in found for found in cells.values())}
+    others = {
+        key: name for key, name in OTHERS.items() if any(key in found for found in cells.values())
+    }
     methods = {"original": "original", **others, "ltp": "LTP"}
     lines = [
-        [NAMES[name], f"{c:g}×", *(spread(list(found[m].values()), 2) if m in found else "–" for m in methods)]
+        [
+            NAMES[name],
+            f"{c:g}×",
+            *(spread(list(found[m].values()), 2) if m in found else "–" for m in methods),
+        ]
         for (name, c), found in cells.items()
     ]
     yield from table(("network and data", "target", *methods.values()), lines)
     spared = {"classifier-spared" in found for found in cells.values()}
     if len(spared) > 1:
-        yield text("– stands where the classifier that is to be spared has more weights than the target leaves.")
+        yield text(
+            "– stands where the classifier that is to be spared has more weights than the target leaves."
+        )
     lines = []
     for (name, c), found in cells.items():
         judged = [_judged(found, other) for other in others]
@@ -107,7 +118,9 @@ def _tables(cells: Mapping[tuple[str, float], Accuracies]) -> Iterable[str]:
         return
     for other, name in others.items():
         verdicts = [verdict(found, other) for found in cells.values() if other in found]
-        counts = ", ".join(f"{word} in {verdicts.count(word)}" for word in ("ahead", "behind", "level"))
+        counts = ", ".join(
+            f"{word} in {verdicts.count(word)}" for word in ("ahead", "behind", "level")
+        )
         yield text(f"Beside {name} LTP is {counts} of {len(verdicts)}.")
 
 
@@ -126,7 +139,11 @@ def verdict(found: Accuracies, other: str) -> str:
 
 
 def _differences(found: Accuracies, other: str) -> list[float]:
-    return [value - found[other][seed] for seed, value in found["ltp"].items() if seed in found.get(other, {})]
+    return [
+        value - found[other][seed]
+        for seed, value in found["ltp"].items()
+        if seed in found.get(other, {})
+    ]
 
 
 def _judged(found: Accuracies, other: str) -> str:
@@ -197,18 +214,30 @@ def _rules(rows: Sequence[Row]) -> Iterable[str]:
     lines = []
     for name, c in dict.fromkeys((row["cell"], row["compression"]) for row in rows):
         own = [row for row in rows if (row["cell"], row["compression"]) == (name, c)]
-        found = [[r["val"] for r in own if (r["distill"], r["strength"]) == method] for method in methods]
+        found = [
+            [r["val"] for r in own if (r["distill"], r["strength"]) == method] for method in methods
+        ]
         cells = [f"{100 * np.mean(values):.2f}" if values else "–" for values in found]
         lines.append(
-            [NAMES[name].split(",")[0], f"{c:g}×", f"{100 * np.mean([r['original'] for r in own]):.2f}", *cells]
+            [
+                NAMES[name].split(",")[0],
+                f"{c:g}×",
+                f"{100 * np.mean([r['original'] for r in own]):.2f}",
+                *cells,
+            ]
         )
-    head = [f"{words[m]}, {'half from the original' if share else 'labels'}" for share, m in methods]
+    head = [
+        f"{words[m]}, {'half from the original' if share else 'labels'}" for share, m in methods
+    ]
     yield from table(("network", "target", "original", *head), lines)
 
 
 def _rates(rows: Sequence[Row]) -> Iterable[str]:
     """AdamW's learning rate."""
-    by_rate = {lr: [row for row in rows if row["lr"] == lr] for lr in dict.fromkeys(row["lr"] for row in rows)}
+    by_rate = {
+        lr: [row for row in rows if row["lr"] == lr]
+        for lr in dict.fromkeys(row["lr"] for row in rows)
+    }
     targets = dict.fromkeys(row["compression"] for row in rows)
     yield text(
         "AdamW's learning rate, by validation top-1 in %: a transformer of two layers that reads Fashion-MNIST",
@@ -217,7 +246,10 @@ def _rates(rows: Sequence[Row]) -> Iterable[str]:
     lines = [
         [
             f"{c:g}×",
-            *(f"{100 * np.mean([r['val'] for r in own if r['compression'] == c]):.2f}" for own in by_rate.values()),
+            *(
+                f"{100 * np.mean([r['val'] for r in own if r['compression'] == c]):.2f}"
+                for own in by_rate.values()
+            ),
         ]
         for c in targets
     ]
@@ -242,13 +274,31 @@ def _claim(rows: Sequence[Row]) -> Iterable[str]:
         found = accuracies([{**row, "compression": 0, "method": DEFAULTS} for row in own])[name, 0]
         reached = spread([row["reached"] for row in own], 2)
         cells = [spread(list(found[m].values()), 2) for m in ("original", "one-shot", "ltp")]
-        lines.append([NAMES[name].split(",")[0], f"{pull:g}", f"{reached}×", *cells, _judged(found, "one-shot")])
+        lines.append(
+            [
+                NAMES[name].split(",")[0],
+                f"{pull:g}",
+                f"{reached}×",
+                *cells,
+                _judged(found, "one-shot"),
+            ]
+        )
         if len(own) > 1:
             verdicts.append(verdict(found, "one-shot"))
-    head = ("network", "λ·N", "compression", "original", "global magnitude", "LTP as published", "difference")
+    head = (
+        "network",
+        "λ·N",
+        "compression",
+        "original",
+        "global magnitude",
+        "LTP as published",
+        "difference",
+    )
     yield from table(head, lines)
     counts = [f"{word} in {verdicts.count(word)}" for word in ("ahead", "behind", "level")]
-    yield text(f"Where there are several seeds, LTP as published is {', '.join(counts)} of {len(verdicts)} rows.")
+    yield text(
+        f"Where there are several seeds, LTP as published is {', '.join(counts)} of {len(verdicts)} rows."
+    )
 
 
 def _judging(cells: Mapping[tuple[str, float], Accuracies]) -> list[str]:

@@ -31,7 +31,9 @@ def main() -> None:
         for seed in options.seeds or matrix.CELLS[name].seeds
         for pull in PULLS[name]
     ]
-    about = {"command": "python -m benchmarks.paper_claim --out benchmarks/results/paper_claim.json"}
+    about = {
+        "command": "python -m benchmarks.paper_claim --out benchmarks/results/paper_claim.json"
+    }
     if options.quick:
         plans = [{**plan, "train": {"epochs": 1, "finetune_epochs": 1}} for plan in plans[:1]]
     at_work = partial(measure, folders=options.folders, cache=options.cache)
@@ -49,7 +51,9 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch) / "run"
         quick = {"mode": "quick"}
-        report = ltp_pipeline.run(model, out=run, data=data, method=method, train=train, baseline=quick).report
+        report = ltp_pipeline.run(
+            model, out=run, data=data, method=method, train=train, baseline=quick
+        ).report
     return matrix.both(report)
 
 

@@ -17,7 +17,11 @@ SHADES = ["#9ecae1", "#4292c6", "#08519c", "#08204d"]  # light to dark: small to
 MARKERS = "osD^"
 KINDS = {"4": "∂v/∂w by (4)", "10": "by (10)", "20": "by (20) and (17)"}
 LINES = {"4": (BLUE, "-"), "10": (RED, "--"), "20": (GREEN, ":")}
-REGULARISERS = {"l0": ("soft L0", BLUE, "o"), "l2": ("L2", ORANGE, "s"), "none": ("none", GREEN, "^")}
+REGULARISERS = {
+    "l0": ("soft L0", BLUE, "o"),
+    "l2": ("L2", ORANGE, "s"),
+    "none": ("none", GREEN, "^"),
+}
 
 
 def regulariser(rows: Sequence[Row]) -> Drawing | None:
@@ -37,7 +41,10 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
             for row in shown:
                 name, color, marker = REGULARISERS[row["regulariser"]]
                 scale = factor / row["before"]["mean_square"] if key == "mean_square" else factor
-                x, y = [s["epoch"] for s in row["epochs_seen"]], [scale * s[key] for s in row["epochs_seen"]]
+                x, y = (
+                    [s["epoch"] for s in row["epochs_seen"]],
+                    [scale * s[key] for s in row["epochs_seen"]],
+                )
                 if key != "train":
                     x, y = [0, *x], [1.0 if key == "mean_square" else 100.0, *y]
                 ax.plot(x, y, marker=marker, ms=4.5, lw=1.2, color=color, label=once(ax, name))
@@ -65,7 +72,9 @@ def scatter(rows: Sequence[Row]) -> Drawing | None:
                 ax.set(xlabel=f"{unit} before", title=_kept_of(row, part))
             line[0].set_ylabel(f"{unit} after learning")
 
-    return Drawing(3.1 * len(shown), 6.2, [[row[part] for part, *_ in parts] for row in shown], draw)
+    return Drawing(
+        3.1 * len(shown), 6.2, [[row[part] for part, *_ in parts] for row in shown], draw
+    )
 
 
 def _before_and_after(ax: Axes, seen: Row, limits: tuple[float, float]) -> None:
@@ -130,7 +139,9 @@ def _about_threshold(ax: Axes, row: Row) -> None:
     """A line for the weights of one run."""
     color, style = LINES[row["weight_gradient"]]
     label = once(ax, KINDS[row["weight_gradient"]])
-    ax.stairs(numbers(row["kernels"]["about_threshold"]), BINS, color=color, ls=style, lw=1, label=label)
+    ax.stairs(
+        numbers(row["kernels"]["about_threshold"]), BINS, color=color, ls=style, lw=1, label=label
+    )
     if label:
         ax.axvline(1, color="#404040", lw=0.8)
         ax.set(xlim=(0.3, 2), yscale="log")
@@ -153,7 +164,9 @@ def seeds(rows: Sequence[Row]) -> Drawing | None:
                 continue
             (x, dx), (y, dy) = _trail(runs)
             label = f"{mode} mode, {len(runs)} seeds"
-            ax.errorbar(x, y, dy, dx, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=label)
+            ax.errorbar(
+                x, y, dy, dx, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=label
+            )
         ax.set(xscale="log", xlabel="compression", ylabel="validation top-1 without fine-tuning, %")
         compressions(ax)
         ax.legend()
@@ -174,7 +187,18 @@ def sensitivity(rows: Sequence[Row]) -> Drawing | None:
                 runs = repeated(shown, plans.paper, {key: value})
                 if runs:
                     (x, dx), (y, dy) = _trail(runs)
-                    ax.errorbar(x, y, dy, dx, lw=1, color=color, marker=marker, ms=3.5, capsize=2, label=f"{value:g}")
+                    ax.errorbar(
+                        x,
+                        y,
+                        dy,
+                        dx,
+                        lw=1,
+                        color=color,
+                        marker=marker,
+                        ms=3.5,
+                        capsize=2,
+                        label=f"{value:g}",
+                    )
             ax.set(xscale="log", xlabel="compression", title=name)
             compressions(ax)
             if ax.lines:
@@ -193,13 +217,19 @@ def budget_sensitivity(rows: Sequence[Row]) -> Drawing | None:
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         _spread(left, plans.LRS, [_tests(shown, {"lr": lr}) for lr in plans.LRS])
-        left.set(xscale="log", xlabel="learning rate", ylabel=f"test top-1 at {plans.COMPRESSION:g}×, %")
+        left.set(
+            xscale="log", xlabel="learning rate", ylabel=f"test top-1 at {plans.COMPRESSION:g}×, %"
+        )
         left.set_xticks(plans.LRS)
         left.xaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
         left.minorticks_off()
         names = [f"{epochs} + {after}" for epochs, after in plans.SPLITS]
         places = list(range(len(names)))
-        _spread(right, places, [_tests(shown, {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS])
+        _spread(
+            right,
+            places,
+            [_tests(shown, {"epochs": e, "finetune_epochs": a}) for e, a in plans.SPLITS],
+        )
         right.set_xticks(places, names)
         right.set_xlabel("epochs of learning + of fine-tuning")
 

@@ -24,11 +24,15 @@ from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train.evaluate import accuracy
 
 CELL = "resnet"
-FORMS = {"folded": (0.03, 0.01, 0.003), "restored": (0.03,), "never folded": (0.03,)}  # learning rates
+FORMS = {
+    "folded": (0.03, 0.01, 0.003),
+    "restored": (0.03,),
+    "never folded": (0.03,),
+}  # learning rates
 COMPRESSIONS = (10, 20)
 EPOCHS = {"epochs": 8, "finetune_epochs": 4}
 EPSILON = 1e-5  # BatchNormalization's own default
@@ -54,7 +58,11 @@ def main() -> None:
         ]
     about = {"command": "python -m benchmarks.restore_bn --out benchmarks/results/restore_bn.json"}
     series.run(
-        plans, partial(measure, folders=options.folders, cache=options.cache), options.out, about, options.workers
+        plans,
+        partial(measure, folders=options.folders, cache=options.cache),
+        options.out,
+        about,
+        options.workers,
     )
 
 
@@ -74,7 +82,11 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         original = {"original": accuracy(job, state, job.data.test)}
         try:
             entry = learn(
-                job, state, lambda live: Learning(live, job, make_method(job.network, live, job.settings, job.strength))
+                job,
+                state,
+                lambda live: ThresholdLearningPhase(
+                    live, job, make_method(job.network, live, job.settings, job.strength)
+                ),
             )
             state = select_entry.finish(job, entry).state
         except TrainingFailed as error:
@@ -102,8 +114,12 @@ def folded(model: ModelProto) -> ModelProto:
         tensors[node.input[2]] = bias - mean * factor
         conv.input.append(node.input[2])
         conv.output[0] = node.output[0]
-    initializers = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in tensors.items()]
-    graph = helper.make_graph(kept, copy.graph.name, copy.graph.input, copy.graph.output, initializers)
+    initializers = [
+        numpy_helper.from_array(value.astype(np.float32), name) for name, value in tensors.items()
+    ]
+    graph = helper.make_graph(
+        kept, copy.graph.name, copy.graph.input, copy.graph.output, initializers
+    )
     copy.graph.CopyFrom(graph)
     return copy
 

@@ -14,7 +14,9 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     if not rows:
         return
     commit, processor = origins(rows)
-    originals = {row["seed"]: 100 * row["original"] for row in rows if row["form"] == "never folded"}
+    originals = {
+        row["seed"]: 100 * row["original"] for row in rows if row["form"] == "never folded"
+    }
     yield "## Restored BatchNormalization\n"
     yield text(
         "The small ResNet of the matrix, on Fashion-MNIST, pruned in budget mode in three forms: with its norms",
@@ -28,15 +30,28 @@ def sections(results: Mapping[str, Any]) -> Iterable[str]:
     )
     compressions = sorted({row["compression"] for row in rows})
     kinds = {
-        (row["form"], row["lr"]): [r for r in rows if (r["form"], r["lr"]) == (row["form"], row["lr"])] for row in rows
+        (row["form"], row["lr"]): [
+            r for r in rows if (r["form"], r["lr"]) == (row["form"], row["lr"])
+        ]
+        for row in rows
     }
     lines = [
-        [form, f"{lr:g}", *(cell([row for row in runs if row["compression"] == c]) for c in compressions)]
+        [
+            form,
+            f"{lr:g}",
+            *(cell([row for row in runs if row["compression"] == c]) for c in compressions),
+        ]
         for (form, lr), runs in kinds.items()
     ]
     yield from table(("form", "learning rate", *(f"{c:g}×" for c in compressions)), lines)
     for c in compressions:
-        yield from gains({kind: [row for row in runs if row["compression"] == c] for kind, runs in kinds.items()}, c)
+        yield from gains(
+            {
+                kind: [row for row in runs if row["compression"] == c]
+                for kind, runs in kinds.items()
+            },
+            c,
+        )
     yield text("One network and one data set; a network that never had norms is not among them.")
 
 
@@ -44,15 +59,23 @@ def cell(rows: Sequence[Row]) -> str:
     """Accuracy over the seeds that trained, their number, and how many failed."""
     tests = [100 * row["test"] for row in rows if row["test"] is not None]
     failed = len(rows) - len(tests)
-    said = [f"{spread(tests, 2)} ({len(tests)})"] * bool(tests) + [f"{failed} failed"] * bool(failed)
+    said = [f"{spread(tests, 2)} ({len(tests)})"] * bool(tests) + [f"{failed} failed"] * bool(
+        failed
+    )
     return ", ".join(said) or "–"
 
 
 def gains(kinds: Mapping[tuple[str, float], Sequence[Row]], compression: float) -> Iterable[str]:
     """Restored beside folded at its best learning rate by validation accuracy, and beside never folded."""
-    trained = {kind: runs for kind, runs in kinds.items() if runs and all(row["test"] is not None for row in runs)}
+    trained = {
+        kind: runs
+        for kind, runs in kinds.items()
+        if runs and all(row["test"] is not None for row in runs)
+    }
     best: dict[str, tuple[float, Sequence[Row]]] = {}
-    for (form, lr), runs in sorted(trained.items(), key=lambda item: mean(row["val"] for row in item[1])):
+    for (form, lr), runs in sorted(
+        trained.items(), key=lambda item: mean(row["val"] for row in item[1])
+    ):
         best[form] = lr, runs
     if "restored" not in best:
         return
@@ -60,7 +83,9 @@ def gains(kinds: Mapping[tuple[str, float], Sequence[Row]], compression: float) 
         if form in best:
             own, (lr, others) = best["restored"][1], best[form]
             tests = {row["seed"]: row["test"] for row in others}
-            differences = [100 * (row["test"] - tests[row["seed"]]) for row in own if row["seed"] in tests]
+            differences = [
+                100 * (row["test"] - tests[row["seed"]]) for row in own if row["seed"] in tests
+            ]
             if not differences:
                 continue
             yield text(

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ablation_text, blocks_text, int8_text, kernels_text, matrix_text, plots, restored_text
+from benchmarks import (
+    ablation_text,
+    blocks_text,
+    int8_text,
+    kernels_text,
+    matrix_text,
+    plots,
+    restored_text,
+)
 from benchmarks.drawing import Drawing
 from benchmarks.rows import Row, origins
 from benchmarks.tables import table, text
@@ -43,7 +51,11 @@ results` measures everything anew ([benchmarks/README.md](../benchmarks/README.m
 def read(folder: Path) -> dict[str, Any]:
     """The results files that there are."""
     paths = {name: folder / f"{name}.json" for name in FILES}
-    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.is_file()
+    }
 
 
 def drawings(results: Mapping[str, Any]) -> dict[str, Drawing]:
@@ -68,7 +80,10 @@ def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
 
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
-    others = (module.sections for module in (ablation_text, restored_text, blocks_text, kernels_text, int8_text))
+    others = (
+        module.sections
+        for module in (ablation_text, restored_text, blocks_text, kernels_text, int8_text)
+    )
     parts = (matrix_text.sections, paper, *others, six_networks, decoding, measured)
     return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
 
@@ -79,7 +94,10 @@ def paper(results: Mapping[str, Any]) -> Iterable[str]:
     yield "## The paper's figures, on ImageNet\n"
     yield text(f"Source: {about['source']}. – stands for what the paper does not give.")
     columns = ("network", "method", "epochs", "compression", "top1", "top5")
-    lines = [[f"{row[c]:g}×" if c == "compression" else str(row.get(c, "–")) for c in columns] for row in about["rows"]]
+    lines = [
+        [f"{row[c]:g}×" if c == "compression" else str(row.get(c, "–")) for c in columns]
+        for row in about["rows"]
+    ]
     yield from table(("network", "method", "epochs", "compression", "top-1, %", "top-5, %"), lines)
     yield text(f"ResNet20: {about['resnet20']}.")
 
@@ -95,9 +113,24 @@ def six_networks(results: Mapping[str, Any]) -> Iterable[str]:
         "is that the whole pipeline works on them, and its cost.",
     )
     stages = (f"{stage}, s" for stage in STAGES)
-    head = ("network", "kernels", "elements", "compression", "threads", *stages, "all, s", "peak memory, GiB")
+    head = (
+        "network",
+        "kernels",
+        "elements",
+        "compression",
+        "threads",
+        *stages,
+        "all, s",
+        "peak memory, GiB",
+    )
     lines = [
-        [row["network"], str(row["kernels"]), f"{row['elements']:,}", f"{row['compression']:.2f}×", str(row["threads"])]
+        [
+            row["network"],
+            str(row["kernels"]),
+            f"{row['elements']:,}",
+            f"{row['compression']:.2f}×",
+            str(row["threads"]),
+        ]
         + [f"{row['stages'][stage]:.1f}" for stage in (*STAGES, "all")]
         + [f"{row['peak_memory_bytes'] / 2**30:.2f}"]
         for row in about["rows"]
@@ -105,8 +138,14 @@ def six_networks(results: Mapping[str, Any]) -> Iterable[str]:
     yield from table(head, lines)
     yield text("Bytes of the file given, and of each format:")
     formats = list(dict.fromkeys(name for row in about["rows"] for name in row["bytes"]))
-    sizes = [[f"{row['bytes'][n]:,}" if n in row["bytes"] else "–" for n in formats] for row in about["rows"]]
-    yield from table(("network", *formats), [[r["network"], *s] for r, s in zip(about["rows"], sizes, strict=True)])
+    sizes = [
+        [f"{row['bytes'][n]:,}" if n in row["bytes"] else "–" for n in formats]
+        for row in about["rows"]
+    ]
+    yield from table(
+        ("network", *formats),
+        [[r["network"], *s] for r, s in zip(about["rows"], sizes, strict=True)],
+    )
 
 
 def decoding(results: Mapping[str, Any]) -> Iterable[str]:
@@ -121,7 +160,15 @@ def decoding(results: Mapping[str, Any]) -> Iterable[str]:
         f"{about['workers']} such processes at once that have nothing to do with each other, which is what the cores",
         f"have to give. The bar is 0.9 × workers = {0.9 * about['workers']:.1f} × plain.",
     )
-    head = ("crop", "by", "images/s", "plain", "plain processes at once", "ratio", "that of plain processes")
+    head = (
+        "crop",
+        "by",
+        "images/s",
+        "plain",
+        "plain processes at once",
+        "ratio",
+        "that of plain processes",
+    )
     lines = [
         [row["kind"], f"{about['workers']} {row['way']}"]
         + [f"{row[f'{of}samples_per_second']:.0f}" for of in ("", "plain_", "bound_")]
@@ -132,7 +179,11 @@ def decoding(results: Mapping[str, Any]) -> Iterable[str]:
     bar = 0.9 * about["workers"]
     for row in (r for r in about["rows"] if r["way"] == "processes"):
         ratio, most = row["ratios"]["median"], row["ratios"]["bound"]
-        judged = "reaches the bar" if ratio >= bar else f"misses the bar; plain processes have {most:.2f}"
+        judged = (
+            "reaches the bar"
+            if ratio >= bar
+            else f"misses the bar; plain processes have {most:.2f}"
+        )
         busy = row["ratios"].get("workers at work")
         share = f"; the processes were at work {100 * busy:.0f} % of the time" if busy else ""
         yield text(f"{row['kind'].capitalize()}: {ratio:.2f} {judged}{share}.")
@@ -153,7 +204,9 @@ def measured(results: Mapping[str, Any]) -> Iterable[str]:
         versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
         measured = [commit, processor, versions, str(len(rows)), span, f"{minutes:.0f}"]
         lines.append([f"`{name}.json`", f"`{about['command']}`", *measured])
-    yield from table(("file", "command", "commit", "processor", "with", "rows", "seeds", "minutes in all"), lines)
+    yield from table(
+        ("file", "command", "commit", "processor", "with", "rows", "seeds", "minutes in all"), lines
+    )
     yield text(
         "Networks are trained with one thread a process, but for the six at full size and decoding. Minutes are those",
         "of a clock, beside whatever else the machine did. – stands for what a file does not say.",

@@ -45,5 +45,7 @@ def numbers(line: str) -> "np.ndarray[Any, Any]":
 
 def origins(rows: Sequence[Row]) -> tuple[str, str]:
     """The commits and the processors that rows were measured with; – where a row does not say it."""
-    commits, processors = (sorted({str(row.get(key, "–")) for row in rows}) for key in ("commit", "processor"))
+    commits, processors = (
+        sorted({str(row.get(key, "–")) for row in rows}) for key in ("commit", "processor")
+    )
     return ", ".join(commits), ", ".join(processors)

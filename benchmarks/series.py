@@ -24,7 +24,11 @@ Measure = Callable[[Plan], Mapping[str, Any]]
 
 
 def run(
-    plans: Sequence[Plan], measure: Measure, out: Path | None, about: Mapping[str, Any], workers: int = 1
+    plans: Sequence[Plan],
+    measure: Measure,
+    out: Path | None,
+    about: Mapping[str, Any],
+    workers: int = 1,
 ) -> list[Row]:
     """Rows of all plans; those that the file `out` has are not measured again.
 
@@ -53,7 +57,9 @@ def read(path: Path | None) -> list[Row]:
 
 def _measured(plans: Sequence[Plan], measure: Measure, workers: int) -> Any:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
         at_work = {pool.submit(_timed, measure, plan): plan for plan in plans}
         for done in as_completed(at_work):
             yield at_work[done], done.result()
@@ -74,7 +80,9 @@ def commit() -> str:
     words = (f":!benchmarks/{name}.py" for name in WORDS)
     code = ("--", "pipeline", "stages", "exporters", "benchmarks/*.py", *words)
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", *code)
-    return (_git(root, "log", "-1", "--format=%h", "--abbrev=9", *code) or "unknown") + ", changed" * bool(changed)
+    return (
+        _git(root, "log", "-1", "--format=%h", "--abbrev=9", *code) or "unknown"
+    ) + ", changed" * bool(changed)
 
 
 def _git(root: Path, *words: str) -> str:
@@ -86,5 +94,9 @@ def versions() -> dict[str, Any]:
     """Of what the rows depend on."""
     import onnxruntime
 
-    found = {"python": platform.python_version(), "torch": torch.__version__, "onnxruntime": onnxruntime.__version__}
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "onnxruntime": onnxruntime.__version__,
+    }
     return {"machine": f"{processor()}, one thread a process", "versions": found}

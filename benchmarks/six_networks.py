@@ -72,7 +72,11 @@ def memory_of(pid: int) -> int:
     """Bytes that a process and its children hold now; zero when it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        children = [int(c) for f in Path(f"/proc/{pid}/task").glob("*/children") for c in f.read_text().split()]
+        children = [
+            int(c)
+            for f in Path(f"/proc/{pid}/task").glob("*/children")
+            for c in f.read_text().split()
+        ]
     except OSError:
         return 0
     own = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
@@ -81,7 +85,9 @@ def memory_of(pid: int) -> int:
 
 def watched(command: list[str]) -> tuple[str, int]:
     """What a command printed, and its peak memory with its children."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         peak = 0
         while True:
             try:
@@ -94,7 +100,9 @@ def watched(command: list[str]) -> tuple[str, int]:
     return out, peak
 
 
-def measure(name: str, size: int | None = None, train: int = 24, val: int = 8, batch: int = 8) -> dict[str, Any]:
+def measure(
+    name: str, size: int | None = None, train: int = 24, val: int = 8, batch: int = 8
+) -> dict[str, Any]:
     """One network from building to proven files."""
     size = size or NETWORKS[name].size
     with tempfile.TemporaryDirectory() as scratch:
@@ -121,7 +129,10 @@ def measure(name: str, size: int | None = None, train: int = 24, val: int = 8, b
             "all": round(taken, 2),
         },  # seconds
         "peak_memory_bytes": peak,
-        "bytes": {"original": report["original"]["bytes"], **{f["encoding"]: f["bytes"] for f in pruned["files"]}},
+        "bytes": {
+            "original": report["original"]["bytes"],
+            **{f["encoding"]: f["bytes"] for f in pruned["files"]},
+        },
         "parity_max_abs": {f["encoding"]: f["parity_max_abs"] for f in pruned["files"]},
         "threads": report["environment"]["threads"],
     }
@@ -135,20 +146,29 @@ def show(row: dict[str, Any]) -> None:
     """A line of the table."""
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in row["stages"].items())
     sizes = ", ".join(f"{name} {count / 1e6:.2f}" for name, count in row["bytes"].items())
-    print(f"{row['network']}: {row['kernels']} kernels, {row['elements']:,} elements, {row['compression']:.2f}×")
+    print(
+        f"{row['network']}: {row['kernels']} kernels, {row['elements']:,} elements, {row['compression']:.2f}×"
+    )
     print(f"    seconds: {stages}\n    MB: {sizes}")
-    print(f"    peak memory {row['peak_memory_bytes'] / 2**30:.2f} GiB  (at most {MEMORY_LIMIT / 2**30:.0f})")
+    print(
+        f"    peak memory {row['peak_memory_bytes'] / 2**30:.2f} GiB  (at most {MEMORY_LIMIT / 2**30:.0f})"
+    )
 
 
 def main() -> None:
     """Measure each network in turn and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="images of 64 px, and fewer of them")
     parser.add_argument("--out", type=Path, help="results file to go on with")
     parser.add_argument("--networks", nargs="+", choices=COMPRESSIONS, default=list(COMPRESSIONS))
     options = parser.parse_args()
     plans = [plan(name, options.quick) for name in options.networks]
-    about = {"command": "python -m benchmarks.six_networks --out benchmarks/results/six_networks.json", "seed": 0}
+    about = {
+        "command": "python -m benchmarks.six_networks --out benchmarks/results/six_networks.json",
+        "seed": 0,
+    }
     for row in series.run(plans, at_work, options.out, about):
         show(row)
 
@@ -157,7 +177,10 @@ def plan(name: str, quick: bool) -> series.Plan:
     """How one network is measured."""
     size = NETWORKS[name].size
     small = {"image": min(size, 64), "images": {"train": 8, "val": 4, "batch": 4}}
-    return {"network": name, **(small if quick else {"image": size, "images": {"train": 24, "val": 8, "batch": 8}})}
+    return {
+        "network": name,
+        **(small if quick else {"image": size, "images": {"train": 24, "val": 8, "batch": 8}}),
+    }
 
 
 def at_work(plan: series.Plan) -> dict[str, Any]:

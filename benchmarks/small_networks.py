@@ -32,7 +32,15 @@ class Graph:
         return name
 
     def conv_bn(
-        self, x: str, name: str, channels: int, filters: int, size: int, stride: int = 1, group: int = 1, axes: int = 2
+        self,
+        x: str,
+        name: str,
+        channels: int,
+        filters: int,
+        size: int,
+        stride: int = 1,
+        group: int = 1,
+        axes: int = 2,
     ) -> str:
         """Add Conv without bias and BatchNormalization, over so many axes of space or time."""
         fan = channels // group * size**axes
@@ -43,26 +51,43 @@ class Graph:
         y = self.node("Conv", [x, kernel], name, **settings)
         values = (("scale", np.ones), ("bias", np.zeros), ("mean", np.zeros), ("var", np.ones))
         statistics = [self.tensor(f"{name}.bn.{key}", make(filters)) for key, make in values]
-        return self.node("BatchNormalization", [y, *statistics], f"{name}.bn", epsilon=1e-5, momentum=0.9)
+        return self.node(
+            "BatchNormalization", [y, *statistics], f"{name}.bn", epsilon=1e-5, momentum=0.9
+        )
 
     def conv(self, x: str, name: str, channels: int, filters: int, size: int = 3) -> str:
         """Add Conv with a bias, and Relu."""
         fan = channels * size * size
-        kernel = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), (filters, channels, size, size)))
+        kernel = self.tensor(
+            f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), (filters, channels, size, size))
+        )
         bias = self.tensor(f"{name}.bias", np.zeros(filters))
-        y = self.node("Conv", [x, kernel, bias], name, kernel_shape=[size] * 2, pads=[size // 2] * 4)
+        y = self.node(
+            "Conv", [x, kernel, bias], name, kernel_shape=[size] * 2, pads=[size // 2] * 4
+        )
         return self.node("Relu", [y], f"{name}.relu")
 
     def gemm(self, x: str, name: str, features: int, units: int) -> str:
         """Add Gemm with a bias."""
-        weight = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / features), (units, features)))
-        return self.node("Gemm", [x, weight, self.tensor(f"{name}.bias", np.zeros(units))], name, transB=1)
+        weight = self.tensor(
+            f"{name}.weight", self.rng.normal(0, np.sqrt(2 / features), (units, features))
+        )
+        return self.node(
+            "Gemm", [x, weight, self.tensor(f"{name}.bias", np.zeros(units))], name, transB=1
+        )
 
     def classifier(self, x: str, channels: int, classes: int) -> str:
         """Add global pooling and a Gemm."""
         x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
-        weight = self.tensor("classifier.weight", self.rng.normal(0, np.sqrt(1 / channels), (classes, channels)))
-        return self.node("Gemm", [x, weight, self.tensor("classifier.bias", np.zeros(classes))], "scores", transB=1)
+        weight = self.tensor(
+            "classifier.weight", self.rng.normal(0, np.sqrt(1 / channels), (classes, channels))
+        )
+        return self.node(
+            "Gemm",
+            [x, weight, self.tensor("classifier.bias", np.zeros(classes))],
+            "scores",
+            transB=1,
+        )
 
     def model(self, name: str, shape: Sequence[int], classes: int) -> onnx.ModelProto:
         """Wrap up as a model from `image` to `scores`, with a dynamic batch."""
@@ -70,7 +95,10 @@ class Graph:
         outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", classes])]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, self.tensors)
         return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="ltp-pipeline"
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=8,
+            producer_name="ltp-pipeline",
         )
 
 
@@ -83,11 +111,15 @@ def resnet(
 ) -> onnx.ModelProto:
     """A residual network with BatchNormalization, one block per width."""
     g = Graph(seed)
-    x = g.node("Relu", [g.conv_bn("image", "stem", shape[0], widths[0], 3, stem_stride)], "stem.relu")
+    x = g.node(
+        "Relu", [g.conv_bn("image", "stem", shape[0], widths[0], 3, stem_stride)], "stem.relu"
+    )
     channels = widths[0]
     for i, width in enumerate(widths):
         name, stride = f"block{i + 1}", 1 if width == channels else 2
-        y = g.node("Relu", [g.conv_bn(x, f"{name}.conv1", channels, width, 3, stride)], f"{name}.relu1")
+        y = g.node(
+            "Relu", [g.conv_bn(x, f"{name}.conv1", channels, width, 3, stride)], f"{name}.relu1"
+        )
         y = g.conv_bn(y, f"{name}.conv2", width, width, 3)
         if stride > 1:
             x = g.conv_bn(x, f"{name}.shortcut", channels, width, 1, stride)
@@ -97,7 +129,9 @@ def resnet(
     return g.model("small-resnet", shape, classes)
 
 
-def mobilenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int = 0) -> onnx.ModelProto:
+def mobilenet(
+    shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int = 0
+) -> onnx.ModelProto:
     """A MobileNetV2-style network: inverted residuals of pointwise and depthwise convolutions."""
     g = Graph(seed)
     x = g.node("Relu", [g.conv_bn("image", "stem", shape[0], 16, 3, 2)], "stem.relu")
@@ -115,7 +149,10 @@ def mobilenet(shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int =
 
 
 def mlp(
-    shape: Sequence[int] = (64,), hidden: Sequence[int] = (256, 128), classes: int = 10, seed: int = 0
+    shape: Sequence[int] = (64,),
+    hidden: Sequence[int] = (256, 128),
+    classes: int = 10,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     """Gemm and Relu in turns, without norms."""
     g = Graph(seed)
@@ -170,13 +207,19 @@ def alexnet(
             height, width = height // 2, width // 2
     x, features = g.node("Flatten", [x], "flatten"), channels * height * width
     for i in range(2):
-        x, features = g.node("Relu", [g.gemm(x, f"hidden{i + 1}", features, hidden)], f"hidden{i + 1}.relu"), hidden
+        x, features = (
+            g.node("Relu", [g.gemm(x, f"hidden{i + 1}", features, hidden)], f"hidden{i + 1}.relu"),
+            hidden,
+        )
     g.gemm(x, "scores", features, classes)
     return g.model("small-alexnet", shape, classes)
 
 
 def sequence_cnn(
-    shape: Sequence[int] = (1, 256), widths: Sequence[int] = (16, 32, 64, 64), classes: int = 10, seed: int = 0
+    shape: Sequence[int] = (1, 256),
+    widths: Sequence[int] = (16, 32, 64, 64),
+    classes: int = 10,
+    seed: int = 0,
 ) -> onnx.ModelProto:
     """Conv over time with BatchNormalization, a stride of two each, for sound and other sequences."""
     g = Graph(seed)

@@ -27,12 +27,19 @@ import torch
 from benchmarks.jobs import start
 from benchmarks.small_networks import resnet
 from benchmarks.transformer import VOCABULARY, encoder
-from ltp_pipeline.data.dataset import TARGET, ArraySamples, ClassNumbers, Data, Input, Split
+from ltp_pipeline.data.dataset import (
+    TARGET,
+    ArraySamples,
+    ClassNumbers,
+    DatasetSplits,
+    Input,
+    Split,
+)
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages.finetune import Masked
+from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model import import_model
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.batches import TensorBatch
 from ltp_pipeline.stages.train.distributed import wrap
@@ -86,21 +93,27 @@ class Steps:
         settings = Settings.model_validate({"budget": {"target_compression": 10}})
         x = case.samples()
         inputs = {network.file.inputs[0].name: Input(ArraySamples(x), lambda a: a)}
-        split = Split("train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x)))
-        self.job = start(network, Data(split, split, split, 10, ""), settings, scratch)
+        split = Split(
+            "train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x))
+        )
+        self.job = start(network, DatasetSplits(split, split, split, 10, ""), settings, scratch)
         live = loop._live(self.job, state)
         parameters = {name: live[name] for name in network.forward.weights}
         self.forward = wrap(network.forward, live, parameters)
         masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable}
         self.method = make_method(network, live, settings)
         self.phases: dict[str, Phase] = {
-            "plain": Masked(live, self.job, masks, "plain", "plain"),
-            "ltp": Learning(live, self.job, self.method),
+            "plain": MaskedTrainingPhase(live, self.job, masks, "plain", "plain"),
+            "ltp": ThresholdLearningPhase(live, self.job, self.method),
         }
         self.method.hard(0.5)  # thresholds as they stand half way
-        self.optimizer = make_optimizer(network, parameters, self.job.optimizer, settings.train.momentum)
+        self.optimizer = make_optimizer(
+            network, parameters, self.job.optimizer, settings.train.momentum
+        )
         batch = split.first(len(x))
-        self.batch = TensorBatch(*(to_device(arrays, self.job.device) for arrays in (batch.inputs, batch.targets)))
+        self.batch = TensorBatch(
+            *(to_device(arrays, self.job.device) for arrays in (batch.inputs, batch.targets))
+        )
 
     def take(self, kind: str, i: int) -> float:
         """Seconds of one step."""
@@ -138,7 +151,9 @@ def measure(name: str) -> dict[str, Any]:
 
 def _alone(kind: str, name: str) -> tuple[float, float]:
     command = [sys.executable, "-m", "benchmarks.step_overhead", "--alone", kind, name]
-    peak, seconds = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-2:]
+    peak, seconds = subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.split()[-2:]
     return float(peak), float(seconds)
 
 
@@ -148,7 +163,9 @@ def _print_alone(kind: str, name: str) -> None:
         keep_freed_memory()
     with tempfile.TemporaryDirectory() as scratch:
         steps = Steps(CASES[name], Path(scratch))
-        taken = [steps.take("ltp" if kind == "ltp" else "plain", i) for i in range(CASES[name].rounds)]
+        taken = [
+            steps.take("ltp" if kind == "ltp" else "plain", i) for i in range(CASES[name].rounds)
+        ]
     print(peak_mb(), np.median(taken[2:]))
 
 
@@ -160,7 +177,9 @@ def peak_mb() -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the small network only")
     parser.add_argument("--only", choices=list(CASES), help="one case")
     parser.add_argument("--json", action="store_true")

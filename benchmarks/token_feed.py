@@ -22,7 +22,7 @@ from benchmarks.series import versions
 from benchmarks.transformer import encoder
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.train.batches import epoch_batches
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.files import write_json
 
 SAMPLES, QUICK_SAMPLES = 1_000_000, 20_000
@@ -49,7 +49,7 @@ def write(folder: Path, form: str, samples: int) -> Path:
     return folder / "data"
 
 
-def waiting(job: Job, state: Any, steps: int) -> float:
+def waiting(job: RunContext, state: Any, steps: int) -> float:
     """The share of the time of some steps, forwards and backwards, that passes before their batch is there."""
     weights = [state[name].requires_grad_() for name in job.network.forward.weights]
     waited, begun = 0.0, time.perf_counter()
@@ -73,23 +73,38 @@ def measure(form: str, quick: bool) -> dict[str, Any]:
         folder = Path(scratch)
         path = write(folder, form, QUICK_SAMPLES if quick else SAMPLES)
         begun = time.perf_counter()
-        given = {"data": {"path": path}, "budget": {"target_compression": 3}, "train": {"trust_labels": True}}
+        given = {
+            "data": {"path": path},
+            "budget": {"target_compression": 3},
+            "train": {"trust_labels": True},
+        }
         settings = Settings.model_validate(given)
         job, state = prepared(make(), settings, folder)
         opened = time.perf_counter() - begun
         steps = QUICK_STEPS if quick else STEPS
         share = waiting(job, state, steps)
-    return {"form": form, "samples": len(job.data.train), "steps": steps, "waiting": share, "opening_s": opened}
+    return {
+        "form": form,
+        "samples": len(job.data.train),
+        "steps": steps,
+        "waiting": share,
+        "opening_s": opened,
+    }
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer samples and steps")
     parser.add_argument("--out", type=Path, help="results file")
     options = parser.parse_args()
     rows = [measure(form, options.quick) for form in FORMS]
-    about = {"command": "python -m benchmarks.token_feed --out benchmarks/results/token_feed.json", **versions()}
+    about = {
+        "command": "python -m benchmarks.token_feed --out benchmarks/results/token_feed.json",
+        **versions(),
+    }
     if options.out:
         write_json(options.out, {**about, "rows": rows})
     for row in rows:

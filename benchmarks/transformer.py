@@ -22,11 +22,21 @@ def encoder(
     g = _Transformer(seed, hidden, heads)
     words = g.tensor("embedding.words", g.rng.normal(0, 0.02, (vocabulary, hidden)))
     places = g.tensor("embedding.places", g.rng.normal(0, 0.02, (length, hidden)))
-    x = g.norm(g.node("Add", [g.node("Gather", [words, "tokens"], "words"), places], "embedded"), "embedding.norm")
+    x = g.norm(
+        g.node("Add", [g.node("Gather", [words, "tokens"], "words"), places], "embedded"),
+        "embedding.norm",
+    )
     for i in range(layers):
         name = f"layer{i}"
-        x = g.norm(g.node("Add", [x, g.attention(x, f"{name}.attention")], f"{name}.sum1"), f"{name}.norm1")
-        y = g.linear(g.gelu(g.linear(x, f"{name}.up", 4 * hidden), f"{name}.gelu"), f"{name}.down", hidden, 4 * hidden)
+        x = g.norm(
+            g.node("Add", [x, g.attention(x, f"{name}.attention")], f"{name}.sum1"), f"{name}.norm1"
+        )
+        y = g.linear(
+            g.gelu(g.linear(x, f"{name}.up", 4 * hidden), f"{name}.gelu"),
+            f"{name}.down",
+            hidden,
+            4 * hidden,
+        )
         x = g.norm(g.node("Add", [x, y], f"{name}.sum2"), f"{name}.norm2")
     first = g.node("Gather", [x, g.integers("first", 0)], "pooled", axis=1)
     g.linear(g.node("Tanh", [g.linear(first, "pooler", hidden)], "pooler.tanh"), "scores", classes)
@@ -63,14 +73,17 @@ class _Transformer(Graph):
     def norm(self, x: str, name: str) -> str:
         """Add LayerNormalization over the last axis."""
         parts = [
-            self.tensor(f"{name}.{key}", make(self.hidden)) for key, make in (("scale", np.ones), ("bias", np.zeros))
+            self.tensor(f"{name}.{key}", make(self.hidden))
+            for key, make in (("scale", np.ones), ("bias", np.zeros))
         ]
         return self.node("LayerNormalization", [x, *parts], name, axis=-1, epsilon=1e-12)
 
     def gelu(self, x: str, name: str) -> str:
         """Add x (1 + erf(x / √2)) / 2."""
         error = self.node("Erf", [self.node("Div", [x, "root"], f"{name}.scaled")], f"{name}.erf")
-        product = self.node("Mul", [x, self.node("Add", [error, "one"], f"{name}.plus")], f"{name}.product")
+        product = self.node(
+            "Mul", [x, self.node("Add", [error, "one"], f"{name}.plus")], f"{name}.product"
+        )
         return self.node("Mul", [product, "half"], name)
 
     def attention(self, x: str, name: str) -> str:
@@ -80,7 +93,9 @@ class _Transformer(Graph):
                 "Transpose",
                 [
                     self.node(
-                        "Reshape", [self.linear(x, f"{name}.{part}", self.hidden), "split"], f"{name}.{part}.split"
+                        "Reshape",
+                        [self.linear(x, f"{name}.{part}", self.hidden), "split"],
+                        f"{name}.{part}.split",
                     )
                 ],
                 f"{name}.{part}.heads",
@@ -88,8 +103,14 @@ class _Transformer(Graph):
             )
             for part in ("query", "key", "value")
         )
-        scores = self.node("Mul", [self.node("MatMul", [q, k], f"{name}.product"), "scale"], f"{name}.scores")
-        mixed = self.node("MatMul", [self.node("Softmax", [scores], f"{name}.shares", axis=-1), v], f"{name}.mixed")
+        scores = self.node(
+            "Mul", [self.node("MatMul", [q, k], f"{name}.product"), "scale"], f"{name}.scores"
+        )
+        mixed = self.node(
+            "MatMul",
+            [self.node("Softmax", [scores], f"{name}.shares", axis=-1), v],
+            f"{name}.mixed",
+        )
         turned = self.node("Transpose", [mixed], f"{name}.turned", perm=[0, 2, 1, 3])
         joined = self.node("Reshape", [turned, "joined"], f"{name}.joined")
         return self.linear(joined, f"{name}.output", self.hidden)

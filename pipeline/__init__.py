@@ -10,7 +10,7 @@ from ltp_pipeline.system import thread_env
 TYPE_CHECKING = False  # as typing has it, which is not imported: a signal may come at any moment
 __version__ = "0.1.0"
 __all__ = [
-    "Accelerated",
+    "AccelerationResult",
     "BaselineSettings",
     "BudgetSettings",
     "Comparison",
@@ -18,21 +18,21 @@ __all__ = [
     "ExportSettings",
     "GateSettings",
     "InputSettings",
-    "Inspection",
+    "InspectionResult",
     "KernelSettings",
     "LogSettings",
-    "Measurement",
     "MethodSettings",
     "Metric",
     "ModelSettings",
     "Network",
-    "Outcome",
-    "Quantized",
+    "QuantizationResult",
     "Report",
+    "RunResult",
     "Settings",
     "TaskSettings",
-    "TrailRow",
+    "TrailEntryInfo",
     "TrainSettings",
+    "ValidationResult",
     "Verdict",
     "accelerate",
     "compare",
@@ -76,8 +76,14 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import Verdict
-    from ltp_pipeline.results.tool_results import Accelerated, Inspection, Measurement, Quantized, TrailRow
-    from ltp_pipeline.runner.finish import Outcome
+    from ltp_pipeline.results.tool_results import (
+        AccelerationResult,
+        InspectionResult,
+        QuantizationResult,
+        TrailEntryInfo,
+        ValidationResult,
+    )
+    from ltp_pipeline.runner.finish import RunResult
     from ltp_pipeline.settings.schema import (
         BaselineSettings,
         BudgetSettings,
@@ -97,18 +103,18 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
 
-thread_env.let_threads_sleep()  # here, because every entry point comes by before torch is loaded
+thread_env.set_passive_waiting()  # here, because every entry point comes by before torch is loaded
 _HOMES = {  # modules of what is neither in api.py nor a class of settings
-    "Accelerated": "results.tool_results",
+    "AccelerationResult": "results.tool_results",
     "Comparison": "results.compare",
-    "Inspection": "results.tool_results",
-    "Measurement": "results.tool_results",
+    "InspectionResult": "results.tool_results",
+    "ValidationResult": "results.tool_results",
     "Metric": "results.metric",
     "Network": "stages.import_model.network",
-    "Outcome": "runner.finish",
-    "Quantized": "results.tool_results",
+    "RunResult": "runner.finish",
+    "QuantizationResult": "results.tool_results",
     "Report": "results.schema",
-    "TrailRow": "results.tool_results",
+    "TrailEntryInfo": "results.tool_results",
     "Verdict": "results.schema_parts",
     "import_model": "stages.import_model",
 }

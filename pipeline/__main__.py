@@ -25,10 +25,10 @@ def main() -> None:
 
         command()
     except SystemExit:
-        signals.over()
+        signals.ignore_signals()
         raise
     except BaseException:
-        if not signals.asked():
+        if not signals.stop_requested():
             raise
         signals.leave()
 

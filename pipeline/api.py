@@ -16,9 +16,9 @@ from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.checks import borne_out
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.tool_results import TrailRow
+from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
-from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, Workspace
+from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
 from ltp_pipeline.settings.checks import check_settings
 from ltp_pipeline.settings.load import CONFIG_NAME, changed_export, load_settings
 from ltp_pipeline.settings.schema import DataSettings, Imitate, Settings, check_budget
@@ -27,9 +27,14 @@ from ltp_pipeline.system.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema_parts import Verdict
-    from ltp_pipeline.results.tool_results import Accelerated, Inspection, Measurement, Quantized
-    from ltp_pipeline.runner.finish import Outcome
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.results.tool_results import (
+        AccelerationResult,
+        InspectionResult,
+        QuantizationResult,
+        ValidationResult,
+    )
+    from ltp_pipeline.runner.finish import RunResult
+    from ltp_pipeline.tasks.custom import CustomTask
 
 __all__ = [
     "accelerate",
@@ -60,7 +65,7 @@ def run(
     progress: Reporter | None = None,
     task: Any = None,
     **options: Mapping[str, Any],
-) -> Outcome:
+) -> RunResult:
     """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`).
 
     `task` is a task of your own, an object or the path of a file (docs/tasks.md); a mapping is the section of settings.
@@ -79,12 +84,12 @@ def run(
     return run_stages(model, settings, folder, progress or SilentReporter(), fresh, task=_own(task))
 
 
-def _own(task: Any) -> OwnTask | None:
+def _own(task: Any) -> CustomTask | None:
     if task is None:
         return None
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
 
-    return OwnTask.of(task)
+    return CustomTask.of(task)
 
 
 def default_out(model: Path) -> Path:
@@ -92,7 +97,7 @@ def default_out(model: Path) -> Path:
     return Path(f"{model.stem}-ltp")
 
 
-def inspect(model: AnyPath) -> Inspection:
+def inspect(model: AnyPath) -> InspectionResult:
     """Describe a model: what would be pruned, what not and why, what is unsupported."""
     from ltp_pipeline.stages.tools.inspect import inspect as look
 
@@ -127,7 +132,7 @@ def validate(
     provider: str = "CPUExecutionProvider",
     imitate: Imitate | None = None,
     task: Any = None,
-) -> Measurement:
+) -> ValidationResult:
     """Measure a file in onnxruntime on the test split, and beside another one if given.
 
     What is not said comes from ltp.toml beside the model or at `config`; for a file in its run, from that run.
@@ -138,7 +143,9 @@ def validate(
     if isinstance(data, DataSettings):
         _require_own(model, own)
         taken = imitate or "auto"
-        return measure(model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own)
+        return measure(
+            model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own
+        )
     settings = _settings_of(model, data, config, own)
     return measure(
         model,
@@ -161,7 +168,7 @@ def quantize(
     encoding: str = "packed",
     task: Any = None,
     progress: Reporter | None = None,
-) -> Quantized:
+) -> QuantizationResult:
     """Write an int8 file of a float file of any origin, proven and measured beside it; settings as for `validate`."""
     from ltp_pipeline.stages.tools.quantize import quantize as write
 
@@ -178,7 +185,7 @@ def accelerate(
     encoding: str = "packed",
     fast_from: float | None = None,
     task: Any = None,
-) -> Accelerated:
+) -> AccelerationResult:
     """Write a file that uses the sparse kernels, of a file of any origin, and time the two beside each other.
 
     Proven on the data where these, a task or a `config` are given, else on random inputs. NotFaster where it would not
@@ -189,8 +196,12 @@ def accelerate(
     own = _own(task)
     settings = _settings_of(model, data, config, own)
     if fast_from is not None:
-        settings = settings.model_copy(update={"export": changed_export(settings.export, fast_from=fast_from)})
-    with_data = own is not None or ((data is not None or config is not None) and settings.data.path is not None)
+        settings = settings.model_copy(
+            update={"export": changed_export(settings.export, fast_from=fast_from)}
+        )
+    with_data = own is not None or (
+        (data is not None or config is not None) and settings.data.path is not None
+    )
     return write(model, out, settings, encoding, with_data, own)
 
 
@@ -199,23 +210,27 @@ def kernels_library() -> Path:
     from ltp_pipeline.exporters.sparse_ops import library
 
     path = library.kernels_library()
-    library.paths(path)  # raises where it is of another version, or cannot be loaded
+    library.query_instruction_sets(
+        path
+    )  # raises where it is of another version, or cannot be loaded
     return path
 
 
-def _require_own(model: AnyPath, own: OwnTask | None) -> None:
+def _require_own(model: AnyPath, own: CustomTask | None) -> None:
     """Refuse another task than that of the run which a file lies in."""
-    run = Workspace(Path(model).parent)
+    run = RunDirectory(Path(model).parent)
     if own is not None and run.has_own_task:
         from ltp_pipeline.stages.prepare import require_task
 
         require_task(run, own)
 
 
-def _settings_of(model: AnyPath, data: AnyPath | None, config: AnyPath | None, own: OwnTask | None) -> Settings:
+def _settings_of(
+    model: AnyPath, data: AnyPath | None, config: AnyPath | None, own: CustomTask | None
+) -> Settings:
     """Settings for a file that is only looked at: as ltp.toml has them; for a file in its own run, as that had them."""
     _require_own(model, own)
-    run = Workspace(Path(model).parent)
+    run = RunDirectory(Path(model).parent)
     settings = load_settings(model, config, options={"data": {"path": data}})
     if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
         _, of_run = run.inputs()
@@ -226,19 +241,19 @@ def _settings_of(model: AnyPath, data: AnyPath | None, config: AnyPath | None, o
     return settings
 
 
-def trail(run: AnyPath) -> tuple[TrailRow, ...]:
+def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
     """List the networks a run met on its way; for a picked entry, those of its run."""
     from ltp_pipeline.stages.learn_thresholds import recall
     from ltp_pipeline.stages.select_entry import pareto
 
-    workspace = Workspace(Path(run))
+    workspace = RunDirectory(Path(run))
     workspace.inputs()
     whole = workspace.run_of()
     entries = recall(whole).trail
     best = pareto(entries, whole.manifest.metric)
     files = [workspace.relative(whole.path(e.file)) for e in entries]
     return tuple(
-        TrailRow(
+        TrailEntryInfo(
             **{**vars(e), "file": file},
             metric=whole.manifest.metric,
             pareto=e.entry in best,
@@ -257,14 +272,16 @@ def pick(
     progress: Reporter | None = None,
     task: Any = None,
     **limits: Any,
-) -> Outcome:
+) -> RunResult:
     """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
 
     `baseline` is how much of one of this size is measured, as for `run`; None takes the run's own where it fits.
     """
     from ltp_pipeline.runner.pick import pick as finish
 
-    return finish(Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _own(task))
+    return finish(
+        Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _own(task)
+    )
 
 
 def export(
@@ -274,7 +291,7 @@ def export(
     values: Sequence[str] | None = None,
     progress: Reporter | None = None,
     task: Any = None,
-) -> Outcome:
+) -> RunResult:
     """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
     from ltp_pipeline.runner.export_again import export_again
 
@@ -284,15 +301,15 @@ def export(
 def unpack(model: AnyPath, out: AnyPath) -> Path:
     """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
     from ltp_pipeline.exporters.files.decode import to_dense
-    from ltp_pipeline.exporters.files.labels import labels, stamp
+    from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
     from ltp_pipeline.graph.storage import read_with_data, write
 
     source, target = Path(model), Path(out)
     packed, data = read_with_data(source)
     keep_apart(target, [source, *data])
     dense = to_dense(packed)
-    if labels(dense):
-        dense = stamp(dense, format="dense")
+    if read_metadata(dense):
+        dense = write_metadata(dense, format="dense")
     write(dense, target)
     return target
 
@@ -316,7 +333,9 @@ def handoff(
 
     folder = Path(run)
     content = read_write.read(folder / REPORT_JSON)
-    samples = stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
+    samples = (
+        stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
+    )
     if of_baseline:
         make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
     else:
@@ -329,7 +348,7 @@ def report(run: AnyPath) -> Report:
     from ltp_pipeline.stages import handoff as handoff_stage
     from ltp_pipeline.stages import report as stage
 
-    workspace = Workspace(Path(run))
+    workspace = RunDirectory(Path(run))
     content = read_write.read(workspace.path(REPORT_JSON))
     stage.render(content, workspace)
     if workspace.path(SUMS).is_file():
@@ -363,7 +382,10 @@ def gate(
     measures = any(given is not None for given in (data, task, against))
     if report_only:
         if measures:
-            raise InputError("a report alone has no files to measure", "drop report_only, or data, task and against")
+            raise InputError(
+                "a report alone has no files to measure",
+                "drop report_only, or data, task and against",
+            )
         return evaluate_gates(borne_out(content), gates)
     if isinstance(report, Report):
         what = "a report in memory has no files beside it to be judged with it"
@@ -397,4 +419,6 @@ def compare(
 ) -> comparison.Comparison:
     """Compare the reports of two runs of the same model, and judge the limits given."""
     before, after = (r if isinstance(r, Report) else read_write.read(r) for r in (old, new))
-    return comparison.compare(before, after, max_drop, max_compression_loss, max_growth, different_models)
+    return comparison.compare(
+        before, after, max_drop, max_compression_loss, max_growth, different_models
+    )

@@ -21,10 +21,12 @@ class LtpError(Exception):
     exit_code: ClassVar[int] = 1
     has_lines: ClassVar[bool] = False  # says what is wrong in several lines
 
-    def __init__(self, what: str, remedy: str) -> None:
-        self.what = "\n".join(map(line, what.split("\n"))) if self.has_lines else line(what)
-        self.remedy = remedy
-        super().__init__(self.what)
+    def __init__(self, message: str, hint: str) -> None:
+        self.message = (
+            "\n".join(map(line, message.split("\n"))) if self.has_lines else line(message)
+        )
+        self.hint = hint
+        super().__init__(self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it is, whatever its class takes: errors come back from worker processes."""

@@ -31,7 +31,10 @@ def write_data(path: Path) -> None:
     labels = digits.target[order].astype(np.uint8)
     arrays, start = {}, 0
     for name, size in SIZES.items():
-        arrays[f"x_{name}"], arrays[f"y_{name}"] = images[start : start + size], labels[start : start + size]
+        arrays[f"x_{name}"], arrays[f"y_{name}"] = (
+            images[start : start + size],
+            labels[start : start + size],
+        )
         start += size
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)

@@ -34,7 +34,9 @@ def places(source: str) -> Iterator[Place]:
 def is_annotation(node: Any) -> bool:
     """Whether a node lies in the type of an argument, of a result or of a variable."""
     while (parent := node.parent) is not None:
-        types = {"tfpdef": parent.children[2:], "annassign": parent.children[1:2]}.get(parent.type, ())
+        types = {"tfpdef": parent.children[2:], "annassign": parent.children[1:2]}.get(
+            parent.type, ()
+        )
         if node in types or (parent.type == "funcdef" and node is parent.annotation):
             return True
         node = parent

@@ -27,29 +27,89 @@ SHORT = ("--epochs", "2", "--finetune-epochs", "1", "--max-drop", "0.9", "--min-
 SPELLINGS = {"--deploy": ("--export", "deploy-sparse", "--export", "deploy")}
 RUNS: dict[str, tuple[str, ...]] = {
     "demo": (),
-    "strong": (*SHORT, "--target-compression", "30", "--export", "sparse", "--export", "packed", "--export", "dense"),
+    "strong": (
+        *SHORT,
+        "--target-compression",
+        "30",
+        "--export",
+        "sparse",
+        "--export",
+        "packed",
+        "--export",
+        "dense",
+    ),
     "mild": (*SHORT, "--target-compression", "3"),
     "search": (*SHORT, "--accuracy-budget", "0.02", "--no-baseline"),
-    "paper": (*SHORT, "--set", "method.lambda=1e-6", "--set", "method.threshold_lr_ratio=0.1", "--no-baseline"),
+    "paper": (
+        *SHORT,
+        "--set",
+        "method.lambda=1e-6",
+        "--set",
+        "method.threshold_lr_ratio=0.1",
+        "--no-baseline",
+    ),
     "distilled": (*SHORT, "--target-compression", "15", "--distill", "0.5", "--no-baseline"),
-    "deploy": (*SHORT, "--target-compression", "10", "--export", "sparse", "--export", "packed", "--deploy"),
-    "rounded": (*SHORT, "--target-compression", "10", "--values", "int8", "--values", "fp16", "--no-baseline"),
-    "external": (*SHORT, "--target-compression", "10", "--set", "export.external_data=true", "--no-baseline"),
+    "deploy": (
+        *SHORT,
+        "--target-compression",
+        "10",
+        "--export",
+        "sparse",
+        "--export",
+        "packed",
+        "--deploy",
+    ),
+    "rounded": (
+        *SHORT,
+        "--target-compression",
+        "10",
+        "--values",
+        "int8",
+        "--values",
+        "fp16",
+        "--no-baseline",
+    ),
+    "external": (
+        *SHORT,
+        "--target-compression",
+        "10",
+        "--set",
+        "export.external_data=true",
+        "--no-baseline",
+    ),
     "excluded": (*SHORT, "--target-compression", "3", "--exclude", "classifier*", "--no-baseline"),
     "unlabelled": (*SHORT, "--target-compression", "6"),
-    "agreement": (*SHORT, "--target-compression", "6", "--set", "train.imitate=scores", "--no-baseline"),
+    "agreement": (
+        *SHORT,
+        "--target-compression",
+        "6",
+        "--set",
+        "train.imitate=scores",
+        "--no-baseline",
+    ),
     "folded": (*SHORT, "--target-compression", "15"),
     "half": (*SHORT, "--target-compression", "6", "--no-baseline"),
     "fixed": (*SHORT, "--target-compression", "6", "--no-baseline"),
     "softmax": (*SHORT, "--target-compression", "6", "--no-baseline"),
     "two-heads": (*SHORT, "--target-compression", "6", "--no-baseline"),
     "float-data": (*SHORT, "--target-compression", "6", "--no-baseline"),
-    "constants": (*SHORT, "--target-compression", "6", "--export", "sparse", "--export", "packed", "--deploy"),
+    "constants": (
+        *SHORT,
+        "--target-compression",
+        "6",
+        "--export",
+        "sparse",
+        "--export",
+        "packed",
+        "--deploy",
+    ),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", type=Path)
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--tree", type=Path, default=ROOT)
@@ -58,13 +118,24 @@ def main() -> None:
     options = parser.parse_args()
     subprocess.run([sys.executable, options.tree / "scripts" / "link_sources.py"], check=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        found = dict(zip(options.runs, pool.map(lambda name: models_of(name, options.tree), options.runs), strict=True))
+        found = dict(
+            zip(
+                options.runs,
+                pool.map(lambda name: models_of(name, options.tree), options.runs),
+                strict=True,
+            )
+        )
     if options.write:
         options.write.write_text(json.dumps(found, indent=2))
     if options.compare:
         wanted = json.loads(options.compare.read_text())
-        different = [f"{name}/{file}" for name in found for file in differences(wanted[name], found[name])]
-        print("\n".join(different) or f"{sum(map(len, found.values()))} models of {len(found)} runs are the same")
+        different = [
+            f"{name}/{file}" for name in found for file in differences(wanted[name], found[name])
+        ]
+        print(
+            "\n".join(different)
+            or f"{sum(map(len, found.values()))} models of {len(found)} runs are the same"
+        )
         sys.exit(bool(different))
 
 
@@ -81,21 +152,35 @@ def models_of(name: str, tree: Path) -> dict[str, str]:
                 (folder / source.name).write_bytes(source.read_bytes())
         change_inputs(name, folder)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "CI": "true"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(tree.resolve() / ".static"), str(tree.resolve())])
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(tree.resolve() / ".static"), str(tree.resolve())]
+        )
         program = [sys.executable, "-P", "-m", "ltp_pipeline"]
         knows_deploy = (
-            b"--deploy" in subprocess.run([*program, "run", "--help"], capture_output=True, env=environment).stdout
+            b"--deploy"
+            in subprocess.run(
+                [*program, "run", "--help"], capture_output=True, env=environment
+            ).stdout
         )
-        spelled = [w for word in RUNS[name] for w in ((word,) if knows_deploy else SPELLINGS.get(word, (word,)))]
+        spelled = [
+            w
+            for word in RUNS[name]
+            for w in ((word,) if knows_deploy else SPELLINGS.get(word, (word,)))
+        ]
         command = [*program, "run", "model.onnx", "--out", "run", "--quiet", *spelled]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(f"{name}: exit {done.returncode}\n{done.stderr}")
         if name == "strong":
             again = [*program, "pick", "run", "1", "--quiet", "--max-drop", "0.9"]
             subprocess.run(again, cwd=folder, env=environment, capture_output=True, check=True)
         files = [*folder.glob("run/**/*.onnx"), *folder.glob("run/**/*.onnx.data")]
-        return {f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(files)}
+        return {
+            f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest()
+            for f in sorted(files)
+        }
 
 
 def change_inputs(name: str, folder: Path) -> None:
@@ -105,32 +190,44 @@ def change_inputs(name: str, folder: Path) -> None:
     graph = model.graph
     if name in ("unlabelled", "agreement"):
         data = np.load(folder / "digits.npz")
-        np.savez(folder / "digits.npz", **{key: data[key] for key in data.files if key.startswith("x")})
+        np.savez(
+            folder / "digits.npz", **{key: data[key] for key in data.files if key.startswith("x")}
+        )
     elif name == "folded":
         fold_norms(graph)
     elif name == "half":
         for tensor in graph.initializer:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(
+                    numpy_helper.to_array(tensor).astype(np.float16), tensor.name
+                )
+            )
         for value in (*graph.input, *graph.output):
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
     elif name == "fixed":
         for value in (*graph.input, *graph.output):
             value.type.tensor_type.shape.dim[0].dim_value = 3
     elif name == "softmax":
-        graph.node.append(helper.make_node("Softmax", [graph.output[0].name], ["probabilities"], axis=1))
+        graph.node.append(
+            helper.make_node("Softmax", [graph.output[0].name], ["probabilities"], axis=1)
+        )
         graph.output[0].name = "probabilities"
     elif name == "two-heads":
         pooled = next(n for n in graph.node if n.op_type == "Flatten").output[0]
         channels = next(t for t in graph.initializer if t.name == "classifier.weight").dims[1]
         head = np.random.default_rng(0).normal(0, 0.1, (channels, 30)).astype(np.float32)
         graph.initializer.append(numpy_helper.from_array(head, "head.weight"))
-        graph.node.append(helper.make_node("MatMul", [pooled, "head.weight"], ["more"], name="head"))
+        graph.node.append(
+            helper.make_node("MatMul", [pooled, "head.weight"], ["more"], name="head")
+        )
         graph.output.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, ["batch", 30]))
     elif name == "float-data":
         for tensor in graph.initializer:
             array = numpy_helper.to_array(tensor)
             if array.dtype == np.float32:
-                values = helper.make_tensor(tensor.name, TensorProto.FLOAT, array.shape, array.ravel().tolist())
+                values = helper.make_tensor(
+                    tensor.name, TensorProto.FLOAT, array.shape, array.ravel().tolist()
+                )
                 tensor.CopyFrom(values)
     elif name == "constants":
         nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in graph.initializer]
@@ -154,7 +251,9 @@ def fold_norms(graph: onnx.GraphProto) -> None:
             continue
         gamma, beta, mean, variance = (tensors[n] for n in node.input[1:5])
         factor = gamma / np.sqrt(variance + 1e-5)
-        tensors[conv.input[1]] = (tensors[conv.input[1]] * factor[:, None, None, None]).astype(np.float32)
+        tensors[conv.input[1]] = (tensors[conv.input[1]] * factor[:, None, None, None]).astype(
+            np.float32
+        )
         bias = f"{conv.input[1]}.bias"
         tensors[bias] = (beta - mean * factor).astype(np.float32)
         del conv.input[2:]
@@ -164,7 +263,9 @@ def fold_norms(graph: onnx.GraphProto) -> None:
     read = {name for n in nodes for name in n.input}
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
-    graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in tensors.items() if name in read)
+    graph.initializer.extend(
+        numpy_helper.from_array(a, name) for name, a in tensors.items() if name in read
+    )
 
 
 if __name__ == "__main__":

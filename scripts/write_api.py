@@ -83,7 +83,9 @@ def class_(node: ast.ClassDef) -> str:
             asked.append(f"- `{call}`: {said}\n")
     code = f"\n```text\n{''.join(fields)}```\n" if fields else ""
     of = f" ({', '.join(bases)})" if bases and bases != ["Section"] else ""
-    return f"\n### {node.name}{of}\n\n{ast.get_docstring(node)}\n{code}" + ("\n" + "".join(asked) if asked else "")
+    return f"\n### {node.name}{of}\n\n{ast.get_docstring(node)}\n{code}" + (
+        "\n" + "".join(asked) if asked else ""
+    )
 
 
 if __name__ == "__main__":

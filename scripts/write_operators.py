@@ -1,4 +1,4 @@
-"""Write docs/operators.md, and the list that `inspect` reads: what the importer can run, from its registry."""
+"""Write docs/reference/operators.md, and the list that `inspect` reads: what the importer can run, from its registry."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from ltp_pipeline.stages.import_model.node_problems import is_quantised  # noqa:
 from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET  # noqa: E402
 from tests.conformance import node_cases  # noqa: E402
 
-TARGET = ROOT / "docs" / "operators.md"
+TARGET = ROOT / "docs" / "reference" / "operators.md"
 
 HEADER = """# Operators
 
@@ -50,7 +50,9 @@ def table() -> str:
         else:
             others.append(f"`{op.name}` ({op.domain})")
     names = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
-    others += [f"`{name}` (onnxruntime's, in the standard domain)" for name in versions.keys() - {*names}]
+    others += [
+        f"`{name}` (onnxruntime's, in the standard domain)" for name in versions.keys() - {*names}
+    ]
     rows, missing = [], []
     for name in names:
         since, how = [str(v) for v in versions.get(name, [])], "own code"

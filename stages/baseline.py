@@ -17,11 +17,11 @@ from ltp_pipeline.stages import finetune
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
-from ltp_pipeline.stages.prune import count_nonzeros, masked
+from ltp_pipeline.stages.prune import apply_masks, count_nonzeros
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refreshed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 # What people and the log call the training of its first point, of others, and of single weights beside blocks
 FIRST, LATER, SINGLE = "baseline", "curve", "single"
@@ -29,12 +29,14 @@ FIRST, LATER, SINGLE = "baseline", "curve", "single"
 
 def key(point: int | str, spares_classifier: bool) -> str:
     """Name of the checkpoint, the log lines and the kept weights of a point: its number, counted from 1, or SINGLE."""
-    return "-".join((FIRST, *(["spared"] if spares_classifier else []), *([] if point == 1 else [str(point)])))
+    return "-".join(
+        (FIRST, *(["spared"] if spares_classifier else []), *([] if point == 1 else [str(point)]))
+    )
 
 
 def run(
-    job: Job,
-    original: State,
+    job: RunContext,
+    original: StateDict,
     nonzeros: int,
     epochs: int,
     name: str = FIRST,
@@ -45,29 +47,37 @@ def run(
     """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`; in the job's blocks."""
     axes = blocks(job) if axes is None else axes
     masks = global_magnitude_masks(job.network, original, nonzeros, spared, axes)
-    state = refreshed(job, masked(original, masks))
+    state = refreshed(job, apply_masks(original, masks))
     count = sum(count_nonzeros(job.network, state).values())
-    return finetune.run(job, Pruned(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key)
+    return finetune.run(
+        job, Pruned(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key
+    )
 
 
-def epochs(job: Job, count: int) -> dict[str, int]:
+def epochs(job: RunContext, count: int) -> dict[str, int]:
     """Epochs of the trainings that are sure to come, where each takes so many: that of single weights beside blocks."""
     return dict.fromkeys((FIRST, SINGLE) if blocks(job) else (FIRST,), count)
 
 
-def blocks(job: Job) -> Axes:
+def blocks(job: RunContext) -> Axes:
     """The kernels that the job prunes in blocks."""
     return block_axes(job.network.kernels, job.settings.method.block)
 
 
-def accuracy_when_cut(job: Job, original: State, nonzeros: int) -> float:
+def accuracy_when_cut(job: RunContext, original: StateDict, nonzeros: int) -> float:
     """Accuracy on the validation split of the original, pruned at once and not trained."""
-    state = masked(original, global_magnitude_masks(job.network, original, nonzeros, axes=blocks(job)))
+    state = apply_masks(
+        original, global_magnitude_masks(job.network, original, nonzeros, axes=blocks(job))
+    )
     return accuracy(job, refreshed(job, state), job.data.val)
 
 
 def global_magnitude_masks(
-    network: Network, state: State, nonzeros: int, spared: Collection[str] = (), axes: Axes = NO_BLOCKS
+    network: Network,
+    state: StateDict,
+    nonzeros: int,
+    spared: Collection[str] = (),
+    axes: Axes = NO_BLOCKS,
 ) -> dict[str, Tensor]:
     """Keep the weights largest in size over all prunable kernels, with no regard for layers; all of those `spared`."""
     rs = sizes({k.name: state[k.name] for k in network.prunable}, axes)
@@ -77,14 +87,18 @@ def global_magnitude_masks(
     return keep_exactly(rs, dict.fromkeys(rs, torch.ones(())), lowest, nonzeros - others, axes)
 
 
-def classifier(job: Job) -> set[str]:
+def classifier(job: RunContext) -> set[str]:
     """The prunable kernels that make the judged outputs."""
     graph = job.network.file.model.graph
     return makers(graph, [output.name for output in job.task.outputs], job.network.prunable)
 
 
-def fewest_nonzeros(network: Network, state: State, spared: Collection[str] = (), axes: Axes = NO_BLOCKS) -> int:
+def fewest_nonzeros(
+    network: Network, state: StateDict, spared: Collection[str] = (), axes: Axes = NO_BLOCKS
+) -> int:
     """Nonzeros of all kernels where pruning leaves each kernel that is not `spared` one weight, or one block."""
     present = count_nonzeros(network, state)
-    least = {k.name: BLOCK if k.name in axes else 1 for k in network.prunable if k.name not in spared}
+    least = {
+        k.name: BLOCK if k.name in axes else 1 for k in network.prunable if k.name not in spared
+    }
     return sum(least.get(k.name, present[k.name]) for k in network.kernels)

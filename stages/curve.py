@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ltp_pipeline.results.gain import WIDE, Point, between, bracket, by_compression
+from ltp_pipeline.results.gain import WIDE, TradeoffPoint, between, bracket, by_compression
 from ltp_pipeline.results.metric import Metric
 
 MOST_POINTS = 4  # with the one at LTP's compression
 NARROW = 1.1  # ratio of compressions below which two points around a budget's accuracy are near enough; else WIDE
 NEAR = 1.05  # points that are nearer to each other tell nothing new
-STEP, FARTHEST = 1.2, 3.0  # by which a step beyond all points changes the compression, at least and upwards at most
+STEP, FARTHEST = (
+    1.2,
+    3.0,
+)  # by which a step beyond all points changes the compression, at least and upwards at most
 UPWARDS = 2.0  # a step upwards where the accuracies tell nothing
 
 
 def next_compression(
-    metric: Metric, points: Sequence[Point], original: Point, wanted: float, most: float, near: float = WIDE
+    metric: Metric,
+    points: Sequence[TradeoffPoint],
+    original: TradeoffPoint,
+    wanted: float,
+    most: float,
+    near: float = WIDE,
 ) -> float | None:
     """The compression to measure next, so that an accuracy of `wanted` comes to lie between two near points.
 
@@ -40,7 +48,9 @@ def next_compression(
     return found if found is not None and all(_apart(found, c) for c in told) else None
 
 
-def _milder(metric: Metric, mildest: Point, original: Point, wanted: float) -> float | None:
+def _milder(
+    metric: Metric, mildest: TradeoffPoint, original: TradeoffPoint, wanted: float
+) -> float | None:
     """Between the original and the mildest point: by the secant, but no more than half of the way."""
     low, high = math.log(original.compression), math.log(mildest.compression)
     nearest, farthest = high - math.log(STEP), low + (high - low) / 2
@@ -53,22 +63,34 @@ def _milder(metric: Metric, mildest: Point, original: Point, wanted: float) -> f
     return math.exp(min(max(root, farthest), max(nearest, farthest)))
 
 
-def _sparser(metric: Metric, listed: Sequence[Point], original: Point, wanted: float, most: float) -> float:
+def _sparser(
+    metric: Metric,
+    listed: Sequence[TradeoffPoint],
+    original: TradeoffPoint,
+    wanted: float,
+    most: float,
+) -> float:
     """Beyond the sparsest point: by the secant through it and the one before it."""
     before, last = (listed[-2] if len(listed) > 1 else original), listed[-1]
     factor = UPWARDS
     fall = metric.drop(before.accuracy, last.accuracy)
-    slope = fall / math.log(last.compression / before.compression) if last.compression > before.compression else 0.0
+    slope = (
+        fall / math.log(last.compression / before.compression)
+        if last.compression > before.compression
+        else 0.0
+    )
     if slope > 0:  # the smallest of falls gives none
         factor = math.exp(min(metric.drop(last.accuracy, wanted) / slope, math.log(FARTHEST)))
     return min(last.compression * max(factor, STEP), most)
 
 
-def _within(metric: Metric, inside: Point, outside: Point, wanted: float) -> float:
+def _within(metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, wanted: float) -> float:
     """In the middle third between two points."""
     low, high = math.log(inside.compression), math.log(outside.compression)
     third = (high - low) / 3
-    return math.exp(min(max(math.log(between(metric, inside, outside, wanted)), low + third), high - third))
+    return math.exp(
+        min(max(math.log(between(metric, inside, outside, wanted)), low + third), high - third)
+    )
 
 
 def _apart(one: float, other: float) -> bool:

@@ -16,21 +16,21 @@ from ltp_pipeline import __version__
 from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, first_line
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import rounding, run_proof
-from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.files.read_back import AGAIN, verify
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import write as write_dense
 from ltp_pipeline.graph.storage import write_all
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import Exported, ExportedFile
-from ltp_pipeline.run_directory.run_directory import Workspace
-from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, Format, find_format
+from ltp_pipeline.run_directory.run_directory import RunDirectory
+from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import child_process
 from ltp_pipeline.system.files import copy, data_beside
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class _Target:
     """A file to write."""
 
-    format: Format
+    format: ExportFormat
     values: str
     path: Path
 
@@ -54,7 +54,7 @@ class _Target:
 class _Source:
     """A graph on its way into files."""
 
-    made: Made
+    made: BuiltGraph
     kernels: Scan  # looked through once for all encodings
     sha256: str  # of the model that was given
 
@@ -64,7 +64,7 @@ def run(
     weights: Weights,
     kernels: Collection[str],
     settings: ExportSettings,
-    workspace: Workspace,
+    workspace: RunDirectory,
     feeds: Weights,
     folder: str = "",
     calibration: Calibration | None = None,
@@ -76,14 +76,14 @@ def run(
     """
     asked = [find_format(name) for name in settings.formats]
     model = file.model.with_weights(weights)
-    made, left_out = dict[str, Made](), dict[str, str]()
+    made, left_out = dict[str, BuiltGraph](), dict[str, str]()
     for name in (name for name in GRAPHS if any(wanted.graph == name for wanted in asked)):
         try:
             made[name] = GRAPHS[name].make(model, weights, kernels, feeds, calibration, settings)
         except NotFaster as error:
-            left_out |= {wanted.name: error.what for wanted in asked if wanted.graph == name}
+            left_out |= {wanted.name: error.message for wanted in asked if wanted.graph == name}
     if asked and not made:  # a network without a file could not be measured
-        asked = [Format(DEPLOY, wanted.encoding) for wanted in asked]
+        asked = [ExportFormat(DEPLOY, wanted.encoding) for wanted in asked]
         made[DEPLOY] = GRAPHS[DEPLOY].make(model, weights, kernels, feeds, calibration, settings)
     files = []
     for name, graph in made.items():
@@ -112,31 +112,42 @@ def run(
     return Exported(files, left_out)
 
 
-def write(file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path) -> None:
+def write(
+    file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path
+) -> None:
     """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
     model = file.model.with_weights(weights)
-    source = _source(Made(model, weights), kernels, file.sha256)
-    target = _Target(Format(ORIGINAL, encoding), EXACT, path)
+    source = _source(BuiltGraph(model, weights), kernels, file.sha256)
+    target = _Target(ExportFormat(ORIGINAL, encoding), EXACT, path)
     with _removed_unless_proven() as unproven:
         writing, held = _write(source, [target], unproven)
         writing[path].result()
         verify(path, held[target], encoding)
 
 
-def write_made(made: Made, kernels: Collection[str], target: Format, path: Path, feeds: Weights, sha256: str) -> Path:
+def write_made(
+    made: BuiltGraph,
+    kernels: Collection[str],
+    target: ExportFormat,
+    path: Path,
+    feeds: Weights,
+    sha256: str,
+) -> Path:
     """Write a graph that is no part of a run, proven as others are."""
     _proven(_source(made, kernels, sha256), [_Target(target, EXACT, path)], feeds, external=False)
     return path
 
 
-def _source(made: Made, kernels: Collection[str], sha256: str) -> _Source:
+def _source(made: BuiltGraph, kernels: Collection[str], sha256: str) -> _Source:
     held = kernels if made.kernels is None else made.kernels
     return _Source(made, Scan(made.model, held), sha256)
 
 
 def count(weights: Weights, kernels: Collection[str]) -> Sparsity:
     """Sparsity over all kernels."""
-    return Sparsity.total(Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in kernels)
+    return Sparsity.total(
+        Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in kernels
+    )
 
 
 def hashes_of(path: Path) -> dict[str, Any]:
@@ -145,7 +156,9 @@ def hashes_of(path: Path) -> dict[str, Any]:
     return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
-def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: bool) -> list[_Target]:
+def _proven(
+    source: _Source, targets: list[_Target], feeds: Weights, external: bool
+) -> list[_Target]:
     """Write the files of one graph and prove them, one after the other; those that were left out are not returned."""
     expected: dict[str, list[Array]] = {}  # outputs by the kind of values
     with _removed_unless_proven() as unproven:
@@ -165,20 +178,28 @@ def _proven(source: _Source, targets: list[_Target], feeds: Weights, external: b
         return list(held)
 
 
-def _check_alone(path: Path, dense: Model, feeds: Weights) -> None:
+def _check_alone(path: Path, dense: OnnxModel, feeds: Weights) -> None:
     """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
     with scratch_folder("proof") as folder:
         write_dense(dense, folder / "dense.onnx")
         for part in _parts(path):
             copy(part, folder / part.name)
         try:
-            found = [child_process.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")]
+            found = [
+                child_process.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")
+            ]
         except child_process.FAILURES as error:
             what = f"{path.name} does not run in a process of its own: {first_line(error)}"
             raise ExportFailed(what, AGAIN) from None
-    pairs = [(a, b) for a, b in zip(*found, strict=True) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)]
+    pairs = [
+        (a, b)
+        for a, b in zip(*found, strict=True)
+        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    ]
     if not all(run_proof.same_bits(a, b) for a, b in pairs):
-        raise ExportFailed(f"{path.name} gives other bits than the dense model without the sparse kernels", AGAIN)
+        raise ExportFailed(
+            f"{path.name} gives other bits than the dense model without the sparse kernels", AGAIN
+        )
 
 
 def _write(
@@ -190,22 +211,30 @@ def _write(
     """
     held: dict[_Target, Weights] = {}
 
-    def encoded() -> Iterator[tuple[Model, Path]]:
-        for target in sorted(targets, key=lambda target: target.format.encoding != "dense"):  # the largest file first
+    def encoded() -> Iterator[tuple[OnnxModel, Path]]:
+        for target in sorted(
+            targets, key=lambda target: target.format.encoding != "dense"
+        ):  # the largest file first
             model, weights = _encoded(source, target)
             if model is not None:
                 held[target] = weights
                 yield model, target.path
 
     for target in targets:
-        data_beside(target.path).unlink(missing_ok=True)  # an older file's, which would be taken for the new one's
+        data_beside(target.path).unlink(
+            missing_ok=True
+        )  # an older file's, which would be taken for the new one's
     writing = write_all(encoded(), written, external)
     return writing, {target: held[target] for target in targets if target in held}
 
 
-def _encoded(source: _Source, target: _Target) -> tuple[Model | None, Weights]:
+def _encoded(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weights]:
     """An encoded model with its labels, and what it must hold; None where there is nothing to round."""
-    encoding, model, weights = ENCODINGS[target.format.encoding], source.made.model, source.made.weights
+    encoding, model, weights = (
+        ENCODINGS[target.format.encoding],
+        source.made.model,
+        source.made.weights,
+    )
     if target.values == EXACT:
         encoded = encoding.encode(model, source.kernels)
     else:
@@ -215,7 +244,7 @@ def _encoded(source: _Source, target: _Target) -> tuple[Model | None, Weights]:
             return None, {}
         weights = rounding.stored_as(weights, packed, model.graph, target.values)
     counted = count(weights, source.kernels)
-    encoded = stamp(
+    encoded = write_metadata(
         encoded,
         format=encoding.name,
         version=__version__,
@@ -250,16 +279,22 @@ def moved_when_done(target: Path) -> Iterator[Path]:
     """Where to write a file that is proven and measured before it has its name; what fails leaves nothing behind."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(
+            dir=target.parent, prefix=f".{target.name}.", ignore_cleanup_errors=True
+        )
     except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}", "give a name in a writable folder") from None
+        raise InputError(
+            f"cannot write {target}: {error.strerror}", "give a name in a writable folder"
+        ) from None
     with folder as name:
         path = Path(name, target.name)
         try:
             yield path
         except (InputError, ExportFailed) as error:  # what is told is the name that was given
-            raise type(error)(error.what.replace(str(path), str(target)), error.remedy) from None
-        if data_beside(path).is_file():  # an older model never has the new one's data, nor the other way round
+            raise type(error)(error.message.replace(str(path), str(target)), error.hint) from None
+        if data_beside(
+            path
+        ).is_file():  # an older model never has the new one's data, nor the other way round
             target.unlink(missing_ok=True)
             data_beside(path).replace(data_beside(target))
             path.replace(target)

@@ -12,19 +12,26 @@ from torch import Tensor
 from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.stages.train.statistics import refreshed
 
 
-class Masked:
+class MaskedTrainingPhase:
     """Plain training of a hard-pruned network.
 
     A pruned weight is zero, its gradient is masked and the optimizer begins anew, so it stays exactly zero.
     """
 
-    def __init__(self, live: Mapping[str, Tensor], job: Job, masks: Mapping[str, Tensor], name: str, key: str) -> None:
+    def __init__(
+        self,
+        live: Mapping[str, Tensor],
+        job: RunContext,
+        masks: Mapping[str, Tensor],
+        name: str,
+        key: str,
+    ) -> None:
         self.live, self.job, self.name, self.key = live, job, name, key
         self.masked = [(live[n], mask.to(job.device)) for n, mask in masks.items()]
 
@@ -58,12 +65,19 @@ class Masked:
 
 
 def run(
-    job: Job, pruned: Pruned, epochs: int, name: str = "finetune", key: str | None = None, before: int = 0
+    job: RunContext,
+    pruned: Pruned,
+    epochs: int,
+    name: str = "finetune",
+    key: str | None = None,
+    before: int = 0,
 ) -> Pruned:
     """Fine-tune for `epochs`, then bring the running statistics up to date; the state that is given is used up."""
     state, masks = pruned.state, pruned.masks
     if epochs:
-        begin = partial(Masked, job=job, masks=masks, name=name, key=key or name)
+        begin = partial(MaskedTrainingPhase, job=job, masks=masks, name=name, key=key or name)
         state = refreshed(job, train(job, state, begin, epochs, before=before))
     nonzeros = sum(count_nonzeros(job.network, state).values())
-    return replace(pruned, state=state, nonzeros=nonzeros, epochs={**pruned.epochs, "finetune": epochs})
+    return replace(
+        pruned, state=state, nonzeros=nonzeros, epochs={**pruned.epochs, "finetune": epochs}
+    )

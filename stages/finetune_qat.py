@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.exporters.int8.dynamic import LARGEST
-from ltp_pipeline.exporters.int8.layers import SUFFIX, Layer
-from ltp_pipeline.exporters.int8.training_graph import MARK, Place, Trained, Training
+from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.training_graph import MARK, FakeQuantGraph, FakeQuantPoint, Trained
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.stages.finetune import Masked
+from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model.network import Network, compile_graph
 from ltp_pipeline.stages.import_model.program import Program, Step
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.train import fake_quantize as fake
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
-from ltp_pipeline.system.arrays import Array, State
+from ltp_pipeline.system.arrays import Array, StateDict
 
 NAME = "int8"  # what people and the log call it
 
@@ -36,26 +36,36 @@ NAME = "int8"  # what people and the log call it
 class Rounding:
     """The tensors of a state as the file rounds them."""
 
-    training: Training
+    training: FakeQuantGraph
     axes: Mapping[str, int]  # of output channels, by kernel
     largest: int  # weight in steps
 
     def scales(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Scales of kernels, shaped to divide them; large enough for biases to be counted in 32 bits."""
-        found = {name: fake.weight_scale(state[name], axis, self.largest) for name, axis in self.axes.items()}
+        found = {
+            name: fake.weight_scale(state[name], axis, self.largest)
+            for name, axis in self.axes.items()
+        }
         for bias in self.training.biases:
             scale = found[bias.kernel]
-            least = state[bias.name].detach().abs() / (self._factor(state, bias.factor) * fake.LARGEST_BIAS)
+            least = state[bias.name].detach().abs() / (
+                self._factor(state, bias.factor) * fake.LARGEST_BIAS
+            )
             found[bias.kernel] = torch.maximum(scale, least.reshape(scale.shape))
         return found
 
     def weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Kernels and biases for a forward pass, differentiable."""
         scales = self.scales(state)
-        found = {name: fake.rounded_weight(state[name], scale, self.largest) for name, scale in scales.items()}
+        found = {
+            name: fake.rounded_weight(state[name], scale, self.largest)
+            for name, scale in scales.items()
+        }
         for bias in self.training.biases:
             b = state[bias.name]
-            step = (scales[bias.kernel].reshape(-1) * self._factor(state, bias.factor)).reshape(b.shape)
+            step = (scales[bias.kernel].reshape(-1) * self._factor(state, bias.factor)).reshape(
+                b.shape
+            )
             most = 2 * fake.LARGEST_BIAS
             found[bias.name] = fake.rounded(b, step, torch.zeros_like(step), -most, most)
         return found
@@ -63,13 +73,21 @@ class Rounding:
     @torch.no_grad()
     def tensors(self, state: Mapping[str, Tensor]) -> dict[str, Array]:
         """What the tensors of the int8 graph hold."""
-        scales, found = self.scales(state), {name: t for name, t in state.items() if name not in self.training.ranges}
+        scales, found = (
+            self.scales(state),
+            {name: t for name, t in state.items() if name not in self.training.ranges},
+        )
         for name, scale in scales.items():
             found[f"{name}_scale"] = scale
-            found[name + SUFFIX] = torch.round(state[name] / scale).clamp(-self.largest, self.largest)
+            found[name + SUFFIX] = torch.round(state[name] / scale).clamp(
+                -self.largest, self.largest
+            )
         for bias in self.training.biases:
             step = scales[bias.kernel].reshape(-1) * self._factor(state, bias.factor)
-            found[bias.scale], found[bias.held] = step, torch.round(state[bias.name].reshape(-1) / step)
+            found[bias.scale], found[bias.held] = (
+                step,
+                torch.round(state[bias.name].reshape(-1) / step),
+            )
         for place in self.training.places:
             if not place.is_dynamic:
                 found[place.scale], found[place.zero] = fake.scale_and_zero(*state[place.scale])
@@ -79,11 +97,16 @@ class Rounding:
         return fake.scale_and_zero(*state[scale].detach().clone())[0]
 
 
-class Rounded(Masked):
+class QatPhase(MaskedTrainingPhase):
     """Training of a hard-pruned network as it is in 8 bits."""
 
     def __init__(
-        self, live: Mapping[str, Tensor], job: Job, masks: Mapping[str, Tensor], key: str, rounding: Rounding
+        self,
+        live: Mapping[str, Tensor],
+        job: RunContext,
+        masks: Mapping[str, Tensor],
+        key: str,
+        rounding: Rounding,
     ) -> None:
         super().__init__(live, job, masks, NAME, key)
         self.rounding = rounding
@@ -99,7 +122,9 @@ class Rounded(Masked):
         return {"val_accuracy": accuracy(self.job, state, self.job.data.val)}
 
 
-def run(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Trained:
+def run(
+    job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
+) -> Trained:
     """Train a network whose kernels are those of the graph; one that was trained before is taken up again."""
     epochs, bits = job.int8_epochs, job.settings.export.int8_weights
     network, state = build(job.network, training)
@@ -107,18 +132,24 @@ def run(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Tr
     key = f"{title}-{NAME}-{_digest(rounding, epochs)}"
     kept = job.workspace.load_weights(key)
     if kept is None:
-        masks = {kernel.name: state[kernel.name] != 0 for kernel in network.prunable if kernel.name in state}
+        masks = {
+            kernel.name: state[kernel.name] != 0
+            for kernel in network.prunable
+            if kernel.name in state
+        }
         new = replace(job, network=network, original=job.network)
-        begin = partial(Rounded, job=new, masks=masks, key=key, rounding=rounding)
+        begin = partial(QatPhase, job=new, masks=masks, key=key, rounding=rounding)
         state = train(new, state, begin, epochs, before=job.epochs + job.finetune_epochs)
         job.workspace.save_weights(key, state, {"epochs": epochs})
     else:
         state = kept[0]
     state = {name: tensor.cpu() for name, tensor in state.items()}
-    return Trained(rounding.tensors(state), {name: tensor.numpy() for name, tensor in state.items()}, epochs)
+    return Trained(
+        rounding.tensors(state), {name: tensor.numpy() for name, tensor in state.items()}, epochs
+    )
 
 
-def build(network: Network, training: Training) -> tuple[Network, State]:
+def build(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDict]:
     """The network over the graph with its places, and the state that it begins with."""
     walked, _ = flatten(training.model)
     forward, state = compile_graph(walked)
@@ -129,28 +160,44 @@ def build(network: Network, training: Training) -> tuple[Network, State]:
         slots[name] = forward.program.size + number
         state[name] = torch.tensor(held, dtype=torch.float32)
     program = _with_places(forward.program, training.places, slots)
-    added = {**dict.fromkeys(training.frozen, Role.CONSTANT), **dict.fromkeys(training.ranges, Role.STATISTIC)}
+    added = {
+        **dict.fromkeys(training.frozen, Role.CONSTANT),
+        **dict.fromkeys(training.ranges, Role.STATISTIC),
+    }
     roles = {**forward.roles, **added}
-    made = replace(forward, program=program, slots=slots, roles=roles, statistics={}, batch=network.forward.batch)
+    made = replace(
+        forward,
+        program=program,
+        slots=slots,
+        roles=roles,
+        statistics={},
+        batch=network.forward.batch,
+    )
     file = replace(network.file, model=walked)
     return replace(network, file=file, forward=made, norms=(), observed=None), state
 
 
-def _with_places(program: Program, places: Sequence[Place], slots: Mapping[str, int]) -> Program:
+def _with_places(
+    program: Program, places: Sequence[FakeQuantPoint], slots: Mapping[str, int]
+) -> Program:
     """Round at the marks; norms and all else compute as in the file, also in training."""
     known = {f"{MARK} {place.mark!r}": place for place in places}
     steps = []
     for step in program.steps:
         place = known.get(step.label)
         steps.append(_as_in_the_file(step) if place is None else _rounding(step, place, slots))
-    return replace(program, steps=steps, size=max(program.size, *(slot + 1 for slot in slots.values())))
+    return replace(
+        program, steps=steps, size=max(program.size, *(slot + 1 for slot in slots.values()))
+    )
 
 
-def _rounding(step: Step, place: Place, slots: Mapping[str, int]) -> Step:
+def _rounding(step: Step, place: FakeQuantPoint, slots: Mapping[str, int]) -> Step:
     if place.is_dynamic:
         return replace(step, function=fake.dynamic_activation, keywords={}, wants_training=True)
     inputs, keywords = (step.inputs[0], slots[place.scale]), {"share": place.follows}
-    return replace(step, function=fake.activation, inputs=inputs, keywords=keywords, wants_training=True)
+    return replace(
+        step, function=fake.activation, inputs=inputs, keywords=keywords, wants_training=True
+    )
 
 
 def _as_in_the_file(step: Step) -> Step:
@@ -162,7 +209,14 @@ def _as_in_the_file(step: Step) -> Step:
 def _digest(rounding: Rounding, epochs: int) -> str:
     """Of what the result depends on beside the run: graph, weights, places, epochs."""
     training, model = rounding.training, rounding.training.model
-    told = (training.places, training.biases, dict(training.ranges), dict(rounding.axes), rounding.largest, epochs)
+    told = (
+        training.places,
+        training.biases,
+        dict(training.ranges),
+        dict(rounding.axes),
+        rounding.largest,
+        epochs,
+    )
     found = hashlib.sha256(repr(told).encode())
     found.update(model.proto.SerializeToString(deterministic=True))
     for name in sorted(model.weights):

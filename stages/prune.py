@@ -11,29 +11,31 @@ from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read
 from ltp_pipeline.results.records import Pruned, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.stages.write_back import file_names, lift
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.write_back import file_names, from_file_weights
+from ltp_pipeline.system.arrays import StateDict
 
 
-def run(job: Job, entry: TrailEntry) -> Pruned:
+def run(job: RunContext, entry: TrailEntry) -> Pruned:
     """The network of an entry of the trail; its zeros are the masks."""
     model = read(job.workspace.trail_path(entry.entry))
-    state = lift(job, read_tensors(model, file_names(job.network)))
-    masks = masks_of(job.network, state)
+    state = from_file_weights(job, read_tensors(model, file_names(job.network)))
+    masks = nonzero_masks(job.network, state)
     for name, mask in masks.items():
         if not mask.any() and job.network.file.model.array(name).any():
-            raise TrainingFailed(f"layer {name!r} lost all its weights", "raise method.floor, or ask for less")
+            raise TrainingFailed(
+                f"layer {name!r} lost all its weights", "raise method.floor, or ask for less"
+            )
     nonzeros = sum(count_nonzeros(job.network, state).values())
     return Pruned(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})
 
 
-def masks_of(network: Network, state: State) -> dict[str, Tensor]:
+def nonzero_masks(network: Network, state: StateDict) -> dict[str, Tensor]:
     """Where the prunable kernels are not zero."""
     return {k.name: state[k.name] != 0 for k in network.prunable}
 
 
-def masked(state: State, masks: Mapping[str, Tensor]) -> State:
+def apply_masks(state: StateDict, masks: Mapping[str, Tensor]) -> StateDict:
     """The same state with every weight outside its mask zero (never -0.0)."""
     return {**state, **{name: state[name].masked_fill(~mask, 0.0) for name, mask in masks.items()}}
 

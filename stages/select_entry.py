@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Learned, Pruned, TrailEntry, finetune_key
+from ltp_pipeline.results.records import Pruned, ThresholdLearningResult, TrailEntry, finetune_key
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.text import pluralize
 
 MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
@@ -28,15 +28,20 @@ class Selected(NamedTuple):
     tried: int = 1
 
 
-def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Pruned]:
+def run(
+    job: RunContext, learned: ThresholdLearningResult, least: float | None
+) -> tuple[Selected, Pruned]:
     """Select an entry and fine-tune it; `least` is the worst accuracy that will do."""
     if least is None:
         return Selected(learned.trail[-1], []), finish(job, learned.trail[-1])
     metric = job.task.metric
     entries = sorted(learned.trail, key=lambda e: e.compression)
     tried = _search(job, entries, least)
-    held = [e for e, accuracy in tried.items() if metric.holds(accuracy, least)]
-    told = {e: f"{metric.shown(accuracy)} on the validation split, fine-tuned" for e, accuracy in tried.items()}
+    held = [e for e, accuracy in tried.items() if metric.is_no_worse(accuracy, least)]
+    told = {
+        e: f"{metric.shown(accuracy)} on the validation split, fine-tuned"
+        for e, accuracy in tried.items()
+    }
     notes = [f"tried {e.compression:.1f}×: {said}" for e, said in told.items()]
     missed = None
     if held:
@@ -47,22 +52,28 @@ def run(job: Job, learned: Learned, least: float | None) -> tuple[Selected, Prun
             f"no network of the trail reached {metric.shown(least)} within {pluralize(len(tried), 'attempt')}; "
             "the closest is reported: give a larger budget, more epochs or a lower learning rate"
         )
-    return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(job, best)
+    return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(
+        job, best
+    )
 
 
-def finish(job: Job, entry: TrailEntry) -> Pruned:
+def finish(job: RunContext, entry: TrailEntry) -> Pruned:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(job, entry)
-    return finetune.run(job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs)
+    return finetune.run(
+        job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs
+    )
 
 
-def find(learned: Learned, number: int) -> TrailEntry:
+def find(learned: ThresholdLearningResult, number: int) -> TrailEntry:
     """The entry of this number."""
     for entry in learned.trail:
         if entry.entry == number:
             return entry
     numbers = ", ".join(str(e.entry) for e in learned.trail)
-    raise InputError(f"the trail has no entry {number}", f"entries: {numbers}; `ltp-pipeline trail` lists them")
+    raise InputError(
+        f"the trail has no entry {number}", f"entries: {numbers}; `ltp-pipeline trail` lists them"
+    )
 
 
 def pareto(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
@@ -77,16 +88,20 @@ def pareto(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
     return found
 
 
-def _search(job: Job, entries: list[TrailEntry], least: float) -> dict[TrailEntry, float]:
+def _search(job: RunContext, entries: list[TrailEntry], least: float) -> dict[TrailEntry, float]:
     """Fine-tune from the sparsest entry that is good as it is: on while the result holds, back while it does not."""
     metric = job.task.metric
-    good = [i for i, e in enumerate(entries) if metric.holds(e.accuracy, least)]
+    good = [i for i, e in enumerate(entries) if metric.is_no_worse(e.accuracy, least)]
     position = max(good, default=0)
     tried: dict[TrailEntry, float] = {}
-    while 0 <= position < len(entries) and entries[position] not in tried and len(tried) < MOST_ATTEMPTS:
+    while (
+        0 <= position < len(entries)
+        and entries[position] not in tried
+        and len(tried) < MOST_ATTEMPTS
+    ):
         entry = entries[position]
         tried[entry] = accuracy(job, finish(job, entry).state, job.data.val)
-        holds = metric.holds(tried[entry], least)
+        holds = metric.is_no_worse(tried[entry], least)
         job.workspace.progress.say(
             f"{entry.compression:.1f}× fine-tuned: {metric.shown(tried[entry])} on the validation split, "
             f"{'within' if holds else 'outside'} the budget ({metric.no_worse} {metric.shown(least)})"

@@ -10,11 +10,11 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.restore_batch_norm import calibrated, fold
 from ltp_pipeline.stages.import_model.values import array_to_torch, to_array, widened
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 
-def lower(network: Network, state: State) -> Weights:
+def to_file_weights(network: Network, state: StateDict) -> Weights:
     """The weights of a file: restored norms folded into their Convs, every tensor in the type that the file has."""
     return as_file_types(network, fold(network.norms, state))
 
@@ -25,10 +25,12 @@ def as_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
     return {name: to_array(tensor, kept[name].data_type) for name, tensor in tensors.items()}
 
 
-def lift(job: Job, weights: Weights) -> State:
+def from_file_weights(job: RunContext, weights: Weights) -> StateDict:
     """The state of a file's weights: restored norms get the statistics that the training samples give."""
     state = {n: widened(array_to_torch(weights[n])).to(job.device) for n in file_names(job.network)}
-    state = calibrated(job.network, state, job.data.train, job.settings.train.batch_size, job.device)
+    state = calibrated(
+        job.network, state, job.data.train, job.settings.train.batch_size, job.device
+    )
     return {name: state[name] for name in job.network.forward.slots}
 
 

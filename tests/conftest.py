@@ -9,14 +9,16 @@ import torch
 
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.system import thread_env
 from tests.support.kernels import built
 from tests.support.photos import jpeg, put
 from tests.support.runs import common_root, quick
 
-torch.set_num_threads(1)  # the suite runs in parallel; more threads per process only get in each other's way
+torch.set_num_threads(
+    1
+)  # the suite runs in parallel; more threads per process only get in each other's way
 thread_env._late = False  # torch is loaded first here, which is said in tests that are about it
 
 
@@ -52,7 +54,7 @@ def quickly() -> Iterator[None]:
 def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part that is ours alone, without waiting for a process to start."""
 
-    def failing(*_: object) -> Model:
+    def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
 
     monkeypatch.setattr(simplify, "simplified", failing)

@@ -16,7 +16,10 @@ RATIO, T0, LR = 1e-4, 1e-3, 0.03
 L2 = 0.02  # λ of the L2 penalty, in units of its own
 COMPRESSION = 20.0
 EPOCHS, FINETUNE_EPOCHS = 8, 4
-ALONE = {"epochs": EPOCHS + FINETUNE_EPOCHS, "finetune_epochs": 0}  # learning as it goes, to its end
+ALONE = {
+    "epochs": EPOCHS + FINETUNE_EPOCHS,
+    "finetune_epochs": 0,
+}  # learning as it goes, to its end
 SEEDS = (0, 1, 2, 3, 4)  # of the error bars
 WATCHED_SEEDS = (0, 1, 2)  # of regulariser and gradient
 VARIED_SEEDS = (0, 1)  # of all that is changed one at a time

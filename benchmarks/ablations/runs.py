@@ -18,11 +18,11 @@ from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_method
-from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 Tensors = Mapping[str, Tensor]
 
@@ -40,28 +40,41 @@ def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, A
     with tempfile.TemporaryDirectory() as scratch:
         if plan["mode"] == "dense":
             job, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
-            return {**final_numbers(job, state), "elements": elements, "train_samples": len(job.data.train)}
+            return {
+                **final_numbers(job, state),
+                "elements": elements,
+                "train_samples": len(job.data.train),
+            }
         job, state = prepared(model, settings_of(plan, elements, data), Path(scratch))
         return pruned(job, state, is_drawn=plan in plans.drawn())
 
 
 def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
     """A plan as a user would write it."""
-    given = {"data": data, "train": {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")}}
+    given = {
+        "data": data,
+        "train": {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")},
+    }
     if plan["mode"] == "budget":
-        return Settings.model_validate({**given, "budget": {"target_compression": plan["compression"]}})
-    method = {key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")}
+        return Settings.model_validate(
+            {**given, "budget": {"target_compression": plan["compression"]}}
+        )
+    method = {
+        key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")
+    }
     method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
     return Settings.model_validate({**given, "method": method})
 
 
-def pruned(job: Job, state: State, is_drawn: bool) -> dict[str, Any]:
+def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
     """Learn, prune and fine-tune; accuracies, what each epoch was like, and where the weights lie."""
     before = {k.name: state[k.name] for k in job.network.prunable}
     phases: list[Watched] = []
 
     def begin(live: Mapping[str, Tensor]) -> Watched:
-        phases.append(Watched(live, job, make_method(job.network, live, job.settings, job.strength)))
+        phases.append(
+            Watched(live, job, make_method(job.network, live, job.settings, job.strength))
+        )
         return phases[-1]
 
     entry = learn(job, state, begin)
@@ -78,10 +91,10 @@ def pruned(job: Job, state: State, is_drawn: bool) -> dict[str, Any]:
     }
 
 
-class Watched(Learning):
+class Watched(ThresholdLearningPhase):
     """Learning that keeps what the figures need of each epoch."""
 
-    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method) -> None:
+    def __init__(self, live: Mapping[str, Tensor], job: RunContext, method: PruningMethod) -> None:
         super().__init__(live, job, method)
         self.seen: list[dict[str, float]] = []
 
@@ -107,9 +120,13 @@ def first(split: Split, count: int) -> Split:
     return Split(split.name, split.inputs, split.targets, split.rows[:count])
 
 
-def looked_at(before: Tensors, after: Tensors, taus: Mapping[str, float], is_drawn: bool) -> dict[str, Any]:
+def looked_at(
+    before: Tensors, after: Tensors, taus: Mapping[str, float], is_drawn: bool
+) -> dict[str, Any]:
     """All kernels together, every weight in units of the √τ of its own, and one layer."""
-    together = (torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after))
+    together = (
+        torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after)
+    )
     return {
         "kernels": closely(*together, 1.0, is_drawn),
         "layer": closely(before[LAYER], after[LAYER], taus[LAYER], is_drawn),
@@ -129,7 +146,10 @@ def closely(before: Tensor, after: Tensor, tau: float, is_drawn: bool) -> dict[s
     }
     if is_drawn:
         chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
-        found |= {"before": _line(before.flatten().numpy()[chosen]), "after": _line(after.flatten().numpy()[chosen])}
+        found |= {
+            "before": _line(before.flatten().numpy()[chosen]),
+            "after": _line(after.flatten().numpy()[chosen]),
+        }
     return found
 
 

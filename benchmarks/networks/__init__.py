@@ -39,7 +39,9 @@ NETWORKS = {
 }
 
 
-def bare(name: str, classes: int | None = None, channels: int = 3, size: int | None = None) -> nn.Module:
+def bare(
+    name: str, classes: int | None = None, channels: int = 3, size: int | None = None
+) -> nn.Module:
     """A network of the table as torch makes it."""
     network = NETWORKS[name]
     sized = {"size": size or network.size} if network.sized else {}

@@ -22,7 +22,9 @@ def as_onnx(network: nn.Module, shape: Sequence[int] = (3, 224, 224)) -> onnx.Mo
     for dropout in dropouts:
         dropout.train()  # an exporter leaves out what does nothing
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # torch would rather use its other exporter, which needs a further package
+        warnings.simplefilter(
+            "ignore"
+        )  # torch would rather use its other exporter, which needs a further package
         path = Path(folder, "network.onnx")
         torch.onnx.export(
             network,

@@ -63,11 +63,15 @@ class Inverted(nn.Module):
         hidden = cin * row.expand
         layers = nn.Sequential()
         if row.expand > 1:
-            layers.add_module("expand", conv_norm(cin, hidden, (1,) * row.expand_parts, act=row.act))
+            layers.add_module(
+                "expand", conv_norm(cin, hidden, (1,) * row.expand_parts, act=row.act)
+            )
         layers.add_module("depthwise", conv_norm(hidden, hidden, row.sizes, stride, True, row.act))
         if row.squeeze:
             layers.add_module("squeeze", SqueezeExcite(hidden, int(cin * row.squeeze), row.act))
-        layers.add_module("project", conv_norm(hidden, row.width, (1,) * row.project_parts, act=None))
+        layers.add_module(
+            "project", conv_norm(hidden, row.width, (1,) * row.project_parts, act=None)
+        )
         self.layers = layers
         self.residual = stride == 1 and cin == row.width
 
@@ -81,7 +85,13 @@ class InvertedNetwork(nn.Module):
     """A stem of stride two, the blocks of a table, a 1×1 head, Dropout and a classifier."""
 
     def __init__(
-        self, rows: Sequence[Row], stem: int, head: int, act: type[nn.Module], classes: int, channels: int
+        self,
+        rows: Sequence[Row],
+        stem: int,
+        head: int,
+        act: type[nn.Module],
+        classes: int,
+        channels: int,
     ) -> None:
         super().__init__()
         self.stem = conv_norm(channels, stem, (3,), 2, act=act)
@@ -97,7 +107,9 @@ class InvertedNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Class scores of a batch of images."""
-        scores: Tensor = self.classifier(self.dropout(global_mean(self.head(self.blocks(self.stem(x))))))
+        scores: Tensor = self.classifier(
+            self.dropout(global_mean(self.head(self.blocks(self.stem(x)))))
+        )
         return scores
 
 
@@ -109,7 +121,9 @@ def mobilenetv2(classes: int = 1000, channels: int = 3) -> InvertedNetwork:
 def efficientnet_b0(classes: int = 1000, channels: int = 3, swish: bool = False) -> InvertedNetwork:
     """EfficientNet-B0 as it was published (`swish`), or with ReLU6 in place of Swish."""
     act = nn.SiLU if swish else nn.ReLU6
-    return InvertedNetwork([row._replace(act=act) for row in EFFICIENTNET_B0], 32, 1280, act, classes, channels)
+    return InvertedNetwork(
+        [row._replace(act=act) for row in EFFICIENTNET_B0], 32, 1280, act, classes, channels
+    )
 
 
 def mixnet_s(classes: int = 1000, channels: int = 3) -> InvertedNetwork:

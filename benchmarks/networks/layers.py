@@ -17,12 +17,15 @@ def split_evenly(channels: int, parts: int) -> list[int]:
 class Mixed(nn.Module):
     """MixConv (Tan and Le, 2019): the channels in parts, each convolved with a kernel of its own size."""
 
-    def __init__(self, cin: int, cout: int, sizes: Sequence[int], stride: int, depthwise: bool) -> None:
+    def __init__(
+        self, cin: int, cout: int, sizes: Sequence[int], stride: int, depthwise: bool
+    ) -> None:
         super().__init__()
         self.parts = split_evenly(cin, len(sizes))
         outs = split_evenly(cout, len(sizes))
         self.convs = nn.ModuleList(
-            convolution(a, b, (size,), stride, depthwise) for a, b, size in zip(self.parts, outs, sizes, strict=True)
+            convolution(a, b, (size,), stride, depthwise)
+            for a, b, size in zip(self.parts, outs, sizes, strict=True)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,7 +53,9 @@ def conv_norm(
     act: type[nn.Module] | None = nn.ReLU,
 ) -> nn.Sequential:
     """A convolution, its norm and, unless None, an activation."""
-    layers = OrderedDict[str, nn.Module](conv=convolution(cin, cout, sizes, stride, depthwise), bn=nn.BatchNorm2d(cout))
+    layers = OrderedDict[str, nn.Module](
+        conv=convolution(cin, cout, sizes, stride, depthwise), bn=nn.BatchNorm2d(cout)
+    )
     if act is not None:
         layers["act"] = act()
     return nn.Sequential(layers)

@@ -5,7 +5,12 @@ from torch import Tensor, nn
 
 from benchmarks.networks.layers import conv_norm, global_mean
 
-STAGES_50 = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
+STAGES_50 = (
+    (64, 3, 1),
+    (128, 4, 2),
+    (256, 6, 2),
+    (512, 3, 2),
+)  # width, blocks, stride of the first
 STAGES_20 = ((16, 3, 1), (32, 3, 2), (64, 3, 2))
 
 
@@ -24,7 +29,9 @@ class Basic(nn.Module):
         if self.stride > 1:
             x = x[:, :, :: self.stride, :: self.stride]
         if self.missing:
-            x = nn.functional.pad(x, (0, 0, 0, 0, self.missing // 2, self.missing - self.missing // 2))
+            x = nn.functional.pad(
+                x, (0, 0, 0, 0, self.missing // 2, self.missing - self.missing // 2)
+            )
         return torch.relu(y + x)
 
 
@@ -37,7 +44,9 @@ class Bottleneck(nn.Module):
         self.conv2 = conv_norm(width, width, (3,), stride)
         self.conv3 = conv_norm(width, 4 * width, (1,), act=None)
         differs = stride > 1 or cin != 4 * width
-        self.shortcut = conv_norm(cin, 4 * width, (1,), stride, act=None) if differs else nn.Identity()
+        self.shortcut = (
+            conv_norm(cin, 4 * width, (1,), stride, act=None) if differs else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the block."""
@@ -53,7 +62,10 @@ class ResNet20(nn.Module):
         self.stem = conv_norm(channels, 16)
         blocks, cin = [], 16
         for width, count, stride in STAGES_20:
-            blocks += [Basic(cin if i == 0 else width, width, stride if i == 0 else 1) for i in range(count)]
+            blocks += [
+                Basic(cin if i == 0 else width, width, stride if i == 0 else 1)
+                for i in range(count)
+            ]
             cin = width
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Linear(cin, classes)
@@ -72,7 +84,10 @@ class ResNet50(nn.Module):
         self.stem = conv_norm(channels, 64, (7,), 2)
         blocks, cin = [], 64
         for width, count, stride in STAGES_50:
-            blocks += [Bottleneck(cin if i == 0 else 4 * width, width, stride if i == 0 else 1) for i in range(count)]
+            blocks += [
+                Bottleneck(cin if i == 0 else 4 * width, width, stride if i == 0 else 1)
+                for i in range(count)
+            ]
             cin = 4 * width
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Linear(cin, classes)

@@ -30,7 +30,9 @@ class Pictures:
 
     def __init__(self, split: str) -> None:
         with np.load(PICTURES) as arrays:
-            self.pictures, self.boxes, self.classes = (arrays[f"{n}_{split}"] for n in ("pictures", "boxes", "classes"))
+            self.pictures, self.boxes, self.classes = (
+                arrays[f"{n}_{split}"] for n in ("pictures", "boxes", "classes")
+            )
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -49,14 +51,19 @@ def loss(outputs: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> to
     """Focal loss of the class in each cell, and the distance of the boxes in cells where the centre of one lies."""
     picture, row = torch.nonzero(batch["classes"] >= 0, as_tuple=True)
     kinds, boxes = batch["classes"][picture, row], batch["boxes"][picture, row]
-    centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2 / STRIDE, (boxes[:, 2:] - boxes[:, :2]) / STRIDE
+    centre, size = (
+        (boxes[:, :2] + boxes[:, 2:]) / 2 / STRIDE,
+        (boxes[:, 2:] - boxes[:, :2]) / STRIDE,
+    )
     x, y = centre.long().unbind(1)
     wanted = torch.zeros_like(outputs["heat"])
     wanted[picture, kinds, y, x] = 1
     wrong = (wanted - outputs["heat"].sigmoid()).abs()
     heat = wrong**2 * F.binary_cross_entropy_with_logits(outputs["heat"], wanted, reduction="none")
     found = outputs["box"][picture, :, y, x]
-    return (heat.sum() + (found - torch.cat([centre % 1, size.log()], 1)).abs().sum()) / max(len(boxes), 1)
+    return (heat.sum() + (found - torch.cat([centre % 1, size.log()], 1)).abs().sum()) / max(
+        len(boxes), 1
+    )
 
 
 def decode(outputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -64,7 +71,9 @@ def decode(outputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
     heat = outputs["heat"].sigmoid()
     scores, places = (heat * (heat == F.max_pool2d(heat, 3, 1, 1))).flatten(1).topk(MOST)
     kinds, cells = places // heat[0, 0].numel(), places % heat[0, 0].numel()
-    left, top, width, height = outputs["box"].flatten(2).gather(2, cells[:, None].expand(-1, 4, -1)).unbind(1)
+    left, top, width, height = (
+        outputs["box"].flatten(2).gather(2, cells[:, None].expand(-1, 4, -1)).unbind(1)
+    )
     columns = heat.shape[3]
     centre = torch.stack([cells % columns + left, cells // columns + top], 2) * STRIDE
     size = torch.stack([width, height], 2).clamp(max=4).exp() * STRIDE
@@ -83,13 +92,23 @@ class MeanAveragePrecision:
         """Take a batch into account."""
         scores, kinds, boxes = decode(outputs)
         numbers = self.pictures + torch.arange(1, len(scores) + 1)
-        rows = [numbers[:, None, None].expand(-1, MOST, 1), boxes, scores[..., None], kinds[..., None]]
+        rows = [
+            numbers[:, None, None].expand(-1, MOST, 1),
+            boxes,
+            scores[..., None],
+            kinds[..., None],
+        ]
         self.found.append(torch.cat(rows, 2).flatten(0, 1).double().numpy())
         for picture, row in torch.nonzero(batch["classes"] >= 0).tolist():
             left, top, right, bottom = batch["boxes"][picture, row].tolist()
             box = [left, top, right - left, bottom - top]
             kind = int(batch["classes"][picture, row])
-            entry = {"image_id": int(numbers[picture]), "category_id": kind, "bbox": box, "area": box[2] * box[3]}
+            entry = {
+                "image_id": int(numbers[picture]),
+                "category_id": kind,
+                "bbox": box,
+                "area": box[2] * box[3],
+            }
             self.true.append({**entry, "id": len(self.true) + 1, "iscrowd": 0})
         self.pictures += len(scores)
 

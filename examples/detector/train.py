@@ -28,13 +28,17 @@ def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         size = rng.integers(10, 26)
         left, top = rng.integers(0, SIZE - size, 2)
         box = np.array([left, top, left + size, top + size], np.float32)
-        if any((np.maximum(box[:2], b[:2]) < np.minimum(box[2:], b[2:])).all() for b in boxes[:row]):
+        if any(
+            (np.maximum(box[:2], b[:2]) < np.minimum(box[2:], b[2:])).all() for b in boxes[:row]
+        ):
             continue  # it would hide another
         kind = rng.integers(len(SHAPES))
         u, v = (x - left) / size, (y - top) / size  # from 0 to 1 inside the box
         inside = (u > 0) & (u < 1) & (v > 0) & (v < 1)
         inside &= [True, (u - 0.5) ** 2 + (v - 0.5) ** 2 < 0.25, abs(u - 0.5) < v / 2][kind]
-        picture[:, inside] = rng.uniform(100, 255, (CHANNELS, 1)) + rng.normal(0, 12, (CHANNELS, inside.sum()))
+        picture[:, inside] = rng.uniform(100, 255, (CHANNELS, 1)) + rng.normal(
+            0, 12, (CHANNELS, inside.sum())
+        )
         boxes[row], classes[row] = box, kind
     return picture.clip(0, 255).astype(np.uint8), boxes, classes
 
@@ -43,7 +47,9 @@ def make_pictures(share: float) -> None:
     """Write the pictures of all splits, or a share of them; the same ones each time."""
     rng, arrays = np.random.default_rng(0), {}
     for split, count in SPLITS.items():
-        pictures, boxes, classes = zip(*(draw(rng) for _ in range(round(share * count))), strict=True)
+        pictures, boxes, classes = zip(
+            *(draw(rng) for _ in range(round(share * count))), strict=True
+        )
         arrays[f"pictures_{split}"] = np.stack(pictures)
         arrays[f"boxes_{split}"] = np.stack(boxes)
         arrays[f"classes_{split}"] = np.stack(classes)
@@ -56,7 +62,10 @@ class Detector(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         sizes = [(CHANNELS, 16, 2), (16, 32, 2), (32, 64, 2), (64, 64, 1), (64, 64, 1)]
-        blocks = [(nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU()) for a, b, s in sizes]
+        blocks = [
+            (nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
+            for a, b, s in sizes
+        ]
         self.body = nn.Sequential(*(layer for block in blocks for layer in block))
         self.heat = nn.Conv2d(64, len(SHAPES), 1)
         self.box = nn.Conv2d(64, 4, 1)
@@ -103,7 +112,9 @@ def main() -> None:
             heat, box = network(batch["picture"])
             measured.update({"heat": heat, "box": box}, batch)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would rather use its other exporter, which needs a further package
+        warnings.simplefilter(
+            "ignore"
+        )  # torch would rather use its other exporter, which needs a further package
         torch.onnx.export(
             network,
             (torch.zeros(1, CHANNELS, SIZE, SIZE),),
@@ -113,7 +124,9 @@ def main() -> None:
             dynamic_axes={name: {0: "N"} for name in ("picture", "heat", "box")},
             dynamo=False,
         )
-    print(f"{MODEL.name}: mAP {measured.compute():.1%} on test, {time.perf_counter() - begun:.0f} s")
+    print(
+        f"{MODEL.name}: mAP {measured.compute():.1%} on test, {time.perf_counter() - begun:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -4,21 +4,21 @@ from collections.abc import Collection
 
 from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
 from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 
 
-def encode(model: Model, kernels: Collection[str]) -> Model:
+def encode(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """The same model; the only change is that -0.0 in kernels becomes 0.0."""
     return Scan.of(model, kernels).without_negative_zeros(model)
 
 
-def encoded_names(model: Model) -> list[str]:
+def encoded_names(model: OnnxModel) -> list[str]:
     """Nothing is encoded."""
     del model
     return []
 
 
-def decode(model: Model, names: Collection[str]) -> Decoded:
+def decode(model: OnnxModel, names: Collection[str]) -> Decoded:
     """Nothing has to be decoded."""
     del model, names
     return Decoded()

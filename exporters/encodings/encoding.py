@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from onnx import TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
 
@@ -32,7 +32,9 @@ def require_room(size: int) -> None:
     if free is not None and size > free:
         dense, there = size / memory.GIGABYTE, free / memory.GIGABYTE
         what = f"the encoded tensors take {dense:,.1f} GB once they are dense, and {there:,.1f} GB of memory are free"
-        raise InputError(what, "use a machine with more memory, or get the file again from where it came from")
+        raise InputError(
+            what, "use a machine with more memory, or get the file again from where it came from"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Encoding:
     name: str
     about: str  # what the file is, for HANDOFF.md
     readers: Mapping[str, str]  # who reads it, for HANDOFF.md: tool -> "yes", or what happens
-    encode: Callable[..., Model]
-    encoded_names: Callable[[Model], list[str]]  # the tensors of a file that are encoded
-    decode: Callable[[Model, Collection[str]], Decoded]  # these tensors of a file
+    encode: Callable[..., OnnxModel]
+    encoded_names: Callable[[OnnxModel], list[str]]  # the tensors of a file that are encoded
+    decode: Callable[[OnnxModel, Collection[str]], Decoded]  # these tensors of a file
     full_check: bool = True  # whether onnx.checker can infer the shapes of such a file

@@ -16,14 +16,24 @@ from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group
 from ltp_pipeline.exporters.files import labels, rounding, tensors
 from ltp_pipeline.exporters.files.nonzeros import Scan, find_nonzeros
 from ltp_pipeline.graph.edit import drop_inputs
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.tensors import WEIGHT_TYPES, byte_size, declared, elements, stored
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.tensors import (
+    WEIGHT_TYPES,
+    byte_size,
+    elements,
+    initializers_by_name,
+    make_empty_tensor,
+)
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
-GROUP = 2**20  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
-SMALL = 2**17  # elements: a node of its own costs a smaller tensor more time than being copied once more
+GROUP = (
+    2**20
+)  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
+SMALL = (
+    2**17
+)  # elements: a node of its own costs a smaller tensor more time than being copied once more
 TOGETHER = 2**18  # elements of small tensors that are scattered as one
 HEADER = 24  # bytes that a tensor takes beside its name and values
 WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
@@ -59,7 +69,7 @@ class _Kernel:
         return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
 
 
-def encode(model: Model, kernels: Collection[str], values: str = EXACT) -> Model:
+def encode(model: OnnxModel, kernels: Collection[str], values: str = EXACT) -> OnnxModel:
     """The model with each kernel packed in the form that takes the least room, or left dense if none does.
 
     A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse encoding. `values` "fp16"
@@ -68,34 +78,47 @@ def encode(model: Model, kernels: Collection[str], values: str = EXACT) -> Model
     rounding.check(values)
     opset = packed_graph.opset_of(model.proto)
     scan = Scan.of(model, kernels)
-    prepared = [_prepare(scan, name, tensor, values) for name, tensor in _eligible(model, kernels, opset).items()]
+    prepared = [
+        _prepare(scan, name, tensor, values)
+        for name, tensor in _eligible(model, kernels, opset).items()
+    ]
     decoder, parts, weights = Decoder(), list[TensorProto](), dict[str, Array]()
     for index, (kind, units) in enumerate(_groups(prepared)):
         group, added, arrays = _store(index, kind, units)
         both = decoder.merged(packed_graph.decoder(group, opset))
-        if _smaller(added, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]):
+        if _smaller(
+            added, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]
+        ):
             decoder, parts, weights = both, parts + added, weights | arrays
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
-    copy = scan.without_negative_zeros(tensors.without(model, packed, first=list(decoder.nodes.values())))
+    copy = scan.without_negative_zeros(
+        tensors.without(model, packed, first=list(decoder.nodes.values()))
+    )
     if not packed:
         return copy
     copy.graph.initializer.extend([*decoder.constants.values(), *parts])
     tensors.raise_ir_version(copy.proto, IR_VERSION)
     drop_inputs(copy.graph, packed)
     copy = replace(copy, weights={**copy.weights, **weights})
-    return copy if values == EXACT else labels.stamp(copy, values=values)
+    return copy if values == EXACT else labels.write_metadata(copy, values=values)
 
 
-def _eligible(model: Model, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
+def _eligible(model: OnnxModel, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
     outputs = {value.name for value in model.graph.output}
-    types = [t for t in WEIGHT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16]
+    types = [
+        t for t in WEIGHT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16
+    ]
     return {
         name: tensor
-        for name, tensor in stored(model.graph).items()
-        if name in kernels and name not in outputs and tensor.data_type in types and tensor.dims and all(tensor.dims)
+        for name, tensor in initializers_by_name(model.graph).items()
+        if name in kernels
+        and name not in outputs
+        and tensor.data_type in types
+        and tensor.dims
+        and all(tensor.dims)
     }
 
 
@@ -113,7 +136,10 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
     kernel = _Kernel(name, tensor, kept, scale, found.values, gaps, [])
     again = [_overhead(k)[2 if kernel.joins else 1] for k in KINDS]
     width = found.values.dtype.itemsize
-    costs = [sizes[k][0] + sizes[k][1] * width + once + more for k, more in zip(KINDS, again, strict=True)]
+    costs = [
+        sizes[k][0] + sizes[k][1] * width + once + more
+        for k, more in zip(KINDS, again, strict=True)
+    ]
     return replace(kernel, costs=[*costs, float(byte_size(tensor))])
 
 
@@ -164,7 +190,9 @@ def _choose(costs: Array) -> Array:
         return float(weighed[:, columns].min(axis=1).sum() + chains)
 
     while len(allowed) > 1:
-        fewer = min(([c for c in allowed if c != out] for out in allowed if out != DENSE), key=total)
+        fewer = min(
+            ([c for c in allowed if c != out] for out in allowed if out != DENSE), key=total
+        )
         if total(fewer) > total(allowed):
             break
         allowed = fewer
@@ -201,23 +229,33 @@ def _store(
     """A group, the tensors that hold it, and their values."""
     data_type, values = units[0][0].group
     sizes = [[kernel.size for kernel in unit] for unit in units]
-    gaps = [packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)]
-    nonzeros = [unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit]) for unit in units]
+    gaps = [
+        packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)
+    ]
+    nonzeros = [
+        unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit])
+        for unit in units
+    ]
     codes, kept = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
     members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
-    group = Group(index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes])))
+    group = Group(
+        index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes]))
+    )
     packed = packed_codec.pack(kind, np.concatenate(codes))
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
-    parts, weights = [declared(group.name(kind), code_type, packed.shape)], {group.name(kind): packed}
+    parts, weights = (
+        [make_empty_tensor(group.name(kind), code_type, packed.shape)],
+        {group.name(kind): packed},
+    )
     stored_type = rounding.DATA_TYPES.get(values, data_type)
     for nth, (unit, array) in enumerate(zip(units, kept, strict=True)):
         name = group.name(rounding.PARTS[values], nth)
-        parts.append(declared(name, stored_type, array.shape, like=unit[0].tensor))
+        parts.append(make_empty_tensor(name, stored_type, array.shape, like=unit[0].tensor))
         weights[name] = array
         for i, kernel in enumerate(unit):
             if kernel.scale is not None:
                 name = group.name("scale", nth, i)
-                parts.append(declared(name, data_type, kernel.scale.shape))
+                parts.append(make_empty_tensor(name, data_type, kernel.scale.shape))
                 weights[name] = kernel.scale
     return group, parts, weights
 

@@ -90,13 +90,21 @@ def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
     """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take (PAIRS: about)."""
     found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
     # No code bridges anything shorter, which is nearly all there is.
-    long = gaps[np.flatnonzero(gaps >= _SMALLEST_TOP)]  # a boolean index takes several times as long
-    first = int(bool(long.size and gaps[0] >= _SMALLEST_TOP))  # it has one zero more before it than the others
+    long = gaps[
+        np.flatnonzero(gaps >= _SMALLEST_TOP)
+    ]  # a boolean index takes several times as long
+    first = int(
+        bool(long.size and gaps[0] >= _SMALLEST_TOP)
+    )  # it has one zero more before it than the others
     steps, times = np.unique(long[first:], return_counts=True)
     for kind in GAPS:
         tops = TOPS if kind == PAIRS else (top(kind),)
-        bridges = sum(int(_bridges(steps if kind in QUICK else steps - 1, kind, t) @ times) for t in tops)
-        entries = gaps.size + (bridges + sum(int(_bridges(long[:first], kind, t).sum()) for t in tops)) // len(tops)
+        bridges = sum(
+            int(_bridges(steps if kind in QUICK else steps - 1, kind, t) @ times) for t in tops
+        )
+        entries = gaps.size + (
+            bridges + sum(int(_bridges(long[:first], kind, t).sum()) for t in tops)
+        ) // len(tops)
         rows = ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
         found[kind] = (entries * bits / 8, entries if kind in QUICK else gaps.size + 1)
@@ -111,14 +119,22 @@ def encode(
     What is encoded together has to be packed together.
     """
     if kind == MASK:
-        return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [_after_zero(v) for v in values]
+        return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [
+            _after_zero(v) for v in values
+        ]
     if kind in QUICK:
-        coded = _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
-        return [codes for codes, _ in coded], [_inserted(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)]
+        coded = (
+            _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
+        )
+        return [codes for codes, _ in coded], [
+            _inserted(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)
+        ]
     steps = [g - 1 for g in gaps]
     for step in steps:
         step[:1] += 1
-    return [_codes(s, _long(s), kind, top(kind))[0] for s in steps], [_after_zero(v) for v in values]
+    return [_codes(s, _long(s), kind, top(kind))[0] for s in steps], [
+        _after_zero(v) for v in values
+    ]
 
 
 def _mask(gaps: Array, size: int) -> Array:
@@ -144,7 +160,10 @@ def _codes(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array
 def _paired(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
     """The same for PAIRS: the first half of all codes (one more, if they are odd) has another top than the second."""
     longs = [_long(g) for g in gaps]
-    counts = [[g.size + int(_bridges(g[n], PAIRS, t).sum()) for t in TOPS] for g, n in zip(gaps, longs, strict=True)]
+    counts = [
+        [g.size + int(_bridges(g[n], PAIRS, t).sum()) for t in TOPS]
+        for g, n in zip(gaps, longs, strict=True)
+    ]
     coded, before, after = list[tuple[Array, Array]](), 0, sum(second for _, second in counts)
     for steps, long, (first, second) in zip(gaps, longs, counts, strict=True):
         after -= second
@@ -167,7 +186,9 @@ def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, 
     def halves(at: int) -> tuple[int, int]:
         """The codes of the steps before one, and of the others."""
         n = int(np.searchsorted(long, at))
-        return before + at + int(more[0][n]), after + steps.size - at + int(more[1][-1] - more[1][n])
+        return before + at + int(more[0][n]), after + steps.size - at + int(
+            more[1][-1] - more[1][n]
+        )
 
     at = bisect.bisect_right(range(steps.size), 0, key=lambda n: halves(n)[0] - halves(n)[1]) - 1
     # The step at the border may have its first bridges in one half and the rest in the other.
@@ -212,12 +233,16 @@ def pack(kind: str, codes: Array) -> Array:
     width = WIDTHS.get(kind, 8)
     if width not in ROWS:
         return codes
-    rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(ROWS[width] + 1, -1)
+    rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(
+        ROWS[width] + 1, -1
+    )
     if kind == PAIRS:
         return _words(*rows[:, None])
     packed: Array = rows[:-1].copy()
     for nth, row in enumerate(packed):
-        row |= rows[-1] >> nth * (8 - width) << width  # what is shifted over the top is for the next row
+        row |= (
+            rows[-1] >> nth * (8 - width) << width
+        )  # what is shifted over the top is for the next row
     return packed
 
 
@@ -239,7 +264,11 @@ def unpack(kind: str, packed: Array) -> Array:
     """All codes, padding included; ValueError for what `pack` does not write."""
     width = WIDTHS.get(kind, 8)
     shape = (ROWS[width],) if width in ROWS else ()
-    if packed.dtype != (np.uint16 if width == 16 else np.uint8) or not packed.ndim or packed.shape[:-1] != shape:
+    if (
+        packed.dtype != (np.uint16 if width == 16 else np.uint8)
+        or not packed.ndim
+        or packed.shape[:-1] != shape
+    ):
         raise ValueError("has codes of the wrong type or shape")
     if width not in ROWS:
         return packed

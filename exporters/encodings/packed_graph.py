@@ -15,14 +15,16 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.encodings import packed_codec
 from ltp_pipeline.graph import schemas
-from ltp_pipeline.graph.tensors import make
+from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.settings.file_names import EXACT
 
 PREFIX = "ltp/"  # reserved: every name that packing adds begins so
 OPSET = 11  # CumSum begins here
 BFLOAT16_OPSET = 13
 SPLIT_INPUT_OPSET = 13  # before, the sizes are an attribute
-WIDEN_LAST = 2**14  # codes for each tensor from which copying them as int32 costs more than a node for each
+WIDEN_LAST = (
+    2**14
+)  # codes for each tensor from which copying them as int32 costs more than a node for each
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Decoder:
         name = PREFIX + name
         if name not in self.constants:
             array = np.asarray(content, helper.tensor_dtype_to_np_dtype(data_type))
-            self.constants[name] = make(name, data_type, array)
+            self.constants[name] = make_tensor(name, data_type, array)
         return name
 
     def integer(self, value: int, data_type: int) -> str:
@@ -128,9 +130,20 @@ def decoder(group: Group, opset: int) -> Decoder:
             flat = _pick(name, values, codes[nth], into)
         else:
             where, values = _where(group, name, values, codes[nth], into)
-            flat = into.add("ScatterElements", [_zeros(group.data_type, unit.size, into), where, values], name("d"))
+            flat = into.add(
+                "ScatterElements",
+                [_zeros(group.data_type, unit.size, into), where, values],
+                name("d"),
+            )
         sizes = [member.size for member in unit.members]
-        parts = _split(flat, sizes, [group.name("y", nth, i) for i in range(len(sizes))], name("z"), opset, into)
+        parts = _split(
+            flat,
+            sizes,
+            [group.name("y", nth, i) for i in range(len(sizes))],
+            name("z"),
+            opset,
+            into,
+        )
         for i, (member, part) in enumerate(zip(unit.members, parts, strict=True)):
             shape = into.vector(f"s{'.'.join(map(str, member.dims))}", member.dims)
             if group.values == "int8":
@@ -157,10 +170,15 @@ def _steps(group: Group, opset: int, into: Decoder) -> list[str]:
     if sum(sizes) < WIDEN_LAST * count:
         return split(into.add("Cast", [codes], group.name("c"), to=TensorProto.INT32), "s")
     parts = split(codes, "n")
-    return [into.add("Cast", [part], group.name("s", nth), to=TensorProto.INT32) for nth, part in enumerate(parts)]
+    return [
+        into.add("Cast", [part], group.name("s", nth), to=TensorProto.INT32)
+        for nth, part in enumerate(parts)
+    ]
 
 
-def _split(whole: str, sizes: Sequence[int], outputs: list[str], vector: str, opset: int, into: Decoder) -> list[str]:
+def _split(
+    whole: str, sizes: Sequence[int], outputs: list[str], vector: str, opset: int, into: Decoder
+) -> list[str]:
     """A flat tensor in parts of these sizes; with one part, the tensor itself."""
     if len(sizes) == 1:
         return [whole]
@@ -172,13 +190,17 @@ def _split(whole: str, sizes: Sequence[int], outputs: list[str], vector: str, op
     return outputs
 
 
-def _where(group: Group, name: Callable[[str], str], values: str, steps: str, into: Decoder) -> tuple[str, str]:
+def _where(
+    group: Group, name: Callable[[str], str], values: str, steps: str, into: Decoder
+) -> tuple[str, str]:
     """Where the values go, and the values."""
     axis = into.integer(0, TensorProto.INT64)
     if group.kind in packed_codec.QUICK:
         return into.add("CumSum", [steps, axis], name("p")), values
     top = into.integer(packed_codec.top(group.kind), TensorProto.INT32)
-    real = into.add("Cast", [into.add("Less", [steps, top], name("t"))], name("r"), to=TensorProto.INT32)
+    real = into.add(
+        "Cast", [into.add("Less", [steps, top], name("t"))], name("r"), to=TensorProto.INT32
+    )
     ends = into.add("CumSum", [into.add("Add", [steps, real], name("a")), axis], name("e"))
     where = into.add("Sub", [ends, into.integer(1, TensorProto.INT32)], name("p"))
     return where, _pick(name, values, real, into)
@@ -195,11 +217,20 @@ def _narrow(group: Group, width: int, into: Decoder) -> str:
     if packed_codec.ROWS[width] == 1:
         spread = into.add("Cast", [codes], name("h"), to=TensorProto.INT32)
     else:
-        weights = into.constant(f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None])
-        sums = [into.add("MatMulInteger", [weights, x], name(y)) for x, y in ((codes, "q"), (low, "r"))]
+        weights = into.constant(
+            f"w{width}", TensorProto.UINT8, packed_codec.high_weights(width)[None]
+        )
+        sums = [
+            into.add("MatMulInteger", [weights, x], name(y)) for x, y in ((codes, "q"), (low, "r"))
+        ]
         spread = into.add("Sub", sums, name("h"))
     high = into.add("Div", [spread, into.integer(1 << width, TensorProto.INT32)], name("t"))
-    rows = into.add("Concat", [low, into.add("Cast", [high], name("o"), to=TensorProto.UINT8)], name("b"), axis=0)
+    rows = into.add(
+        "Concat",
+        [low, into.add("Cast", [high], name("o"), to=TensorProto.UINT8)],
+        name("b"),
+        axis=0,
+    )
     return into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
 
 
@@ -210,7 +241,9 @@ def _bits(group: Group, into: Decoder) -> list[str]:
     rows = into.add("Gather", [_bit_table(into), octets], name("b"))
     bits = into.add("Reshape", [rows, into.vector("flat", [-1])], name("f"))
     if size % 8:
-        bits = into.add("Slice", [bits, into.vector("start", [0]), into.vector(f"s{size}", [size])], name("u"))
+        bits = into.add(
+            "Slice", [bits, into.vector("start", [0]), into.vector(f"s{size}", [size])], name("u")
+        )
     return [bits]
 
 
@@ -227,7 +260,9 @@ def _zeros(data_type: int, size: int, into: Decoder) -> str:
     if data_type == TensorProto.BFLOAT16:  # which ConstantOfShape cannot make before opset 20
         wide = into.add("ConstantOfShape", [shape], f"{PREFIX}z{TensorProto.FLOAT}/{size}")
         return into.add("Cast", [wide], output, to=data_type)
-    return into.add("ConstantOfShape", [shape], output, value=make("", data_type, np.zeros(1)))
+    return into.add(
+        "ConstantOfShape", [shape], output, value=make_tensor("", data_type, np.zeros(1))
+    )
 
 
 def _bit_table(into: Decoder) -> str:

@@ -13,23 +13,38 @@ from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
 from ltp_pipeline.exporters.encodings.encoding import Decoded, require_room
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
 from ltp_pipeline.exporters.files import rounding
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import standard_domain
-from ltp_pipeline.graph.tensors import LARGEST, MOST_DIMS, WEIGHT_TYPES, declared, elements, to_array
+from ltp_pipeline.graph.tensors import (
+    LARGEST,
+    MOST_DIMS,
+    WEIGHT_TYPES,
+    elements,
+    make_empty_tensor,
+    to_array,
+)
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
 _CODES = re.compile(rf"{re.escape(PREFIX)}(0|[1-9]\d{{0,8}})/({'|'.join(packed_codec.KINDS)})")
 # What converters add to a node without changing what it does.
-_NEUTRAL = {"allowzero": 0, "axis": 0, "exclusive": 0, "fmod": 0, "reduction": b"none", "reverse": 0, "saturate": 1}
+_NEUTRAL = {
+    "allowzero": 0,
+    "axis": 0,
+    "exclusive": 0,
+    "fmod": 0,
+    "reduction": b"none",
+    "reverse": 0,
+    "saturate": 1,
+}
 
 
-def encoded_names(model: Model) -> list[str]:
+def encoded_names(model: OnnxModel) -> list[str]:
     """The names of the packed tensors."""
     return [member.weight for group in _find(model) for member in group.members]
 
 
-def decode(model: Model, names: Collection[str]) -> Decoded:
+def decode(model: OnnxModel, names: Collection[str]) -> Decoded:
     """These packed tensors, dense, and the names of all that packing added to the groups they are in."""
     found = Decoded()
     groups = _find(model)
@@ -50,23 +65,35 @@ def decode(model: Model, names: Collection[str]) -> Decoded:
     return found
 
 
-def _find(model: Model) -> list[Group]:
+def _find(model: OnnxModel) -> list[Group]:
     """The groups as the names tell it; whether the rest agrees is for `_check` to see."""
-    coded = [match for tensor in model.graph.initializer if (match := _CODES.fullmatch(tensor.name))]
+    coded = [
+        match for tensor in model.graph.initializer if (match := _CODES.fullmatch(tensor.name))
+    ]
     if not coded:
         return []
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    users = {node.input[0]: node for node in model.graph.node if node.input and node.input[0].startswith(PREFIX)}
+    users = {
+        node.input[0]: node
+        for node in model.graph.node
+        if node.input and node.input[0].startswith(PREFIX)
+    }
     return [_group(match, users, initializers) for match in coded]
 
 
-def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]) -> Group:
+def _group(
+    match: re.Match[str], users: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]
+) -> Group:
     kind, shell = match[2], Group(int(match[1]), match[2], 0, EXACT, ())
-    values = next((v for v, part in rounding.PARTS.items() if shell.name(part, 0) in initializers), None)
+    values = next(
+        (v for v, part in rounding.PARTS.items() if shell.name(part, 0) in initializers), None
+    )
     if values is None:
         raise _edited(match[0])
     units = list[Unit]()
-    while (nth := len(units)) < len(initializers) and shell.name(rounding.PARTS[values], nth) in initializers:
+    while (nth := len(units)) < len(initializers) and shell.name(
+        rounding.PARTS[values], nth
+    ) in initializers:
         whole = shell.name("g" if kind == packed_codec.MASK else "d", nth)
         split = users.get(whole, NodeProto())
         parts = list(split.output) if split.op_type == "Split" else [whole]
@@ -89,7 +116,9 @@ def _group(match: re.Match[str], users: Mapping[str, NodeProto], initializers: M
     sizes = _split_sizes(split, initializers)
     if not sizes:
         stored = elements(initializers[match[0]])
-        sizes = [stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)]
+        sizes = [
+            stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)
+        ]
     if len(sizes) < len(units):
         raise _edited(match[0])
     units = [replace(unit, codes=size) for unit, size in zip(units, sizes, strict=False)]
@@ -105,7 +134,10 @@ def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> li
 
 
 def _check(
-    group: Group, opset: int, nodes: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]
+    group: Group,
+    opset: int,
+    nodes: Mapping[str, NodeProto],
+    initializers: Mapping[str, TensorProto],
 ) -> list[str]:
     """The names of what packing a group added; InputError unless nodes and constants are what its encoder writes."""
     name = group.members[0].weight
@@ -121,18 +153,28 @@ def _check(
         raise _edited(name)
     wanted = packed_graph.decoder(group, opset)
     for output, node in wanted.nodes.items():
-        if output not in nodes or not _same(node, nodes[output]) or any(o in initializers for o in node.output):
+        if (
+            output not in nodes
+            or not _same(node, nodes[output])
+            or any(o in initializers for o in node.output)
+        ):
             raise _edited(name)
     for constant, tensor in wanted.constants.items():
         if constant not in initializers or not _equal(tensor, initializers[constant]):
             raise _edited(name)
     values = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
-    scales = [group.name("scale", nth, i) for nth, unit in enumerate(group.units) for i in range(len(unit.members))]
+    scales = [
+        group.name("scale", nth, i)
+        for nth, unit in enumerate(group.units)
+        for i in range(len(unit.members))
+    ]
     outputs = (name for node in wanted.nodes.values() for name in node.output)
     return [group.name(group.kind), *values, *scales, *wanted.constants, *outputs]
 
 
-def _dense(group: Group, model: Model, initializers: Mapping[str, TensorProto]) -> Iterator[tuple[TensorProto, Array]]:
+def _dense(
+    group: Group, model: OnnxModel, initializers: Mapping[str, TensorProto]
+) -> Iterator[tuple[TensorProto, Array]]:
     dtype = _dtype(group)
     stored_type = rounding.DATA_TYPES.get(group.values, group.data_type)
     start, name = 0, group.members[0].weight
@@ -149,12 +191,18 @@ def _dense(group: Group, model: Model, initializers: Mapping[str, TensorProto]) 
                 raise _edited(name)
             unit_codes = codes[start : start + unit.codes]
             start += unit.codes
-            flat, at = packed_codec.decode(group.kind, unit_codes, model.array(values), unit.size), 0
+            flat, at = (
+                packed_codec.decode(group.kind, unit_codes, model.array(values), unit.size),
+                0,
+            )
             for i, member in enumerate(unit.members):
                 scale = _scale(group, member, group.name("scale", nth, i), model)
                 dense = rounding.restored(flat[at : at + member.size], member.dims, dtype, scale)
                 at += member.size
-                yield declared(member.weight, group.data_type, member.dims, like=stored), dense
+                yield (
+                    make_empty_tensor(member.weight, group.data_type, member.dims, like=stored),
+                    dense,
+                )
     except ValueError as error:
         raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
 
@@ -163,29 +211,37 @@ def _dtype(group: Group) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
 
 
-def _scale(group: Group, member: Member, name: str, model: Model) -> Array | None:
+def _scale(group: Group, member: Member, name: str, model: OnnxModel) -> Array | None:
     if group.values != "int8":
         return None
     tensor = model.tensors.get(name, TensorProto())
     shape = tuple(tensor.dims)
-    fits = len(shape) == len(member.dims) and all(n in (1, d) for n, d in zip(shape, member.dims, strict=True))
+    fits = len(shape) == len(member.dims) and all(
+        n in (1, d) for n, d in zip(shape, member.dims, strict=True)
+    )
     if tensor.data_type != group.data_type or not fits:
         raise _edited(member.weight)
     return model.array(name)
 
 
 def _same(wanted: NodeProto, found: NodeProto) -> bool:
-    parts = [(n.op_type, standard_domain(n.domain), list(n.input), list(n.output)) for n in (wanted, found)]
-    ours, theirs = ({a.name: helper.get_attribute_value(a) for a in n.attribute} for n in (wanted, found))
+    parts = [
+        (n.op_type, standard_domain(n.domain), list(n.input), list(n.output))
+        for n in (wanted, found)
+    ]
+    ours, theirs = (
+        {a.name: helper.get_attribute_value(a) for a in n.attribute} for n in (wanted, found)
+    )
     extra = [(key, value) for key, value in theirs.items() if key not in ours]
     same = all(key in theirs and theirs[key] == value for key, value in ours.items())
     return parts[0] == parts[1] and same and all(_NEUTRAL.get(key) == value for key, value in extra)
 
 
 def _equal(wanted: TensorProto, found: TensorProto) -> bool:
-    return (wanted.data_type, list(wanted.dims)) == (found.data_type, list(found.dims)) and np.array_equal(
-        to_array(wanted), to_array(found)
-    )
+    return (wanted.data_type, list(wanted.dims)) == (
+        found.data_type,
+        list(found.dims),
+    ) and np.array_equal(to_array(wanted), to_array(found))
 
 
 def _edited(name: str) -> InputError:

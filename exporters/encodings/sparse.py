@@ -17,8 +17,14 @@ from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding, require
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.nonzeros import Nonzeros, Scan
 from ltp_pipeline.graph.edit import drop_inputs
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.tensors import WEIGHT_TYPES, byte_size, declared, stored, to_array
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.tensors import (
+    WEIGHT_TYPES,
+    byte_size,
+    initializers_by_name,
+    make_empty_tensor,
+    to_array,
+)
 from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 6
@@ -26,7 +32,7 @@ HEADER = 32  # bytes that the indices take beside themselves
 AGAIN = "get the file again from where it came from, or export it again"
 
 
-def encode(model: Model, kernels: Collection[str]) -> Model:
+def encode(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """The model with its kernels sparse where that makes the file smaller.
 
     A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
@@ -34,19 +40,27 @@ def encode(model: Model, kernels: Collection[str]) -> Model:
     """
     scan = Scan.of(model, kernels)
     outputs = {value.name for value in model.graph.output}
-    dense = {n: t for n, t in stored(model.graph).items() if n in kernels and n not in outputs}
-    encoded = {name: parts for name, tensor in dense.items() if (parts := _smaller(scan, name, tensor))}
+    dense = {
+        n: t
+        for n, t in initializers_by_name(model.graph).items()
+        if n in kernels and n not in outputs
+    }
+    encoded = {
+        name: parts for name, tensor in dense.items() if (parts := _smaller(scan, name, tensor))
+    }
     copy = scan.without_negative_zeros(tensors.without(model, encoded))
     for name, found in encoded.items():
         entry = copy.graph.sparse_initializer.add(dims=dense[name].dims)
-        entry.values.CopyFrom(declared(name, dense[name].data_type, found.values.shape))
+        entry.values.CopyFrom(make_empty_tensor(name, dense[name].data_type, found.values.shape))
         entry.values.doc_string = dense[name].doc_string
         entry.indices.data_type = TensorProto.INT64
         entry.indices.dims.extend(found.where.shape)
     if encoded:
         tensors.raise_ir_version(copy.proto, IR_VERSION)
         drop_inputs(copy.graph, encoded)
-    return replace(copy, sparse={name: (found.values, found.where) for name, found in encoded.items()})
+    return replace(
+        copy, sparse={name: (found.values, found.where) for name, found in encoded.items()}
+    )
 
 
 def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:
@@ -59,12 +73,12 @@ def _smaller(scan: Scan, name: str, tensor: TensorProto) -> Nonzeros | None:
     return found
 
 
-def encoded_names(model: Model) -> list[str]:
+def encoded_names(model: OnnxModel) -> list[str]:
     """The names of the sparse tensors."""
     return [sparse.values.name for sparse in model.graph.sparse_initializer]
 
 
-def decode(model: Model, names: Collection[str]) -> Decoded:
+def decode(model: OnnxModel, names: Collection[str]) -> Decoded:
     """These sparse tensors, dense; nothing was added to the graph for them."""
     graph, found = model.graph, Decoded()
     taken = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
@@ -79,13 +93,15 @@ def decode(model: Model, names: Collection[str]) -> Decoded:
         name = sparse.values.name
         values, where = model.sparse.get(name) or _parts(sparse)
         found.weights[name] = _dense(sparse, values, where)
-        found.tensors[name] = declared(name, sparse.values.data_type, sparse.dims, like=sparse.values)
+        found.tensors[name] = make_empty_tensor(
+            name, sparse.values.data_type, sparse.dims, like=sparse.values
+        )
     return found
 
 
 def _size(sparse: SparseTensorProto) -> int:
     """The bytes of a tensor once it is dense; dims that no tensor can have are refused."""
-    return byte_size(declared(sparse.values.name, sparse.values.data_type, sparse.dims))
+    return byte_size(make_empty_tensor(sparse.values.name, sparse.values.data_type, sparse.dims))
 
 
 def _parts(sparse: SparseTensorProto) -> tuple[Array, Array]:

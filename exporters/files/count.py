@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.files.decode import decode_all
 from ltp_pipeline.exporters.int8.layers import SUFFIX
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import read
 from ltp_pipeline.graph.weights import stored_float_weights
@@ -26,7 +26,7 @@ class Counts(NamedTuple):
         return {name: counted.nonzeros for name, counted in self.each.items()}
 
 
-def float_weights(model: Model) -> Iterator[tuple[str, Sparsity]]:
+def float_weights(model: OnnxModel) -> Iterator[tuple[str, Sparsity]]:
     """Yield name and count of every float weight of a model, whatever encoding it is stored in."""
     decoded = decode_all(model)
     yield from stored_float_weights(model, decoded.added, decoded.weights)
@@ -37,11 +37,16 @@ def count_in_file(path: Path, kernels: Sequence[str]) -> Counts:
     return count(read(path), kernels)
 
 
-def count(model: Model, kernels: Sequence[str]) -> Counts:
+def count(model: OnnxModel, kernels: Sequence[str]) -> Counts:
     """The same of a model; a kernel of a quantised graph has the name that it had."""
     found = list(float_weights(model))
     by_name = {name.removesuffix(SUFFIX): counted for name, counted in found} | dict(found)
     if missing := [name for name in kernels if name not in by_name]:
-        raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
+        raise InputError(
+            f"the model has no tensor named '{missing[0]}'",
+            "give the file this model was exported to",
+        )
     each = {name: by_name[name] for name in kernels}
-    return Counts(Sparsity.total(each.values()), Sparsity.total(counted for _, counted in found), each)
+    return Counts(
+        Sparsity.total(each.values()), Sparsity.total(counted for _, counted in found), each
+    )

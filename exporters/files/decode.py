@@ -7,11 +7,11 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.encoding import Decoded
 from ltp_pipeline.exporters.files import tensors
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system.arrays import Array
 
 
-def decode_all(model: Model) -> Decoded:
+def decode_all(model: OnnxModel) -> Decoded:
     """Every encoded tensor, dense, and the names of what the encodings added to the graph."""
     every = Decoded()
     for encoding in ENCODINGS.values():
@@ -20,7 +20,7 @@ def decode_all(model: Model) -> Decoded:
     return every
 
 
-def to_dense(model: Model) -> Model:
+def to_dense(model: OnnxModel) -> OnnxModel:
     """The model with every encoded tensor as a plain initializer; the model itself when nothing is encoded."""
     decoded = decode_all(model)
     if not decoded.tensors:
@@ -30,12 +30,15 @@ def to_dense(model: Model) -> Model:
     return replace(plain, weights={**plain.weights, **decoded.weights})
 
 
-def read_tensors(model: Model, names: Collection[str]) -> dict[str, Array]:
+def read_tensors(model: OnnxModel, names: Collection[str]) -> dict[str, Array]:
     """The dense values of these tensors, decoded where they are encoded, in nested graphs too."""
     found = {name: model.array(name) for name in names if name in model.tensors}
     for encoding in ENCODINGS.values():
         found.update(encoding.decode(model, set(names) - set(found)).weights)
     missing = [name for name in names if name not in found]
     if missing:
-        raise InputError(f"the model has no tensor named '{missing[0]}'", "give the file this model was exported to")
+        raise InputError(
+            f"the model has no tensor named '{missing[0]}'",
+            "give the file this model was exported to",
+        )
     return {name: found[name] for name in names}

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from onnx import helper
 
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 
 PREFIX = "ltp."
 
 
-def stamp(model: Model, **values: object) -> Model:
+def write_metadata(model: OnnxModel, **values: object) -> OnnxModel:
     """Label a model: `stamp(model, format="packed")` sets ltp.format; keys already there are replaced."""
     proto = copy_of(model.proto)
     labels = {entry.key: entry.value for entry in proto.metadata_props}
@@ -19,6 +19,10 @@ def stamp(model: Model, **values: object) -> Model:
     return replace(model, proto=proto)
 
 
-def labels(model: Model) -> dict[str, str]:
+def read_metadata(model: OnnxModel) -> dict[str, str]:
     """The labels `stamp` wrote, without their prefix."""
-    return {e.key.removeprefix(PREFIX): e.value for e in model.proto.metadata_props if e.key.startswith(PREFIX)}
+    return {
+        e.key.removeprefix(PREFIX): e.value
+        for e in model.proto.metadata_props
+        if e.key.startswith(PREFIX)
+    }

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ltp_pipeline.exporters.files import tensors
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import FLOAT_TYPES
 from ltp_pipeline.system.arrays import Array
 
@@ -24,15 +24,17 @@ class Scan(Collection[str]):
     Each kernel is looked through when an encoding first asks for it, so its values must not change in between.
     """
 
-    def __init__(self, model: Model, names: Collection[str]) -> None:
+    def __init__(self, model: OnnxModel, names: Collection[str]) -> None:
         self.model = model
         self._names = dict.fromkeys(names)
         self._found: dict[str, Nonzeros] = {}
 
     @classmethod
-    def of(cls, model: Model, kernels: Collection[str]) -> "Scan":
+    def of(cls, model: OnnxModel, kernels: Collection[str]) -> "Scan":
         """The scan that is given, or a new one where plain names or those of another model are."""
-        return kernels if isinstance(kernels, cls) and kernels.model is model else cls(model, kernels)
+        return (
+            kernels if isinstance(kernels, cls) and kernels.model is model else cls(model, kernels)
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -49,12 +51,16 @@ class Scan(Collection[str]):
             self._found[name] = find_nonzeros(self.model.array(name))
         return self._found[name]
 
-    def without_negative_zeros(self, model: Model) -> Model:
+    def without_negative_zeros(self, model: OnnxModel) -> OnnxModel:
         """The same model, or a part of it, with 0.0 for every -0.0 in kernels."""
         cleaned = dict(model.weights)
         for name in self._names:
             tensor = model.tensors.get(name)
-            if tensor is not None and tensor.data_type in FLOAT_TYPES and self._has_negative_zeros(name):
+            if (
+                tensor is not None
+                and tensor.data_type in FLOAT_TYPES
+                and self._has_negative_zeros(name)
+            ):
                 cleaned[name] = tensors.without_negative_zero(self.model.array(name))
         return replace(model, weights=cleaned)
 
@@ -67,5 +73,7 @@ class Scan(Collection[str]):
 def find_nonzeros(array: Array) -> Nonzeros:
     """Look through one array; NaN is not zero, -0.0 is."""
     where = tensors.nonzero(array)
-    values = array.reshape(-1).take(where, mode="clip")  # unlike "raise", it does not look at each position twice
+    values = array.reshape(-1).take(
+        where, mode="clip"
+    )  # unlike "raise", it does not look at each position twice
     return Nonzeros(where, values, tensors.has_negative_zero(array))

@@ -10,7 +10,7 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.schemas import allow_onnxruntime
 from ltp_pipeline.graph.storage import read
 from ltp_pipeline.system.arrays import Array
@@ -18,16 +18,18 @@ from ltp_pipeline.system.arrays import Array
 AGAIN = "export again; if it happens twice, report it as a bug"
 
 
-def verify(file: Path | Model, expected: Mapping[str, Array], encoding: str) -> None:
+def verify(file: Path | OnnxModel, expected: Mapping[str, Array], encoding: str) -> None:
     """Raise ExportFailed unless a file is valid ONNX and its decoded tensors equal the expected ones bit for bit.
 
     Expected values count as what the file's dtype makes of them, with -0.0 as 0.0.
     """
     try:
-        model = file if isinstance(file, Model) else read(file)
+        model = file if isinstance(file, OnnxModel) else read(file)
         decoded = read_tensors(model, list(expected))
     except InputError as error:
-        raise ExportFailed(f"the exported file cannot be read back: {error.what}", AGAIN) from None
+        raise ExportFailed(
+            f"the exported file cannot be read back: {error.message}", AGAIN
+        ) from None
     try:
         _check(model, file if isinstance(file, Path) else None, ENCODINGS[encoding].full_check)
     except Exception as error:  # noqa: BLE001 (the checker's C++ errors share no narrower type)
@@ -37,8 +39,12 @@ def verify(file: Path | Model, expected: Mapping[str, Array], encoding: str) -> 
         _compare(name, np.asarray(array), decoded[name])
 
 
-def _check(model: Model, path: Path | None, full_check: bool) -> None:
-    values = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if v.type.HasField("tensor_type")]
+def _check(model: OnnxModel, path: Path | None, full_check: bool) -> None:
+    values = [
+        v.type.tensor_type
+        for v in (*model.graph.input, *model.graph.output)
+        if v.type.HasField("tensor_type")
+    ]
     if all(v.HasField("shape") for v in values) and not allow_onnxruntime(copy_of(model.proto)):
         onnx.checker.check_model(str(path) if path else model.filled(), full_check=full_check)
         return
@@ -54,11 +60,16 @@ def _check(model: Model, path: Path | None, full_check: bool) -> None:
 
 def _compare(name: str, wanted: Array, found: Array) -> None:
     if wanted.shape != found.shape:
-        raise ExportFailed(f"tensor '{name}' has shape {found.shape} in the file, {wanted.shape} before", AGAIN)
+        raise ExportFailed(
+            f"tensor '{name}' has shape {found.shape} in the file, {wanted.shape} before", AGAIN
+        )
     wanted = np.ascontiguousarray(wanted, found.dtype)
     if tensors.bits(wanted).tobytes() == tensors.bits(found).tobytes():
         return
     wanted, found = tensors.without_negative_zero(wanted), tensors.without_negative_zero(found)
     different = int((tensors.bits(wanted) != tensors.bits(found)).sum())
     if different:
-        raise ExportFailed(f"tensor '{name}' differs from its weights in {different} of {wanted.size} places", AGAIN)
+        raise ExportFailed(
+            f"tensor '{name}' differs from its weights in {different} of {wanted.size} places",
+            AGAIN,
+        )

@@ -12,13 +12,17 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
-PARTS = {EXACT: "v", "fp16": "fp16", "int8": "int8"}  # under which name a packed file stores the values
+PARTS = {
+    EXACT: "v",
+    "fp16": "fp16",
+    "int8": "int8",
+}  # under which name a packed file stores the values
 LARGEST = 127  # steps of a value in int8
 DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
 @dataclass(frozen=True)
-class Rounded:
+class RoundedTensor:
     """What is stored in place of a tensor's exact values; `scale` broadcasts over the dense tensor."""
 
     values: str
@@ -29,29 +33,38 @@ class Rounded:
 def check(values: str) -> None:
     """Refuse an unknown kind of values."""
     if values not in PARTS:
-        raise UsageError(f"there is no kind of values named '{values}'", f"choose one of {', '.join(PARTS)}")
+        raise UsageError(
+            f"there is no kind of values named '{values}'", f"choose one of {', '.join(PARTS)}"
+        )
 
 
-def rounded(array: Array, values: str, axis: int) -> Rounded:
+def rounded(array: Array, values: str, axis: int) -> RoundedTensor:
     """Round a tensor; its values stay exact where rounding would not shrink it or would overflow."""
-    exact = Rounded(EXACT, array)
-    if values == EXACT or array.dtype.kind != "f" or array.dtype.itemsize < 4 or not np.isfinite(array).all():
+    exact = RoundedTensor(EXACT, array)
+    if (
+        values == EXACT
+        or array.dtype.kind != "f"
+        or array.dtype.itemsize < 4
+        or not np.isfinite(array).all()
+    ):
         return exact
     if values == "fp16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
-        return Rounded(values, half) if np.isfinite(half).all() else exact
+        return RoundedTensor(values, half) if np.isfinite(half).all() else exact
     scale = channel_scale(array, axis, LARGEST)
     # A subnormal scale loses precision, and its inverse may overflow.
     if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
         return exact
-    return Rounded(values, in_steps(array, np.where(scale > 0, scale, 1), LARGEST), scale)
+    return RoundedTensor(values, in_steps(array, np.where(scale > 0, scale, 1), LARGEST), scale)
 
 
 def channel_scale(array: Array, axis: int, largest: int) -> Array:
     """A scale for each channel, in so many steps of which its largest value is; shaped to divide the tensor."""
     others = tuple(i for i in range(array.ndim) if i != axis)
-    return np.asarray(np.abs(array).max(axis=others, keepdims=True, initial=0) / array.dtype.type(largest))
+    return np.asarray(
+        np.abs(array).max(axis=others, keepdims=True, initial=0) / array.dtype.type(largest)
+    )
 
 
 def in_steps(array: Array, scale: Array, largest: int) -> Array:
@@ -59,13 +72,17 @@ def in_steps(array: Array, scale: Array, largest: int) -> Array:
     return np.clip(np.rint(array / scale), -largest, largest).astype(np.int8)
 
 
-def restored(flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None) -> Array:
+def restored(
+    flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None
+) -> Array:
     """The dense tensor in its own type, computed as the decoding nodes compute it."""
     dense = flat.astype(dtype).reshape(dims)
     return dense if scale is None else dense * scale
 
 
-def stored_as(weights: Weights, packed: Collection[str], graph: GraphProto, values: str) -> dict[str, Array]:
+def stored_as(
+    weights: Weights, packed: Collection[str], graph: GraphProto, values: str
+) -> dict[str, Array]:
     """What a file with rounded values must hold: the packed tensors rounded, all others as they are."""
     held = dict(weights)
     for name in packed:

@@ -11,7 +11,7 @@ from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files.read_back import AGAIN
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
@@ -38,12 +38,16 @@ def outputs(
     if optimised is not None:
         options.optimized_model_filepath = str(optimised)
         # Weights go to a second file that nobody reads, also those that one file could not hold.
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", "weights.bin"
+        )
     session = load(path, library, options)
     try:
         found = [array for value in session.run(None, dict(feeds)) for array in _arrays(value)]
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        raise ExportFailed(f"onnxruntime cannot run {path.name}: {first_line(error)}", AGAIN) from None
+        raise ExportFailed(
+            f"onnxruntime cannot run {path.name}: {first_line(error)}", AGAIN
+        ) from None
     return found
 
 
@@ -59,7 +63,9 @@ def load(path: Path, library: Path | None = None, options: Any = None) -> Any:
             options.register_custom_ops_library(str(library))
         return onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        raise ExportFailed(f"onnxruntime cannot load {path.name}: {first_line(error)}", AGAIN) from None
+        raise ExportFailed(
+            f"onnxruntime cannot load {path.name}: {first_line(error)}", AGAIN
+        ) from None
 
 
 def _arrays(value: Any) -> Iterator[Array]:
@@ -73,7 +79,9 @@ def _arrays(value: Any) -> Iterator[Array]:
             yield from _arrays(part)
 
 
-def dense_outputs(model: Model, kernels: Collection[str], feeds: Mapping[str, Array]) -> list[Array]:
+def dense_outputs(
+    model: OnnxModel, kernels: Collection[str], feeds: Mapping[str, Array]
+) -> list[Array]:
     """What a dense model computes from its file: what files of any encoding must compute too."""
     with scratch_folder("proof") as folder:
         path = folder / "dense.onnx"
@@ -88,10 +96,14 @@ def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Arr
         found = outputs(path, feeds, optimised)
         graph = onnx.load(optimised, load_external_data=False).graph
     if len(found) != len(expected) or not all(map(same_bits, found, expected)):
-        raise ExportFailed(f"{path.name} gives other outputs in onnxruntime than the dense model", AGAIN)
+        raise ExportFailed(
+            f"{path.name} gives other outputs in onnxruntime than the dense model", AGAIN
+        )
     # onnxruntime keeps equal constants once, so a node of the model itself may come to read one of the decoder's;
     # what a decoder's node computed is read by nodes of the decoder alone.
-    computed = {name for n in onnx.load(path, load_external_data=False).graph.node for name in n.output}
+    computed = {
+        name for n in onnx.load(path, load_external_data=False).graph.node for name in n.output
+    }
     decoding = {name for name in computed if name.startswith(PREFIX)}
     left = [n for n in graph.node if decoding.intersection((*n.input, *n.output))]
     if left:

@@ -6,19 +6,23 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.system.arrays import Array
 
 
 def bits(array: Array) -> Array:
     """The bit patterns of a float array, as unsigned integers of the same width."""
-    return np.ascontiguousarray(array).view(np.dtype(f"u{array.dtype.itemsize}")).reshape(array.shape)
+    return (
+        np.ascontiguousarray(array).view(np.dtype(f"u{array.dtype.itemsize}")).reshape(array.shape)
+    )
 
 
 def nonzero(array: Array) -> Array:
     """Ascending flat positions of what is not zero; -0.0 is zero, NaN is not."""
     flat = array.reshape(-1)
-    if array.dtype.kind != "f" or array.dtype.itemsize < 4:  # of these numpy compares the bits faster, or only them
+    if (
+        array.dtype.kind != "f" or array.dtype.itemsize < 4
+    ):  # of these numpy compares the bits faster, or only them
         flat = bits(flat) << (array.dtype.kind != "i")
     return np.flatnonzero(flat != 0)
 
@@ -40,17 +44,25 @@ def has_negative_zero(array: Array) -> bool:
     return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 
 
-def without(model: Model, names: Collection[str], first: Collection[NodeProto] = ()) -> Model:
+def without(
+    model: OnnxModel, names: Collection[str], first: Collection[NodeProto] = ()
+) -> OnnxModel:
     """A copy without the tensors of these names and the nodes that make them; `first` go before its nodes."""
     proto = copy_of(model.proto)
     graph = proto.graph
-    set_nodes(graph, [*first, *(n for n in graph.node if not any(output in names for output in n.output))])
+    set_nodes(
+        graph, [*first, *(n for n in graph.node if not any(output in names for output in n.output))]
+    )
     set_initializers(graph, [t for t in graph.initializer if t.name not in names])
     kept = [s for s in graph.sparse_initializer if s.values.name not in names]
     if len(kept) < len(graph.sparse_initializer):
         del graph.sparse_initializer[:]
         graph.sparse_initializer.extend(kept)
-    return Model(proto, {name: array for name, array in model.weights.items() if name not in names}, model.sparse)
+    return OnnxModel(
+        proto,
+        {name: array for name, array in model.weights.items() if name not in names},
+        model.sparse,
+    )
 
 
 def raise_ir_version(model: ModelProto, version: int) -> None:

@@ -2,9 +2,11 @@
 
 from importlib import import_module
 
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.settings import file_names
 
-GRAPHS: dict[str, ExportGraph] = {name: import_module(f"{__name__}.{name}").GRAPH for name in file_names.GRAPHS}
+GRAPHS: dict[str, ExportGraph] = {
+    name: import_module(f"{__name__}.{name}").GRAPH for name in file_names.GRAPHS
+}
 
-__all__ = ["GRAPHS", "ExportGraph", "Made"]
+__all__ = ["GRAPHS", "BuiltGraph", "ExportGraph"]

@@ -13,14 +13,21 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.run_proof import dense_outputs
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.constants import constants, small_value
 from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.nodes import every_graph, every_node, is_standard
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.graph.tensors import Weights, constant_tensor, declared, is_constant, stored, to_array
+from ltp_pipeline.graph.tensors import (
+    Weights,
+    constant_tensor,
+    initializers_by_name,
+    is_constant,
+    make_empty_tensor,
+    to_array,
+)
 from ltp_pipeline.graph.view import outer_reads
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
@@ -35,32 +42,35 @@ _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 def make(
-    model: Model,
+    model: OnnxModel,
     weights: Weights,
     kernels: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
-) -> Made:
+) -> BuiltGraph:
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
     del calibration, settings
     new, note = rewrite(model, kernels)
     kept = {name: new.array(name) for name in kernels}
     if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):
-        raise ExportFailed("the deploy graph has other zeros than the pruned network", "leave deploy out of --export")
+        raise ExportFailed(
+            "the deploy graph has other zeros than the pruned network",
+            "leave deploy out of --export",
+        )
     limit = HALF_LIMIT if any(array.dtype.itemsize < 4 for array in kept.values()) else LIMIT
     outputs = (dense_outputs(m, kernels, feeds) for m in (new, model))
     for ours, theirs in zip(*outputs, strict=True):
-        gap = tolerance.gap(ours, theirs)
-        if tolerance.judge(gap, limit, lambda: 0.0) is tolerance.Verdict.DIFFERENT:
+        gap = tolerance.max_difference(ours, theirs)
+        if tolerance.check_tolerance(gap, limit, lambda: 0.0) is tolerance.Agreement.DIFFERENT:
             raise ExportFailed(
                 f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
                 "leave deploy out of --export, and please report this as a bug",
             )
-    return Made(new, kept, (note,))
+    return BuiltGraph(new, kept, (note,))
 
 
-def rewrite(model: Model, kernels: Collection[str]) -> tuple[Model, str]:
+def rewrite(model: OnnxModel, kernels: Collection[str]) -> tuple[OnnxModel, str]:
     """A smaller graph that computes the same, and what was done."""
     proto, weights = copy_of(model.proto), dict(model.weights)
     tensors.raise_ir_version(proto, IR_VERSION)
@@ -69,8 +79,10 @@ def rewrite(model: Model, kernels: Collection[str]) -> tuple[Model, str]:
     norms = sum(is_standard(n, "BatchNormalization") for n in proto.graph.node)
     folded = _fold_norms(proto.graph, weights)
     _drop_unused(proto.graph, kernels)
-    new, done = Model(proto, weights), f"{folded} of {norms} BatchNormalization folded"
-    new = replace(new, weights={name: array for name, array in weights.items() if name in new.tensors})
+    new, done = OnnxModel(proto, weights), f"{folded} of {norms} BatchNormalization folded"
+    new = replace(
+        new, weights={name: array for name, array in weights.items() if name in new.tensors}
+    )
     try:
         new = _simplified(new, kernels)
     except (simplify.SimplifyFailed, InputError) as error:
@@ -94,7 +106,7 @@ def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
 def _remove_passages(graph: GraphProto) -> None:
     """Take out Identity and Dropout; what they pass on goes by one name."""
     known, reads = constants(graph), Counter(outer_reads(graph))
-    fixed = {o.name for g in every_graph(graph) for o in g.output}
+    fixed = {o.name for g in iter_graphs(graph) for o in g.output}
     renamed: dict[str, str] = {}
     made, kept = set[str](), list[NodeProto]()
     for node in graph.node:
@@ -112,7 +124,7 @@ def _remove_passages(graph: GraphProto) -> None:
     _keep(graph, kept)
     for node in graph.node:
         node.output[:] = [_final(name, renamed) for name in node.output]
-    for node in every_node(graph):
+    for node in iter_nodes(graph):
         node.input[:] = [_final(name, renamed) for name in node.input]
 
 
@@ -136,7 +148,7 @@ def _final(name: str, renamed: Mapping[str, str]) -> str:
 def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
     given = {v.name for v in graph.input}
-    known = {name: t for name, t in stored(graph).items() if name not in given}
+    known = {name: t for name, t in initializers_by_name(graph).items() if name not in given}
     reads, taken = Counter(outer_reads(graph)), Names.of(graph)
     layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
     gone = set[str]()
@@ -148,7 +160,14 @@ def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
             continue
         layer.output[0] = norm.output[0]
         gone.add(norm.output[0])
-    _keep(graph, [n for n in graph.node if not (is_standard(n, "BatchNormalization") and n.output[0] in gone)])
+    _keep(
+        graph,
+        [
+            n
+            for n in graph.node
+            if not (is_standard(n, "BatchNormalization") and n.output[0] in gone)
+        ],
+    )
     return len(gone)
 
 
@@ -168,11 +187,17 @@ def _fold(
 
     names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
     types = [known[n].data_type for n in names if n in known]
-    attributes = {a.name: helper.get_attribute_value(a) for a in (*layer.attribute, *norm.attribute)}
+    attributes = {
+        a.name: helper.get_attribute_value(a) for a in (*layer.attribute, *norm.attribute)
+    }
     own_bias = len(layer.input) > 2 and layer.input[2]
     if any(n and n not in known for n in names) or len(set(types)) > 1:
         return False
-    if types[0] not in _FOLDED_TYPES or reads[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
+    if (
+        types[0] not in _FOLDED_TYPES
+        or reads[layer.input[1]] > 1
+        or layer.input[0] == layer.input[1]
+    ):
         return False
     if attributes.get("training_mode") or any(norm.output[1:]) or not attributes.get("spatial", 1):
         return False
@@ -183,16 +208,24 @@ def _fold(
         return False  # a Gemm may add a different bias to every row
     with np.errstate(all="ignore"):
         factor = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
-        scaled = (weight * _along_outputs(factor, layer, attributes, weight.shape)).astype(weight.dtype)
+        scaled = (weight * _along_outputs(factor, layer, attributes, weight.shape)).astype(
+            weight.dtype
+        )
         moved = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
-    if not np.isfinite(scaled).all() or not np.isfinite(moved).all() or ((scaled != 0) != (weight != 0)).any():
+    if (
+        not np.isfinite(scaled).all()
+        or not np.isfinite(moved).all()
+        or ((scaled != 0) != (weight != 0)).any()
+    ):
         return False
     weights[layer.input[1]] = tensors.without_negative_zero(scaled)
     weights[_bias_of(layer, graph, known, reads, taken, moved.shape)] = moved.astype(weight.dtype)
     return True
 
 
-def _along_outputs(factor: Array, layer: NodeProto, attributes: Mapping[str, int], shape: tuple[int, ...]) -> Array:
+def _along_outputs(
+    factor: Array, layer: NodeProto, attributes: Mapping[str, int], shape: tuple[int, ...]
+) -> Array:
     """A factor per output channel, shaped to multiply the weight of a layer."""
     if layer.op_type == "Gemm":
         return factor[:, None] if attributes.get("transB") else factor
@@ -214,8 +247,8 @@ def _bias_of(
     """The name of a layer's bias of this shape: its own, or a new one where that is shared or shaped differently."""
     name = layer.input[2] if len(layer.input) > 2 else ""
     if not name or reads[name] > 1 or tuple(known[name].dims) != shape:
-        name = taken.fresh(f"{layer.input[1]}.folded_bias")
-        known[name] = declared(name, known[layer.input[1]].data_type, shape)
+        name = taken.unique_name(f"{layer.input[1]}.folded_bias")
+        known[name] = make_empty_tensor(name, known[layer.input[1]].data_type, shape)
         graph.initializer.append(known[name])
         layer.input[2:] = [name]
     if layer.op_type == "Gemm":
@@ -234,13 +267,18 @@ def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
     del graph.value_info[:]  # shapes of values, some of which are gone
 
 
-def _simplified(model: Model, kernels: Collection[str]) -> Model:
+def _simplified(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
     simple = simplify.simplified(model)
-    if any(n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes() for n in kernels):
+    if any(
+        n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes()
+        for n in kernels
+    ):
         raise simplify.SimplifyFailed("onnxsim changed kernels")
     for kind in ("input", "output"):
-        if [v.name for v in getattr(simple.graph, kind)] != [v.name for v in getattr(model.graph, kind)]:
+        if [v.name for v in getattr(simple.graph, kind)] != [
+            v.name for v in getattr(model.graph, kind)
+        ]:
             raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
     result, around = ModelProto(), {"graph", "functions", "opset_import", "ir_version"}
     copy_fields(model.proto, result, skip=around)
@@ -258,4 +296,6 @@ def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
         set_nodes(graph, nodes)
 
 
-GRAPH = ExportGraph(name="deploy", about="norms folded into the layers before: outputs equal to 1e-5", make=make)
+GRAPH = ExportGraph(
+    name="deploy", about="norms folded into the layers before: outputs equal to 1e-5", make=make
+)

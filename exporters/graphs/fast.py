@@ -13,14 +13,14 @@ from ltp_pipeline.errors import ExportFailed, InputError, NotFaster
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.run_proof import load, outputs
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.exporters.sparse_ops.cost_model import choose
 from ltp_pipeline.exporters.sparse_ops.functions import DOMAIN
-from ltp_pipeline.exporters.sparse_ops.replace import turn_over
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.nodes import every_node
+from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import iter_nodes
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.graph.tensors import Weights
@@ -31,7 +31,7 @@ from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.hashing import sha256_of
 from ltp_pipeline.system.scratch import scratch_folder
 from ltp_pipeline.system.text import pluralize
-from ltp_pipeline.system.timing import in_turns
+from ltp_pipeline.system.timing import time_interleaved
 
 LIMIT = 1e-5  # of an output's largest value: what sums in another order may change
 FASTER = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
@@ -44,53 +44,59 @@ LEAVE = "for another machine, set export.fast_from (`accelerate --fast-from`) to
 
 
 def make(
-    model: Model,
+    model: OnnxModel,
     weights: Weights,
     kernels: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
-) -> Made:
+) -> BuiltGraph:
     """The fast graph, proven on the kernels of this machine; NotFaster where they are not there, or gain nothing."""
     del calibration
     try:
         kernels_at = library.kernels_library()
-        path = library.paths(kernels_at).chosen
+        path = library.query_instruction_sets(kernels_at).chosen
     except InputError as error:
-        raise NotFaster(error.what, error.remedy) from None
+        raise NotFaster(error.message, error.hint) from None
     smaller = deploy.make(model, weights, kernels, feeds)
     flat, _ = flatten(smaller.model)  # functions would hide layers
     sample, fast_from = one_sample(model, feeds), settings.fast_from if settings else None
     choice = choose(flat, kernels, sample, path, fast_from)
     if not choice.kernels:
         raise NotFaster(f"no layer is worth turning over: {_listed(choice.left)}", LEAVE)
-    new, turned = turn_over(flat, choice.kernels)
+    new, turned = convert_to_sparse_ops(flat, choice.kernels)
     with scratch_folder("fast") as folder:
         fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
         for one, at in ((new, fast), (smaller.model, dense), (model, given)):
             write(ENCODINGS["dense"].encode(one, kernels), at)
         _prove(fast, dense, feeds, kernels_at)
-        ratio = None if fast_from is not None else _time([fast, dense, given], sample, kernels_at, choice.left)
+        ratio = (
+            None
+            if fast_from is not None
+            else _time([fast, dense, given], sample, kernels_at, choice.left)
+        )
     names = tuple(dict.fromkeys(one.kernel for one in turned))
     how = SparseKernels(path, sha256_of(kernels_at), names, choice.left, ratio)
-    return Made(new, smaller.weights, (*smaller.notes, _note(how)), sparse_kernels=how, dense=smaller.model)
+    return BuiltGraph(
+        new, smaller.weights, (*smaller.notes, _note(how)), sparse_kernels=how, dense=smaller.model
+    )
 
 
 def why_missing() -> str | None:
     """Why the sparse kernels cannot be used here, and what to do; None where they can."""
     try:
-        library.paths(library.kernels_library())
+        library.query_instruction_sets(library.kernels_library())
     except InputError as error:
-        return f"{error.what}; {error.remedy}"
+        return f"{error.message}; {error.hint}"
     return None
 
 
-def is_turned_over(model: Model) -> bool:
+def is_turned_over(model: OnnxModel) -> bool:
     """Whether a model uses the sparse kernels."""
-    return any(node.domain == DOMAIN for node in every_node(model.graph))
+    return any(node.domain == DOMAIN for node in iter_nodes(model.graph))
 
 
-def one_sample(model: Model, feeds: Weights) -> Weights:
+def one_sample(model: OnnxModel, feeds: Weights) -> Weights:
     """The first of several samples, where the model takes one alone."""
     lengths = {array.shape[:1] for array in feeds.values()}
     if len(lengths) != 1 or lengths == {()}:
@@ -106,34 +112,47 @@ def one_sample(model: Model, feeds: Weights) -> Weights:
 def _prove(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
     """Hold what the sparse kernels compute against the dense model."""
     expected = outputs(dense, feeds)
-    for nth, (ours, theirs) in enumerate(zip(outputs(fast, feeds, library=kernels_at), expected, strict=True)):
-        gap = tolerance.gap(ours, theirs)
-        if tolerance.judge(gap, LIMIT, lambda: 0.0) is not tolerance.Verdict.DIFFERENT:
+    for nth, (ours, theirs) in enumerate(
+        zip(outputs(fast, feeds, library=kernels_at), expected, strict=True)
+    ):
+        gap = tolerance.max_difference(ours, theirs)
+        if tolerance.check_tolerance(gap, LIMIT, lambda: 0.0) is not tolerance.Agreement.DIFFERENT:
             continue
         apart = f"outputs differ by {gap.relative:.2g} of the largest"
-        if tolerance.judge(gap, LIMIT, partial(_noise, dense, feeds, nth)) is tolerance.Verdict.DIFFERENT:
+        if (
+            tolerance.check_tolerance(gap, LIMIT, partial(_noise, dense, feeds, nth))
+            is tolerance.Agreement.DIFFERENT
+        ):
             what = f"the sparse kernels compute something else: {apart}"
-            raise ExportFailed(what, "please report this as a bug; files of other graphs can be written")
-        raise NotFaster(f"it cannot be proven: {apart}, as onnxruntime's own do by its optimisation", STEPS)
+            raise ExportFailed(
+                what, "please report this as a bug; files of other graphs can be written"
+            )
+        raise NotFaster(
+            f"it cannot be proven: {apart}, as onnxruntime's own do by its optimisation", STEPS
+        )
 
 
 def _noise(dense: Path, feeds: Weights, nth: int) -> float:
     """How far onnxruntime's output is from itself: rounding on the way turns the last bit of a sum into a step."""
     levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
     first, *others = (outputs(dense, feeds, optimisation=level)[nth] for level in levels)
-    return max(tolerance.gap(other, first).apart for other in others)
+    return max(tolerance.max_difference(other, first).apart for other in others)
 
 
-def _time(paths: Sequence[Path], sample: Weights, kernels_at: Path, left: Mapping[str, str]) -> float:
+def _time(
+    paths: Sequence[Path], sample: Weights, kernels_at: Path, left: Mapping[str, str]
+) -> float:
     """The share of the time that the first of these files takes, on the sparse kernels, of the fastest other one."""
     sessions = [load(path, None if nth else kernels_at) for nth, path in enumerate(paths)]
     calls = [partial(session.run, None, dict(sample)) for session in sessions]
-    ours, *others = (timing.ms for timing in in_turns(calls, seconds=SECONDS, clock=CLOCK))
+    ours, *others = (timing.ms for timing in time_interleaved(calls, seconds=SECONDS, clock=CLOCK))
     ratio = ours / min(others)
     if ratio > FASTER:
         times = f"{ours:.3f} ms against {min(others):.3f} for one sample on one thread"
         still = f"; left dense: {_listed(left)}" if left else ""
-        raise NotFaster(f"it would take {ratio:.2f} of the dense file's time ({times}){still}", LEAVE)
+        raise NotFaster(
+            f"it would take {ratio:.2f} of the dense file's time ({times}){still}", LEAVE
+        )
     return ratio
 
 
@@ -142,8 +161,13 @@ def _listed(left: Mapping[str, str]) -> str:
     found: dict[str, list[str]] = {}
     for name, reason in left.items():
         found.setdefault(reason, []).append(name)
-    said = [f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}" for why, names in found.items()]
-    return "; ".join([*said[:NAMED], *([f"and {len(said) - NAMED} more reasons"] if len(said) > NAMED else [])])
+    said = [
+        f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}"
+        for why, names in found.items()
+    ]
+    return "; ".join(
+        [*said[:NAMED], *([f"and {len(said) - NAMED} more reasons"] if len(said) > NAMED else [])]
+    )
 
 
 def _note(how: SparseKernels) -> str:

@@ -4,23 +4,27 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import Quantization, SparseKernels
 from ltp_pipeline.settings.schema import ExportSettings
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltGraph:
     """A graph with its final dense weights, and what files of it must hold."""
 
-    model: Model
+    model: OnnxModel
     weights: Weights
     notes: tuple[str, ...] = ()  # what was done to the graph, for the report
-    kernels: tuple[str, ...] | None = None  # the tensors that hold the kernels, where they have other names
+    kernels: tuple[str, ...] | None = (
+        None  # the tensors that hold the kernels, where they have other names
+    )
     quantization: Quantization | None = None
     sparse_kernels: SparseKernels | None = None
-    dense: Model | None = None  # what files must compute bit for bit without the sparse kernels; None: the model itself
+    dense: OnnxModel | None = (
+        None  # what files must compute bit for bit without the sparse kernels; None: the model itself
+    )
 
 
 @dataclass(frozen=True)
@@ -34,4 +38,7 @@ class ExportGraph:
 
     name: str
     about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    make: Callable[[Model, Weights, Collection[str], Weights, Calibration | None, ExportSettings | None], Made]
+    make: Callable[
+        [OnnxModel, Weights, Collection[str], Weights, Calibration | None, ExportSettings | None],
+        BuiltGraph,
+    ]

@@ -11,15 +11,15 @@ from onnx import version_converter
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
 from ltp_pipeline.exporters.files.run_proof import dense_outputs
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8 import proof, search
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.exporters.int8.compact_names import compact
 from ltp_pipeline.exporters.int8.layers import LEAVE, already_quantised, find_layers, no_layer
-from ltp_pipeline.exporters.int8.prepare import ready
+from ltp_pipeline.exporters.int8.prepare import prepare_graph
 from ltp_pipeline.exporters.int8.training_graph import for_training, with_trained
 from ltp_pipeline.exporters.int8.transposed import turned_back
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.schemas import standard_opset
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import Quantization
@@ -31,31 +31,39 @@ OPSET = 13  # from here on a weight may have a scale for each channel
 
 
 def make(
-    model: Model,
+    model: OnnxModel,
     weights: Weights,
     kernels: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
-) -> Made:
+) -> BuiltGraph:
     """The int8 graph, proven to hold the weights and their zeros."""
     if calibration is None:
-        raise ExportFailed("an int8 file needs the data, to choose ranges and to measure it", "bring them back")
+        raise ExportFailed(
+            "an int8 file needs the data, to choose ranges and to measure it", "bring them back"
+        )
     require(model, kernels)
     smaller = deploy.make(model, weights, kernels, feeds)
-    plain, behind = ready(raised(smaller.model, kernels, feeds), kernels)
-    choice = search.Choice(plain, find_layers(plain, kernels), calibration)
+    plain, behind = prepare_graph(raised(smaller.model, kernels, feeds), kernels)
+    choice = search.QuantizationSearch(plain, find_layers(plain, kernels), calibration)
     found, trained, settings, notes = choice.run(), None, calibration.settings, list(smaller.notes)
     if calibration.train is not None:
-        trained = calibration.train(for_training(found.model, plain, found.layers, choice.extremes), found.layers)
+        trained = calibration.train(
+            for_training(found.model, plain, found.layers, choice.extremes), found.layers
+        )
         after = choice.again(found, with_trained(found.model, trained.values))
         if after.drop > found.drop:
             trained = None
-            notes.append("int8 graph: training in 8 bits made it worse on the validation split, and was not taken")
+            notes.append(
+                "int8 graph: training in 8 bits made it worse on the validation split, and was not taken"
+            )
         else:
             found = after
     quantised = {layer.kernel: layer for layer in found.layers}
-    exact = {name: plain.array(name) for name in kernels} | ({} if trained is None else dict(trained.floats))
+    exact = {name: plain.array(name) for name in kernels} | (
+        {} if trained is None else dict(trained.floats)
+    )
     held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
     is_static = found.method != search.DYNAMIC
     how = Quantization(
@@ -68,43 +76,58 @@ def make(
         trained_epochs=0 if trained is None else trained.epochs,
     )
     new = turned_back(compact(found.model, plain), behind)
-    return Made(new, {name: new.array(name) for name in held}, (*notes, _note(how)), tuple(held), how)
+    return BuiltGraph(
+        new, {name: new.array(name) for name in held}, (*notes, _note(how)), tuple(held), how
+    )
 
 
-def require(model: Model, kernels: Collection[str]) -> None:
+def require(model: OnnxModel, kernels: Collection[str]) -> None:
     """Refuse a model of which no int8 file can be made, whatever its weights are."""
     if nodes := already_quantised(model.proto):
-        raise UnsupportedModel(f"the model is quantised already: {nodes}", "give the model from before quantisation")
-    layers = find_layers(ready(model, kernels)[0], kernels)
+        raise UnsupportedModel(
+            f"the model is quantised already: {nodes}", "give the model from before quantisation"
+        )
+    layers = find_layers(prepare_graph(model, kernels)[0], kernels)
     if not layers.found:
         raise no_layer(layers.reasons)
 
 
-def raised(model: Model, kernels: Collection[str], feeds: Weights) -> Model:
+def raised(model: OnnxModel, kernels: Collection[str], feeds: Weights) -> OnnxModel:
     """The model in an opset that can be quantised, proven to compute the same."""
     opset = standard_opset(model.proto)
     if opset >= OPSET:
         return model
     why = f"opset {opset} has no scale for each channel, and the model cannot be raised to {OPSET}"
     try:
-        new = Model.of(version_converter.convert_version(model.filled(), OPSET))
+        new = OnnxModel.of(version_converter.convert_version(model.filled(), OPSET))
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
         reason = first_line(error)
         raise ExportFailed(f"{why}: {reason}", LEAVE) from None
-    if any(k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes() for k in kernels):
+    if any(
+        k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes() for k in kernels
+    ):
         raise ExportFailed(f"{why}: its kernels would change", LEAVE)
     proto = copy_of(new.proto)
     proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
-    new = Model(proto, new.weights)
+    new = OnnxModel(proto, new.weights)
     for ours, theirs in zip(*(dense_outputs(m, kernels, feeds) for m in (new, model)), strict=True):
-        gap = tolerance.gap(ours, theirs)
-        if tolerance.judge(gap, deploy.LIMIT, lambda: 0.0) is tolerance.Verdict.DIFFERENT:
-            raise ExportFailed(f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE)
+        gap = tolerance.max_difference(ours, theirs)
+        if (
+            tolerance.check_tolerance(gap, deploy.LIMIT, lambda: 0.0)
+            is tolerance.Agreement.DIFFERENT
+        ):
+            raise ExportFailed(
+                f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE
+            )
     return new
 
 
 def _note(how: Quantization) -> str:
-    ranges = "ranges found at every run" if how.samples is None else f"ranges by {how.method} on {how.samples} samples"
+    ranges = (
+        "ranges found at every run"
+        if how.samples is None
+        else f"ranges by {how.method} on {how.samples} samples"
+    )
     said = f"int8 graph: {pluralize(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
     if how.trained_epochs:
         said += f", trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
@@ -114,4 +137,6 @@ def _note(how: Quantization) -> str:
     return said
 
 
-GRAPH = ExportGraph(name="int8", about="norms folded, computes in 8 bits: faster in any onnxruntime", make=make)
+GRAPH = ExportGraph(
+    name="int8", about="norms folded, computes in 8 bits: faster in any onnxruntime", make=make
+)

@@ -2,24 +2,24 @@
 
 from collections.abc import Collection
 
-from ltp_pipeline.exporters.graphs.graph import ExportGraph, Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.schema import ExportSettings
 
 
 def make(
-    model: Model,
+    model: OnnxModel,
     weights: Weights,
     kernels: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
-) -> Made:
+) -> BuiltGraph:
     """The model as it is; its files must hold all weights."""
     del kernels, feeds, calibration, settings
-    return Made(model, weights)
+    return BuiltGraph(model, weights)
 
 
 GRAPH = ExportGraph(name="original", about="", make=make)

@@ -12,8 +12,8 @@ from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
 
 if TYPE_CHECKING:
-    from ltp_pipeline.exporters.int8.layers import Layer
-    from ltp_pipeline.exporters.int8.training_graph import Trained, Training
+    from ltp_pipeline.exporters.int8.layers import QuantizableLayer
+    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
 
 Feeds = Mapping[str, Array]
 
@@ -29,9 +29,13 @@ class Judgement(NamedTuple):
 class Calibration:
     """Samples of the training split, and how files are judged on the validation split."""
 
-    feeds: Callable[[int], Iterator[Feeds]]  # so many samples of the training split, in batches a model takes
+    feeds: Callable[
+        [int], Iterator[Feeds]
+    ]  # so many samples of the training split, in batches a model takes
     judge: Callable[[Path], Judgement]
     metric: Metric
     settings: ExportSettings
     say: Callable[[str], None] = lambda _: None
-    train: Callable[[Training, Sequence[Layer]], Trained] | None = None  # in 8 bits, if that is asked for
+    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], Trained] | None = (
+        None  # in 8 bits, if that is asked for
+    )

@@ -6,13 +6,13 @@ from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.exporters.int8.layers import SUFFIX
 from ltp_pipeline.graph.edit import set_initializers
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.nodes import every_graph, every_node, is_standard
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 
 PREFIX = "int8/"  # of names that quantising adds
 
 
-def compact(model: Model, before: Model) -> Model:
+def compact(model: OnnxModel, before: OnnxModel) -> OnnxModel:
     """The same graph; names that were there `before`, and those of quantised weights, stay."""
     proto = copy_of(model.proto)
     graph = proto.graph
@@ -22,11 +22,15 @@ def compact(model: Model, before: Model) -> Model:
     for tensor in added:
         content = (tensor.data_type, tuple(tensor.dims), model.array(tensor.name).tobytes())
         renamed[tensor.name] = known.setdefault(content, _short(known))
-    values = dict.fromkeys(name for node in graph.node for name in node.output if name and name not in kept)
-    renamed.update((name, f"{PREFIX}{number:x}") for number, name in enumerate(values, start=len(known)))
+    values = dict.fromkeys(
+        name for node in graph.node for name in node.output if name and name not in kept
+    )
+    renamed.update(
+        (name, f"{PREFIX}{number:x}") for number, name in enumerate(values, start=len(known))
+    )
     if kept.intersection(renamed.values()):
         return model
-    for node in every_node(graph):
+    for node in iter_nodes(graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
         if is_standard(node, "QuantizeLinear", "DequantizeLinear"):
@@ -35,9 +39,11 @@ def compact(model: Model, before: Model) -> Model:
     for tensor in graph.initializer:
         tensor.name = renamed.get(tensor.name, tensor.name)
         tensors.setdefault(tensor.name, tensor)
-    arrays = {renamed.get(name, name): array for name, array in model.weights.items()}  # also of Constant nodes
+    arrays = {
+        renamed.get(name, name): array for name, array in model.weights.items()
+    }  # also of Constant nodes
     set_initializers(graph, tensors.values())
-    return Model(proto, arrays)
+    return OnnxModel(proto, arrays)
 
 
 def _short(known: Collection[object]) -> str:
@@ -46,7 +52,7 @@ def _short(known: Collection[object]) -> str:
 
 def _names(graph: GraphProto) -> set[str]:
     found: set[str] = set()
-    for nested in every_graph(graph):
+    for nested in iter_graphs(graph):
         found.update(t.name for t in nested.initializer)
         found.update(value.name for value in (*nested.input, *nested.output))
         found.update(name for node in nested.node for name in (*node.input, *node.output))

@@ -10,32 +10,37 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.files.rounding import channel_scale, in_steps
-from ltp_pipeline.exporters.int8.layers import SUFFIX, Layer
+from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
 from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.tensors import make
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 
-LARGEST = {7: 64, 8: 127}  # weight in so many bits; 255 · 64 · 2 is within the 16 bits of processors without VNNI
+LARGEST = {
+    7: 64,
+    8: 127,
+}  # weight in so many bits; 255 · 64 · 2 is within the 16 bits of processors without VNNI
 
 
-def dynamic(model: Model, layers: Sequence[Layer], bits: int) -> Model:
+def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits: int) -> OnnxModel:
     """The model with these layers in 8 bits; weights have so many `bits`."""
     proto = copy_of(model.proto)
     graph, names = proto.graph, Names.of(proto.graph)
     layer_of = {name: layer for layer in layers for name in layer.names}
     weights, added = dict(model.weights), dict[str, TensorProto]()
-    rounded: dict[str, tuple[str, str, str]] = {}  # an activation in 8 bits, its scale and its zero point
+    rounded: dict[
+        str, tuple[str, str, str]
+    ] = {}  # an activation in 8 bits, its scale and its zero point
     nodes = list[NodeProto]()
 
     def add(op: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
-        fresh = [names.fresh(output) for output in outputs]
+        fresh = [names.unique_name(output) for output in outputs]
         nodes.append(helper.make_node(op, inputs, fresh, **attributes))
         return fresh[0]
 
     def constant(name: str, data_type: int, array: Array) -> str:
         if name not in added:
-            added[name] = make(names.fresh(name), data_type, array)
+            added[name] = make_tensor(names.unique_name(name), data_type, array)
         return added[name].name
 
     for node in graph.node:
@@ -66,9 +71,11 @@ def dynamic(model: Model, layers: Sequence[Layer], bits: int) -> Model:
         nodes.append(helper.make_node("Add", [product, bias], [output]))
     gone = {layer.kernel for layer in layers}
     set_nodes(graph, nodes)
-    set_initializers(graph, [*(t for t in graph.initializer if t.name not in gone), *added.values()])
+    set_initializers(
+        graph, [*(t for t in graph.initializer if t.name not in gone), *added.values()]
+    )
     del graph.value_info[:]
-    return Model(proto, {name: array for name, array in weights.items() if name not in gone})
+    return OnnxModel(proto, {name: array for name, array in weights.items() if name not in gone})
 
 
 def rounded_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:

@@ -6,15 +6,17 @@ import onnx
 
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
-from ltp_pipeline.exporters.int8.layers import LEAVE, SUFFIX, Layer
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.int8.layers import LEAVE, SUFFIX, QuantizableLayer
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system.scratch import scratch_folder
 
 REASON = "onnxruntime does not run it in 8 bits"
 
 
-def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
+def find_unfused_layers(
+    model: OnnxModel, layers: Sequence[QuantizableLayer]
+) -> list[QuantizableLayer]:
     """The layers whose weights onnxruntime would turn to float at every run."""
     import onnxruntime
 
@@ -25,7 +27,9 @@ def unfused(model: Model, layers: Sequence[Layer]) -> list[Layer]:
         options.log_severity_level = 4
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.optimized_model_filepath = str(optimised)
-        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", "weights.bin"
+        )
         try:
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)

@@ -9,12 +9,12 @@ from collections.abc import Collection
 from onnx import NodeProto
 
 from ltp_pipeline.exporters.int8.layers import SUFFIX
-from ltp_pipeline.exporters.int8.transposed import turned
+from ltp_pipeline.exporters.int8.transposed import transpose_weights
 from ltp_pipeline.graph.edit import Names, drop_inputs
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.nodes import every_node, is_standard
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes
 from ltp_pipeline.graph.readers import output_axis
-from ltp_pipeline.graph.tensors import declared
+from ltp_pipeline.graph.tensors import make_empty_tensor
 from ltp_pipeline.graph.view import View
 from ltp_pipeline.system.arrays import Array
 
@@ -26,37 +26,41 @@ ADDED = (
 )
 
 
-def ready(model: Model, kernels: Collection[str]) -> tuple[Model, frozenset[str]]:
+def prepare_graph(model: OnnxModel, kernels: Collection[str]) -> tuple[OnnxModel, frozenset[str]]:
     """The same model for the tool, and which kernels it has turned; kernels, inputs and outputs keep their names."""
     named = with_names(_with_free_names(_with_row_biases(_with_fixed_weights(model)), kernels))
-    return turned(named, kernels)
+    return transpose_weights(named, kernels)
 
 
-def with_names(model: Model) -> Model:
+def with_names(model: OnnxModel) -> OnnxModel:
     """The same model with a name of its own for every node of the main graph; those that have one keep it."""
     names, nodes = Names(), [node.name for node in model.graph.node]
     if len(set(nodes)) == len(nodes) and "" not in nodes:
         return model
     proto = copy_of(model.proto)
     for node in proto.graph.node:
-        node.name = names.fresh(node.name or next((output for output in node.output if output), node.op_type))
-    return Model(proto, model.weights, model.sparse)
+        node.name = names.unique_name(
+            node.name or next((output for output in node.output if output), node.op_type)
+        )
+    return OnnxModel(proto, model.weights, model.sparse)
 
 
-def _with_fixed_weights(model: Model) -> Model:
+def _with_fixed_weights(model: OnnxModel) -> OnnxModel:
     """Weights that cannot be given from outside."""
     proto = copy_of(model.proto)
     drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
-    return Model(proto, model.weights, model.sparse)
+    return OnnxModel(proto, model.weights, model.sparse)
 
 
-def _with_row_biases(model: Model) -> Model:
+def _with_row_biases(model: OnnxModel) -> OnnxModel:
     """Rows of numbers for stored biases of Gemm that are matrices of one row."""
-    users, outputs = View(model.graph).users, {value.name for value in model.graph.output}
+    users, outputs = View(model.graph).consumers, {value.name for value in model.graph.output}
     rows: dict[str, Array] = {}
     for tensor in model.graph.initializer:
         read = users.get(tensor.name, [])
-        if tensor.name in outputs or not all(is_standard(use.node, "Gemm") and use.slot == 2 for use in read):
+        if tensor.name in outputs or not all(
+            is_standard(use.node, "Gemm") and use.slot == 2 for use in read
+        ):
             continue
         if {(1, _outputs(model, use.node)) for use in read} == {tuple(tensor.dims)}:
             rows[tensor.name] = model.array(tensor.name).reshape(-1)
@@ -65,29 +69,36 @@ def _with_row_biases(model: Model) -> Model:
     proto = copy_of(model.proto)
     for tensor in proto.graph.initializer:
         if tensor.name in rows:
-            tensor.CopyFrom(declared(tensor.name, tensor.data_type, rows[tensor.name].shape))
-    return Model(proto, {**model.weights, **rows}, model.sparse)
+            tensor.CopyFrom(
+                make_empty_tensor(tensor.name, tensor.data_type, rows[tensor.name].shape)
+            )
+    return OnnxModel(proto, {**model.weights, **rows}, model.sparse)
 
 
-def _outputs(model: Model, gemm: NodeProto) -> int:
+def _outputs(model: OnnxModel, gemm: NodeProto) -> int:
     """How many outputs a Gemm with a stored weight has; 0 where that is not known."""
     tensor = model.tensors.get(gemm.input[1])
     return 0 if tensor is None or len(tensor.dims) != 2 else tensor.dims[output_axis(gemm)]
 
 
-def _with_free_names(model: Model, kernels: Collection[str]) -> Model:
+def _with_free_names(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """Other names for nodes, values and tensors that are called as the tool would call what it adds."""
     graph = model.graph
     names = Names.of(graph)
     kept = {*kernels, *(value.name for value in (*graph.input, *graph.output))}
-    values = [*(t.name for t in graph.initializer), *(name for node in graph.node for name in node.output)]
-    renamed = {name: f"{name}/" for name in values if name not in kept and added_to(name, names.taken)}
+    values = [
+        *(t.name for t in graph.initializer),
+        *(name for node in graph.node for name in node.output),
+    ]
+    renamed = {
+        name: f"{name}/" for name in values if name not in kept and added_to(name, names.taken)
+    }
     nodes = {node.name for node in graph.node if added_to(node.name, names.taken)}
     if not renamed and not nodes:
         return model
-    renamed = {name: names.fresh(new) for name, new in renamed.items()}
+    renamed = {name: names.unique_name(new) for name, new in renamed.items()}
     proto = copy_of(model.proto)
-    for node in every_node(proto.graph):
+    for node in iter_nodes(proto.graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
     for node in proto.graph.node:
@@ -95,9 +106,16 @@ def _with_free_names(model: Model, kernels: Collection[str]) -> Model:
     for tensor in proto.graph.initializer:
         tensor.name = renamed.get(tensor.name, tensor.name)
     del proto.graph.value_info[:]
-    return Model(proto, {renamed.get(name, name): array for name, array in model.weights.items()}, model.sparse)
+    return OnnxModel(
+        proto,
+        {renamed.get(name, name): array for name, array in model.weights.items()},
+        model.sparse,
+    )
 
 
 def added_to(name: str, names: Collection[str]) -> str | None:
     """The one of these names after which the tool would call something so."""
-    return next((base for end in ADDED if name.endswith(end) and (base := name.removesuffix(end)) in names), None)
+    return next(
+        (base for end in ADDED if name.endswith(end) and (base := name.removesuffix(end)) in names),
+        None,
+    )

@@ -13,7 +13,7 @@ from onnx import ValueInfoProto
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.int8.calibration import Feeds
 from ltp_pipeline.exporters.int8.layers import LEAVE
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
@@ -33,13 +33,15 @@ class Range(NamedTuple):
     high: float
 
 
-class Observed:
+class HistogramObserver:
     """The values of one tensor."""
 
     def __init__(self) -> None:
         self.low, self.high, self.finite = 0.0, 0.0, True
         self.limit = 0.0  # of the histogram, which begins at zero on both sides
-        self.counts = np.zeros((2, BINS), np.int64)  # of values below zero and above; zero itself is always exact
+        self.counts = np.zeros(
+            (2, BINS), np.int64
+        )  # of values below zero and above; zero itself is always exact
 
     def add(self, values: Array) -> None:
         """Take in a batch."""
@@ -64,19 +66,21 @@ class Observed:
             self.limit = largest
         while self.limit < largest:
             self.limit *= 2
-            self.counts = np.pad(self.counts.reshape(2, -1, 2).sum(axis=2), ((0, 0), (0, BINS // 2)))
+            self.counts = np.pad(
+                self.counts.reshape(2, -1, 2).sum(axis=2), ((0, 0), (0, BINS // 2))
+            )
 
     def clipped(self, limit: float) -> Range:
         """All values, but none further from zero than this."""
         return Range(max(self.low, -limit), min(self.high, limit))
 
 
-def min_max(seen: Observed) -> Range:
+def min_max(seen: HistogramObserver) -> Range:
     """All values."""
     return Range(seen.low, seen.high)
 
 
-def percentile(seen: Observed) -> Range:
+def percentile(seen: HistogramObserver) -> Range:
     """All but the outermost values on each side."""
     total, outside = seen.counts.sum(), (100 - PERCENTILE) / 200
     limits = []
@@ -87,7 +91,7 @@ def percentile(seen: Observed) -> Range:
     return Range(max(seen.low, -limits[0]), min(seen.high, limits[1]))
 
 
-def entropy(seen: Observed) -> Range:
+def entropy(seen: HistogramObserver) -> Range:
     """The range whose values in 8 bits are distributed most like all values are (Kullback-Leibler)."""
     whole = seen.counts.sum(axis=0).astype(np.float64)
     if not whole.any():
@@ -110,19 +114,25 @@ def _divergence(whole: Array, size: int) -> float:
     return float(np.sum(p[both] * np.log(p[both] / np.maximum(q[both], 1e-12))))
 
 
-METHODS: Mapping[str, Callable[[Observed], Range]] = {"min-max": min_max, "percentile": percentile, "entropy": entropy}
+METHODS: Mapping[str, Callable[[HistogramObserver], Range]] = {
+    "min-max": min_max,
+    "percentile": percentile,
+    "entropy": entropy,
+}
 
 
-def observe(model: Model, names: Collection[str], batches: Iterable[Feeds]) -> dict[str, Observed]:
+def observe(
+    model: OnnxModel, names: Collection[str], batches: Iterable[Feeds]
+) -> dict[str, HistogramObserver]:
     """Run a model on batches and look at these values; those that turn out not to be float32 are left out."""
     outside = {value.name for value in (*model.graph.input, *model.graph.output)}
     watched = [name for name in names if name not in outside]
     proto = copy_of(model.proto)
     proto.graph.output.extend(ValueInfoProto(name=name) for name in watched)
-    seen: dict[str, Observed] = {}
+    seen: dict[str, HistogramObserver] = {}
     with scratch_folder("quantize") as folder:
         path = folder / "watched.onnx"
-        write(Model(proto, model.weights), path)
+        write(OnnxModel(proto, model.weights), path)
         session = _session(path)
         outputs = [output.name for output in session.get_outputs()]
         for feeds in batches:
@@ -130,7 +140,7 @@ def observe(model: Model, names: Collection[str], batches: Iterable[Feeds]) -> d
             for name in names:
                 value = found.get(name)
                 if isinstance(value, np.ndarray) and value.dtype == np.float32:
-                    seen.setdefault(name, Observed()).add(value)
+                    seen.setdefault(name, HistogramObserver()).add(value)
     return seen
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, first_line
-from ltp_pipeline.exporters.int8.layers import LEAVE, Layer
+from ltp_pipeline.exporters.int8.layers import LEAVE, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import Range
-from ltp_pipeline.graph.edit import put_in_order, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.schemas import opsets
-from ltp_pipeline.graph.tensors import stored
+from ltp_pipeline.graph.tensors import initializers_by_name
 from ltp_pipeline.graph.view import View
 
 # Between quantised layers these run in 8 bits too, so that values need not become float and 8 bits again.
@@ -27,11 +27,11 @@ _BETWEEN = (
 )
 
 
-def between(model: Model) -> list[NodeProto]:
+def between(model: OnnxModel) -> list[NodeProto]:
     """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
     if has_layer_norm_or_attention(model):
         return []
-    fixed, found = set(stored(model.graph)), list[NodeProto]()
+    fixed, found = set(initializers_by_name(model.graph)), list[NodeProto]()
     for node in model.graph.node:
         if all(name in fixed for name in node.input if name):
             fixed.update(node.output)  # computed once, at load
@@ -40,21 +40,26 @@ def between(model: Model) -> list[NodeProto]:
     return found
 
 
-def watched(model: Model, layers: Sequence[Layer], others: Sequence[NodeProto]) -> list[str]:
+def watched(
+    model: OnnxModel, layers: Sequence[QuantizableLayer], others: Sequence[NodeProto]
+) -> list[str]:
     """The values whose ranges have to be known: all that these nodes read and make, but for weights."""
-    nodes, weights = [*(node for layer in layers for node in layer.nodes), *others], stored(model.graph)
+    nodes, weights = (
+        [*(node for layer in layers for node in layer.nodes), *others],
+        initializers_by_name(model.graph),
+    )
     names = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output))
     return [name for name in names if name and name not in weights]
 
 
-def static(
-    model: Model,
-    layers: Sequence[Layer],
+def quantize_static(
+    model: OnnxModel,
+    layers: Sequence[QuantizableLayer],
     others: Sequence[NodeProto],
     ranges: Mapping[str, Range],
     bits: int,
     rounded: Collection[str] = (),
-) -> Model:
+) -> OnnxModel:
     """The model with these layers and nodes in 8 bits; weights have so many `bits`.
 
     Products that only float nodes read stay float, unless they are those of the kernels in `rounded`.
@@ -67,9 +72,15 @@ def static(
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ranges.items()
     }
-    products = {node.output[0] for layer in layers if layer.kernel not in rounded for node in layer.nodes}
+    products = {
+        node.output[0] for layer in layers if layer.kernel not in rounded for node in layer.nodes
+    }
     nodes = _needed(model, [node for layer in layers for node in layer.nodes], others)
-    options = {"WeightSymmetric": True, "MatMulConstBOnly": True, "TensorQuantOverrides": _dead_channels(model, layers)}
+    options = {
+        "WeightSymmetric": True,
+        "MatMulConstBOnly": True,
+        "TensorQuantOverrides": _dead_channels(model, layers),
+    }
     with _quiet():
         try:
             quantizer = QDQQuantizer(
@@ -91,7 +102,7 @@ def static(
     return _as_given(model, quantizer.model.model, {node.name for node in nodes}, products)
 
 
-def _typed(model: Model, floats: Collection[str]) -> ModelProto:
+def _typed(model: OnnxModel, floats: Collection[str]) -> ModelProto:
     """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes.
 
     It also stumbles over operators that are imported twice, which some exporters write.
@@ -99,16 +110,26 @@ def _typed(model: Model, floats: Collection[str]) -> ModelProto:
     proto = model.filled()
     versions = opsets(proto)
     del proto.opset_import[:]
-    proto.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in versions.items())
-    known = {value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)}
-    new = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in floats if name not in known)
+    proto.opset_import.extend(
+        helper.make_opsetid(domain, version) for domain, version in versions.items()
+    )
+    known = {
+        value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    }
+    new = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        for name in floats
+        if name not in known
+    )
     proto.graph.value_info.extend(new)
     return proto
 
 
-def _needed(model: Model, layers: list[NodeProto], others: Sequence[NodeProto]) -> list[NodeProto]:
+def _needed(
+    model: OnnxModel, layers: list[NodeProto], others: Sequence[NodeProto]
+) -> list[NodeProto]:
     """The nodes of layers, and those between them whose results another quantised node reads."""
-    users, kept = View(model.graph).users, {node.name: node for node in (*layers, *others)}
+    users, kept = View(model.graph).consumers, {node.name: node for node in (*layers, *others)}
     fixed = {node.name for node in layers}
     for node in reversed(others):
         readers = (use.node.name for output in node.output for use in users.get(output, ()))
@@ -117,7 +138,9 @@ def _needed(model: Model, layers: list[NodeProto], others: Sequence[NodeProto]) 
     return list(kept.values())
 
 
-def _dead_channels(model: Model, layers: Sequence[Layer]) -> dict[str, list[dict[str, Any]]]:
+def _dead_channels(
+    model: OnnxModel, layers: Sequence[QuantizableLayer]
+) -> dict[str, list[dict[str, Any]]]:
     """Scales for channels without weights, for the sake of their biases, which are counted in steps of that scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
@@ -131,7 +154,9 @@ def _dead_channels(model: Model, layers: Sequence[Layer]) -> dict[str, list[dict
     return found
 
 
-def _as_given(model: Model, made: ModelProto, quantised: Collection[str], products: Collection[str]) -> Model:
+def _as_given(
+    model: OnnxModel, made: ModelProto, quantised: Collection[str], products: Collection[str]
+) -> OnnxModel:
     """The new graph in the model that was given."""
     proto = copy_of(model.proto)
     graph = proto.graph
@@ -143,12 +168,14 @@ def _as_given(model: Model, made: ModelProto, quantised: Collection[str], produc
         if domain in used and domain not in opsets(proto):
             proto.opset_import.add(domain=domain, version=version)
     _drop_last_rounding(graph, quantised, products)
-    put_in_order(graph)
+    sort_topologically(graph)
     _drop_unread(graph)
-    return Model.of(proto)
+    return OnnxModel.of(proto)
 
 
-def _drop_last_rounding(graph: GraphProto, quantised: Collection[str], products: Collection[str]) -> None:
+def _drop_last_rounding(
+    graph: GraphProto, quantised: Collection[str], products: Collection[str]
+) -> None:
     """Leave products as floats where no quantised node reads them: 8 bits of an output would make equal scores."""
     view = View(graph)
     outputs = {value.name for value in graph.output}
@@ -157,13 +184,20 @@ def _drop_last_rounding(graph: GraphProto, quantised: Collection[str], products:
         if not is_standard(node, "QuantizeLinear"):
             continue
         source = view.producers.get(node.input[0])
-        readers = [use.node for use in view.users.get(node.output[0], [])]
-        names = {node.input[0], *(reader.output[0] for reader in readers)}  # an output's own name is behind the pair
-        if source is None or not is_standard(source, "Gemm", "MatMul") or not names.intersection(products):
+        readers = [use.node for use in view.consumers.get(node.output[0], [])]
+        names = {
+            node.input[0],
+            *(reader.output[0] for reader in readers),
+        }  # an output's own name is behind the pair
+        if (
+            source is None
+            or not is_standard(source, "Gemm", "MatMul")
+            or not names.intersection(products)
+        ):
             continue
-        if len(view.users[node.input[0]]) > 1:
+        if len(view.consumers[node.input[0]]) > 1:
             continue
-        after = [use.node for reader in readers for use in view.users.get(reader.output[0], [])]
+        after = [use.node for reader in readers for use in view.consumers.get(reader.output[0], [])]
         if any(reader.name in quantised for reader in after) or node.input[0] in outputs:
             continue
         if len(readers) > 1 and any(reader.output[0] in outputs for reader in readers):
@@ -171,7 +205,11 @@ def _drop_last_rounding(graph: GraphProto, quantised: Collection[str], products:
         gone.update((node.output[0], *(reader.output[0] for reader in readers)))
         final = next((r.output[0] for r in readers if r.output[0] in outputs), node.input[0])
         renamed.update({node.input[0]: final, **{reader.output[0]: final for reader in readers}})
-    kept = [n for n in graph.node if not (is_standard(n, "QuantizeLinear", "DequantizeLinear") and n.output[0] in gone)]
+    kept = [
+        n
+        for n in graph.node
+        if not (is_standard(n, "QuantizeLinear", "DequantizeLinear") and n.output[0] in gone)
+    ]
     for node in kept:
         node.output[:] = [renamed.get(name, name) for name in node.output]
         node.input[:] = [renamed.get(name, name) for name in node.input]
@@ -180,7 +218,9 @@ def _drop_last_rounding(graph: GraphProto, quantised: Collection[str], products:
 
 def _drop_unread(graph: GraphProto) -> None:
     """Take out what nothing reads any more: scales of values that stay float."""
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    read = {name for node in graph.node for name in node.input} | {
+        value.name for value in graph.output
+    }
     if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
         return
     set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name in read])

@@ -10,25 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters.int8.layers import SUFFIX, Layer
+from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import Range
 from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import Weights, declared, stored
+from ltp_pipeline.graph.tensors import Weights, initializers_by_name, make_empty_tensor
 from ltp_pipeline.system.arrays import Array
 
 MARK = "Dropout"  # an operator that keeps the shape of what it reads, and that no deploy graph has
 
 
 @dataclass(frozen=True)
-class Place:
+class FakeQuantPoint:
     """An activation that is rounded."""
 
     mark: str  # name of the node
     scale: str = ""  # tensors of the int8 graph; none where the range is found at every run
     zero: str = ""
-    follows: Range | None = None  # the range is this share of the extremes of this activation; None: it does not follow
+    follows: Range | None = (
+        None  # the range is this share of the extremes of this activation; None: it does not follow
+    )
 
     @property
     def is_dynamic(self) -> bool:
@@ -48,14 +50,16 @@ class Bias:
 
 
 @dataclass(frozen=True)
-class Training:
+class FakeQuantGraph:
     """The float graph with its marks."""
 
-    model: Model
-    places: tuple[Place, ...]
+    model: OnnxModel
+    places: tuple[FakeQuantPoint, ...]
     biases: tuple[Bias, ...]
     ranges: Mapping[str, Range]  # of the int8 graph, by the scale they give
-    frozen: tuple[str, ...]  # tensors in 8 bits beside kernels and biases, as the int8 graph has them
+    frozen: tuple[
+        str, ...
+    ]  # tensors in 8 bits beside kernels and biases, as the int8 graph has them
 
 
 @dataclass(frozen=True)
@@ -67,49 +71,63 @@ class Trained:
     epochs: int
 
 
-def for_training(made: Model, plain: Model, layers: Sequence[Layer], extremes: Mapping[str, Range]) -> Training:
+def for_training(
+    made: OnnxModel,
+    plain: OnnxModel,
+    layers: Sequence[QuantizableLayer],
+    extremes: Mapping[str, Range],
+) -> FakeQuantGraph:
     """Of an int8 graph and the float one that it was made of; extremes by the names of activations."""
     if any(is_standard(node, "DynamicQuantizeLinear") for node in made.graph.node):
         return _dynamic(plain, layers)
     return _static(made, plain, layers, extremes)
 
 
-def _dynamic(plain: Model, layers: Sequence[Layer]) -> Training:
+def _dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
     proto = copy_of(plain.proto)
     names, inside = Names.of(proto.graph), {name for layer in layers for name in layer.names}
-    nodes, marked, places = list[NodeProto](), dict[str, str](), list[Place]()
+    nodes, marked, places = list[NodeProto](), dict[str, str](), list[FakeQuantPoint]()
     for node in proto.graph.node:
         if node.name in inside:
             given = node.input[0]
             if given not in marked:
-                marked[given] = names.fresh(f"{given}/rounded")
+                marked[given] = names.unique_name(f"{given}/rounded")
                 nodes.append(_mark(given, marked[given]))
-                places.append(Place(marked[given]))
+                places.append(FakeQuantPoint(marked[given]))
             node.input[0] = marked[given]
         nodes.append(node)
     set_nodes(proto.graph, nodes)
-    return Training(Model(proto, plain.weights), tuple(places), (), {}, ())
+    return FakeQuantGraph(OnnxModel(proto, plain.weights), tuple(places), (), {}, ())
 
 
-def _static(made: Model, plain: Model, layers: Sequence[Layer], extremes: Mapping[str, Range]) -> Training:
+def _static(
+    made: OnnxModel,
+    plain: OnnxModel,
+    layers: Sequence[QuantizableLayer],
+    extremes: Mapping[str, Range],
+) -> FakeQuantGraph:
     proto = copy_of(made.proto)
-    graph, initial = proto.graph, stored(made.graph)
+    graph, initial = proto.graph, initializers_by_name(made.graph)
     outputs = {value.name for value in graph.output}
     scales = {n.output[0]: n.input[1] for n in graph.node if is_standard(n, "DequantizeLinear")}
     biases = _biases(made, plain, layers, scales)
     floats = {layer.kernel: plain.array(layer.kernel) for layer in layers}
     floats.update((bias.name, plain.array(bias.name)) for bias in biases)
     renamed, frozen = dict[str, str](), list[str]()
-    nodes, places, ranges = list[NodeProto](), list[Place](), dict[str, Range]()
-    kernels = {layer.kernel + SUFFIX: layer.kernel for layer in layers} | {bias.held: bias.name for bias in biases}
+    nodes, places, ranges = list[NodeProto](), list[FakeQuantPoint](), dict[str, Range]()
+    kernels = {layer.kernel + SUFFIX: layer.kernel for layer in layers} | {
+        bias.held: bias.name for bias in biases
+    }
     for node in graph.node:
         if is_standard(node, "QuantizeLinear"):
             scale, follows = node.input[1], None
             if scale not in ranges:  # others share it
                 ranges[scale] = _range(made, node)
-                name = next((n for n in (node.input[0], *_behind(made, node)) if n in extremes), None)
+                name = next(
+                    (n for n in (node.input[0], *_behind(made, node)) if n in extremes), None
+                )
                 follows = None if name is None else _share(ranges[scale], extremes[name])
-            places.append(Place(node.output[0], scale, node.input[2], follows))
+            places.append(FakeQuantPoint(node.output[0], scale, node.input[2], follows))
             nodes.append(_mark(node.input[0], node.output[0]))
         elif not is_standard(node, "DequantizeLinear"):
             nodes.append(node)
@@ -127,21 +145,30 @@ def _static(made: Model, plain: Model, layers: Sequence[Layer], extremes: Mappin
     set_nodes(graph, nodes)
     read = {name for node in nodes for name in node.input} | outputs
     kept = [t for t in graph.initializer if t.name in read and t.name not in floats]
-    set_initializers(graph, [*kept, *(declared(n, TensorProto.FLOAT, a.shape) for n, a in floats.items())])
+    set_initializers(
+        graph,
+        [*kept, *(make_empty_tensor(n, TensorProto.FLOAT, a.shape) for n, a in floats.items())],
+    )
     weights = {name: array for name, array in made.weights.items() if name in read}
-    return Training(Model(proto, {**weights, **floats}), tuple(places), tuple(biases), ranges, tuple(frozen))
+    return FakeQuantGraph(
+        OnnxModel(proto, {**weights, **floats}), tuple(places), tuple(biases), ranges, tuple(frozen)
+    )
 
 
 def _mark(given: str, output: str) -> NodeProto:
     return helper.make_node(MARK, [given], [output], output)
 
 
-def _behind(made: Model, node: NodeProto) -> Iterable[str]:
+def _behind(made: OnnxModel, node: NodeProto) -> Iterable[str]:
     """What the file calls a rounded value that is an output."""
-    return (n.output[0] for n in made.graph.node if is_standard(n, "DequantizeLinear") and n.input[0] == node.output[0])
+    return (
+        n.output[0]
+        for n in made.graph.node
+        if is_standard(n, "DequantizeLinear") and n.input[0] == node.output[0]
+    )
 
 
-def _range(made: Model, node: NodeProto) -> Range:
+def _range(made: OnnxModel, node: NodeProto) -> Range:
     """What scale and zero point of a node stand for."""
     scale, zero = float(made.array(node.input[1])), int(made.array(node.input[2]))
     return Range(-zero * scale, (255 - zero) * scale)
@@ -153,11 +180,16 @@ def _share(held: Range, extremes: Range) -> Range:
     A side that is zero stays zero: the file cuts off what lies below, as a Relu does that is part of the rounding.
     """
     return Range(
-        *(min(part / whole, 1.0) if part and whole else 0.0 for part, whole in zip(held, extremes, strict=True))
+        *(
+            min(part / whole, 1.0) if part and whole else 0.0
+            for part, whole in zip(held, extremes, strict=True)
+        )
     )
 
 
-def _biases(made: Model, plain: Model, layers: Sequence[Layer], scales: Mapping[str, str]) -> list[Bias]:
+def _biases(
+    made: OnnxModel, plain: OnnxModel, layers: Sequence[QuantizableLayer], scales: Mapping[str, str]
+) -> list[Bias]:
     """Biases of quantised layers; one that several layers share is left out."""
     reads = [name for node in made.graph.node for name in node.input]
     held = {n.output[0]: n for n in made.graph.node if is_standard(n, "DequantizeLinear")}
@@ -169,21 +201,31 @@ def _biases(made: Model, plain: Model, layers: Sequence[Layer], scales: Mapping[
         if layer is None or source is None or reads.count(name) > 1 or name not in plain.tensors:
             continue
         if node.input[0] in scales and plain.array(name).size == made.array(source.input[1]).size:
-            found.append(Bias(name, layer.kernel, source.input[0], source.input[1], scales[node.input[0]]))
+            found.append(
+                Bias(name, layer.kernel, source.input[0], source.input[1], scales[node.input[0]])
+            )
     return found
 
 
-def _float(made: Model, node: NodeProto) -> Array:
+def _float(made: OnnxModel, node: NodeProto) -> Array:
     """A stored tensor that a node turns to float."""
     whole, scale = made.array(node.input[0]), made.array(node.input[1])
     zero = made.array(node.input[2]) if len(node.input) > 2 else np.zeros_like(scale)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    shape = [-1 if i == axis % max(whole.ndim, 1) else 1 for i in range(whole.ndim)] if scale.size > 1 else []
+    shape = (
+        [-1 if i == axis % max(whole.ndim, 1) else 1 for i in range(whole.ndim)]
+        if scale.size > 1
+        else []
+    )
     steps = whole.astype(np.int64) - zero.reshape(shape).astype(np.int64)
     return np.asarray(steps * scale.reshape(shape), np.float32)
 
 
-def with_trained(made: Model, values: Mapping[str, Array]) -> Model:
+def with_trained(made: OnnxModel, values: Mapping[str, Array]) -> OnnxModel:
     """The int8 graph with other values in its tensors, each in the shape and type that it has there."""
-    arrays = {n: np.asarray(a).reshape(tuple(made.tensors[n].dims)) for n, a in values.items() if n in made.tensors}
+    arrays = {
+        n: np.asarray(a).reshape(tuple(made.tensors[n].dims))
+        for n, a in values.items()
+        if n in made.tensors
+    }
     return made.with_weights(arrays)

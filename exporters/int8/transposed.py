@@ -7,23 +7,35 @@ from onnx import NodeProto, helper
 
 from ltp_pipeline.exporters.int8.layers import DYNAMIC, SUFFIX
 from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
-from ltp_pipeline.graph.tensors import declared
+from ltp_pipeline.graph.tensors import make_empty_tensor
 from ltp_pipeline.graph.view import Use, View, outer_reads
 
 
-def turned(model: Model, kernels: Collection[str]) -> tuple[Model, frozenset[str]]:
+def transpose_weights(
+    model: OnnxModel, kernels: Collection[str]
+) -> tuple[OnnxModel, frozenset[str]]:
     """The model without the Transpose of kernels, whose values are turned instead; and which kernels those are."""
     view, outputs = View(model.graph), {value.name for value in model.graph.output}
-    nested = {name for node in model.graph.node for graph in subgraphs(node) for name in outer_reads(graph)}
+    nested = {
+        name
+        for node in model.graph.node
+        for graph in subgraphs(node)
+        for name in outer_reads(graph)
+    }
     taken = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
     sources = dict[str, str]()  # of what a Transpose puts out
     for kernel in taken.intersection(kernels) - outputs - nested:
-        found = view.users.get(kernel, [])
+        found = view.consumers.get(kernel, [])
         made = [use.node.output[0] for use in found if _turns(use.node)]
-        read = [use for name in made for use in view.users.get(name, [])]
-        if found and len(made) == len(found) and all(map(_multiplies, read)) and not {*made} & (outputs | nested):
+        read = [use for name in made for use in view.consumers.get(name, [])]
+        if (
+            found
+            and len(made) == len(found)
+            and all(map(_multiplies, read))
+            and not {*made} & (outputs | nested)
+        ):
             sources.update(dict.fromkeys(made, kernel))
     if not sources:
         return model, frozenset()
@@ -31,31 +43,38 @@ def turned(model: Model, kernels: Collection[str]) -> tuple[Model, frozenset[str
     for node in proto.graph.node:
         node.input[:] = [sources.get(name, name) for name in node.input]
     set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in sources])
-    return _with_turned(Model(proto, model.weights, model.sparse), kept), kept
+    return _with_turned(OnnxModel(proto, model.weights, model.sparse), kept), kept
 
 
-def turned_back(model: Model, kernels: Collection[str]) -> Model:
+def turned_back(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """The quantised model with these kernels as they were, each behind a Transpose."""
     if not kernels:
         return model
     held = [name + SUFFIX if name + SUFFIX in model.tensors else name for name in sorted(kernels)]
     back = _with_turned(model, held)
     proto, names = back.proto, Names.of(back.graph)
-    new = {name: names.fresh(f"{name}/turned") for name in held}
+    new = {name: names.unique_name(f"{name}/turned") for name in held}
     for node in proto.graph.node:
         node.input[:] = [new.get(name, name) for name in node.input]
-    first = [helper.make_node("Transpose", [name], [output], perm=[1, 0]) for name, output in new.items()]
+    first = [
+        helper.make_node("Transpose", [name], [output], perm=[1, 0]) for name, output in new.items()
+    ]
     set_nodes(proto.graph, [*first, *proto.graph.node])
     return back
 
 
-def _with_turned(model: Model, names: Collection[str]) -> Model:
+def _with_turned(model: OnnxModel, names: Collection[str]) -> OnnxModel:
     """The model with rows for columns in these matrices, whatever reads them."""
-    proto, arrays = copy_of(model.proto), {name: np.ascontiguousarray(model.array(name).T) for name in names}
+    proto, arrays = (
+        copy_of(model.proto),
+        {name: np.ascontiguousarray(model.array(name).T) for name in names},
+    )
     for tensor in proto.graph.initializer:
         if tensor.name in arrays:
-            tensor.CopyFrom(declared(tensor.name, tensor.data_type, arrays[tensor.name].shape))
-    return Model(proto, {**model.weights, **arrays}, model.sparse)
+            tensor.CopyFrom(
+                make_empty_tensor(tensor.name, tensor.data_type, arrays[tensor.name].shape)
+            )
+    return OnnxModel(proto, {**model.weights, **arrays}, model.sparse)
 
 
 def _turns(node: NodeProto) -> bool:

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from ltp_pipeline.exporters.sparse_ops.replace import Shapes, Turned, shapes_of, turn_over
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.exporters.sparse_ops.replace import (
+    Shapes,
+    Turned,
+    convert_to_sparse_ops,
+    shapes_of,
+)
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import attribute, is_standard, label
 from ltp_pipeline.graph.readers import output_axis
 from ltp_pipeline.graph.tensors import Weights, type_name
@@ -47,7 +52,9 @@ UNKNOWN = Cost(math.inf, 0.0)  # of instructions that no cost is known for
 FILLING = 2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}  # numbers that are computed at once
 FEW = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
-ONE_ROW = Cost(0.2, 6.0)  # of a product with one row, which reads every weight once, whatever the instructions
+ONE_ROW = Cost(
+    0.2, 6.0
+)  # of a product with one row, which reads every weight once, whatever the instructions
 
 
 @dataclass
@@ -71,7 +78,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SparseLayerSelection:
     """The kernels to turn over, and why the others are left."""
 
     kernels: tuple[str, ...]
@@ -79,14 +86,22 @@ class Choice:
 
 
 def choose(
-    model: Model, kernels: Collection[str], sample: Weights, path: str, fast_from: float | None = None
-) -> Choice:
+    model: OnnxModel,
+    kernels: Collection[str],
+    sample: Weights,
+    path: str,
+    fast_from: float | None = None,
+) -> SparseLayerSelection:
     """Choose regions for the instructions of a `path`, on inputs shaped like the sample.
 
     With `fast_from`, these are the regions that have at least this sparsity, whatever they cost here.
     """
-    _, eligible = turn_over(model, kernels)
-    left = {name: _why_not(name, model) for name in kernels if name not in {turned.kernel for turned in eligible}}
+    _, eligible = convert_to_sparse_ops(model, kernels)
+    left = {
+        name: _why_not(name, model)
+        for name in kernels
+        if name not in {turned.kernel for turned in eligible}
+    }
     regions = _regions(model, eligible, sample, path, left)
     chosen = list[str]()
     for region in regions:
@@ -95,7 +110,9 @@ def choose(
             chosen.extend(region.kernels)
         else:
             left |= dict.fromkeys(region.kernels, why)
-    return Choice(tuple(chosen), {name: left[name] for name in kernels if name in left})
+    return SparseLayerSelection(
+        tuple(chosen), {name: left[name] for name in kernels if name in left}
+    )
 
 
 def _why_left(region: Region, path: str, fast_from: float | None) -> str | None:
@@ -109,7 +126,7 @@ def _why_left(region: Region, path: str, fast_from: float | None) -> str | None:
 
 
 def _regions(
-    model: Model, eligible: Collection[Turned], sample: Weights, path: str, left: dict[str, str]
+    model: OnnxModel, eligible: Collection[Turned], sample: Weights, path: str, left: dict[str, str]
 ) -> list[Region]:
     """The regions of a graph; layers that are in none are added to `left`."""
     shapes = shapes_of(_sized(model, sample).proto)
@@ -118,8 +135,12 @@ def _regions(
         node = turned.nodes[0]
         weight, rows = model.array(turned.kernel), _rows(node, turned.kernel, shapes)
         if is_standard(node, "Conv"):
-            if (groups := attribute(node, "group", 1)) > 1 and len(weight) < SMALLEST_GROUP * groups:
-                left[turned.kernel] = f"has groups of fewer than {SMALLEST_GROUP} output channels, at {label(node)}"
+            if (groups := attribute(node, "group", 1)) > 1 and len(
+                weight
+            ) < SMALLEST_GROUP * groups:
+                left[turned.kernel] = (
+                    f"has groups of fewer than {SMALLEST_GROUP} output channels, at {label(node)}"
+                )
                 continue
             region, times = convs, rows if math.isfinite(rows) else 1
         else:
@@ -151,7 +172,9 @@ def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
         others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
     elif node.input[0] == kernel:
         shape = shapes.get(node.input[1]) or (None, None)
-        others = shape[-1:] if len(shape) > 1 else (1,)  # matrices are multiplied one after the other
+        others = (
+            shape[-1:] if len(shape) > 1 else (1,)
+        )  # matrices are multiplied one after the other
     else:
         others = (shapes.get(node.input[0]) or (None, None))[:-1]
     known = [n for n in others if isinstance(n, int)]
@@ -168,7 +191,7 @@ def share_in_blocks(weight: Array, axis: int) -> float:
     return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
 
 
-def _sized(model: Model, sample: Weights) -> Model:
+def _sized(model: OnnxModel, sample: Weights) -> OnnxModel:
     """The model with the shapes of a sample for its inputs."""
     proto = copy_of(model.proto)
     for value in proto.graph.input:
@@ -178,10 +201,10 @@ def _sized(model: Model, sample: Weights) -> Model:
             for n in sample[value.name].shape:
                 shape.dim.add().dim_value = n
     del proto.graph.value_info[:]
-    return Model(proto, model.weights)
+    return OnnxModel(proto, model.weights)
 
 
-def _why_not(name: str, model: Model) -> str:
+def _why_not(name: str, model: OnnxModel) -> str:
     """Why a kernel cannot be turned over."""
     tensor = model.tensors.get(name)
     if tensor is None:
@@ -190,5 +213,9 @@ def _why_not(name: str, model: Model) -> str:
         return "is quantised already"
     if tensor.data_type != TensorProto.FLOAT:
         return f"is of type {type_name(tensor.data_type)}"
-    users = View(model.graph).users.get(name, [])
-    return f"is read by {label(users[0].node)}, which the kernels do not compute" if users else "is read by nothing"
+    users = View(model.graph).consumers.get(name, [])
+    return (
+        f"is read by {label(users[0].node)}, which the kernels do not compute"
+        if users
+        else "is read by nothing"
+    )

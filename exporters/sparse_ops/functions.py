@@ -16,9 +16,21 @@ ACTIVATIONS = ("", "Relu", "Clip")
 CLIP_INPUTS = 11  # from here on Clip's limits are inputs
 CLIP_OPSET = 12  # Constant takes a single float from here on
 
-_FLOATS, _INT, _INTS, _TEXT = AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.INTS, AttributeProto.STRING
+_FLOATS, _INT, _INTS, _TEXT = (
+    AttributeProto.FLOAT,
+    AttributeProto.INT,
+    AttributeProto.INTS,
+    AttributeProto.STRING,
+)
 _Kinds = Mapping[str, AttributeProto.AttributeType]
-_CONV = {"auto_pad": _TEXT, "dilations": _INTS, "group": _INT, "kernel_shape": _INTS, "pads": _INTS, "strides": _INTS}
+_CONV = {
+    "auto_pad": _TEXT,
+    "dilations": _INTS,
+    "group": _INT,
+    "kernel_shape": _INTS,
+    "pads": _INTS,
+    "strides": _INTS,
+}
 _GEMM = {"alpha": _FLOATS, "beta": _FLOATS, "transB": _INT}
 _CLIP = {"min": _FLOATS, "max": _FLOATS}
 
@@ -52,13 +64,19 @@ def function(name: str, opset: int) -> FunctionProto:
         nodes += [_constant(limit) for limit in _CLIP]
         nodes.append(_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
     elif activation:
-        nodes.append(_node(activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {}))
+        nodes.append(
+            _node(activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {})
+        )
     nodes[-1].output[:] = ["Y"]
     names = [*attributes, *(_CLIP if activation == "Clip" else ())]
-    return helper.make_function(DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], names)
+    return helper.make_function(
+        DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], names
+    )
 
 
-def _node(operator: str, inputs: list[str], output: str, attributes: _Kinds | None = None) -> NodeProto:
+def _node(
+    operator: str, inputs: list[str], output: str, attributes: _Kinds | None = None
+) -> NodeProto:
     """A node whose attributes are those of the function."""
     node = helper.make_node(operator, inputs, [output])
     node.attribute.extend(_reference(name, name, kind) for name, kind in (attributes or {}).items())

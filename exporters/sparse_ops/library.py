@@ -12,9 +12,13 @@ from pathlib import Path
 from ltp_pipeline.errors import InputError
 
 SOURCE = Path(__file__).parent / "source"
-FILE = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(sys.platform, "libltp_kernels.so")
+FILE = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(
+    sys.platform, "libltp_kernels.so"
+)
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden")
-PATH_VARIABLE = "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
+PATH_VARIABLE = (
+    "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
+)
 
 
 @dataclass(frozen=True)
@@ -57,31 +61,46 @@ def build(target: Path | None = None, compiler: str | None = None) -> Path:
     made = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     words = command(made, compiler)
     if shutil.which(words[0]) is None:
-        raise InputError(f"there is no C++ compiler named '{words[0]}'", "install one, or name it in the variable CXX")
+        raise InputError(
+            f"there is no C++ compiler named '{words[0]}'",
+            "install one, or name it in the variable CXX",
+        )
     if not os.access(target.parent, os.W_OK):
-        raise InputError(f"nothing can be written to {target.parent}", "build it as a user who may write there")
+        raise InputError(
+            f"nothing can be written to {target.parent}", "build it as a user who may write there"
+        )
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
-            raise InputError(f"building the sparse kernels failed: {first}", "use GCC 9, Clang 10 or newer")
+            first = next(
+                (line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:]
+            )
+            raise InputError(
+                f"building the sparse kernels failed: {first}", "use GCC 9, Clang 10 or newer"
+            )
         made.replace(target)
     finally:
         made.unlink(missing_ok=True)
     return target
 
 
-def paths(library: Path) -> Paths:
+def query_instruction_sets(library: Path) -> Paths:
     """Which path the library takes on this processor, after each has proven itself.
 
     Another process asks it: a file that was cut off, or instructions that are not there, end a process without a word.
     """
-    done = subprocess.run([sys.executable, "-I", "-c", _ASK, str(library)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _ASK, str(library)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         ended = f"{library} ends the process that loads it (signal {-done.returncode})"
         said = next(reversed(done.stderr.split("Error: ")[1:]), ended).strip()
         raise InputError(
-            f"the sparse kernels cannot be loaded: {said}", "build them anew: 'ltp-pipeline kernels --build'"
+            f"the sparse kernels cannot be loaded: {said}",
+            "build them anew: 'ltp-pipeline kernels --build'",
         )
     sources, chosen, *lines = done.stdout.splitlines()
     if sources != hash_of_sources():
@@ -92,7 +111,10 @@ def paths(library: Path) -> Paths:
     if not chosen:
         wanted = os.environ.get(PATH_VARIABLE)
         known = ", ".join(line for line in lines if ": " not in line)
-        raise InputError(f"{PATH_VARIABLE} is {wanted!r}, which cannot be used here", f"leave it out, or take {known}")
+        raise InputError(
+            f"{PATH_VARIABLE} is {wanted!r}, which cannot be used here",
+            f"leave it out, or take {known}",
+        )
     return Paths(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
 
 

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.graph.constants import Constants, constants, small_value
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import attribute, is_standard
 from ltp_pipeline.graph.schemas import opsets, standard_opset
 from ltp_pipeline.graph.view import View, outer_reads
@@ -29,14 +29,20 @@ class Turned:
     node: NodeProto
 
 
-def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turned]]:
+def convert_to_sparse_ops(
+    model: OnnxModel, kernels: Collection[str]
+) -> tuple[OnnxModel, list[Turned]]:
     """The model with every eligible node that has one of these kernels turned over, and which those are."""
     proto = copy_of(model.proto)
-    before = list(proto.graph.node)  # kept, because protobuf's objects are the same only as long as one is held
+    before = list(
+        proto.graph.node
+    )  # kept, because protobuf's objects are the same only as long as one is held
     found = _chains(model, proto, before, kernels)
     last = {id(turned.nodes[-1]): turned.node for turned in found}
     gone = {id(node) for turned in found for node in turned.nodes}
-    nodes = [last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last]
+    nodes = [
+        last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last
+    ]
     set_nodes(proto.graph, nodes)
     _drop_unused(proto.graph, found)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
@@ -44,20 +50,32 @@ def turn_over(model: Model, kernels: Collection[str]) -> tuple[Model, list[Turne
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
     wanted = {turned.node.op_type for turned in found} - there
-    proto.functions.extend(functions.function(name, standard_opset(proto)) for name in sorted(wanted))
-    new = Model(proto, model.weights, model.sparse)
-    return replace(new, weights={name: a for name, a in model.weights.items() if name in new.tensors}), found
+    proto.functions.extend(
+        functions.function(name, standard_opset(proto)) for name in sorted(wanted)
+    )
+    new = OnnxModel(proto, model.weights, model.sparse)
+    return replace(
+        new, weights={name: a for name, a in model.weights.items() if name in new.tensors}
+    ), found
 
 
 def _drop_unused(graph: GraphProto, found: Collection[Turned]) -> None:
     """Take out the limits that only the nodes that are gone have read."""
-    limits = {name for turned in found for node in turned.nodes if is_standard(node, "Clip") for name in node.input[1:]}
+    limits = {
+        name
+        for turned in found
+        for node in turned.nodes
+        if is_standard(node, "Clip")
+        for name in node.input[1:]
+    }
     unused = limits - set(outer_reads(graph))
     drop_inputs(graph, unused)
     set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
 
 
-def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]) -> list[Turned]:
+def _chains(
+    model: OnnxModel, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]
+) -> list[Turned]:
     graph, opset = proto.graph, standard_opset(proto)
     view, known, shapes = View(graph), constants(graph), shapes_of(proto)
     place = set(map(id, nodes))
@@ -66,9 +84,13 @@ def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Co
 
     def next_of(node: NodeProto) -> NodeProto | None:
         """The only reader of a node's result, if there is just one and it is of this graph."""
-        users = view.users.get(node.output[0], [])
+        users = view.consumers.get(node.output[0], [])
         alone = len(users) == 1 and view.counts[node.output[0]] == 1
-        return users[0].node if alone and id(users[0].node) in place and id(users[0].node) not in taken else None
+        return (
+            users[0].node
+            if alone and id(users[0].node) in place and id(users[0].node) not in taken
+            else None
+        )
 
     for node in nodes:
         start = _start(node, kernels, known, shapes)
@@ -78,7 +100,9 @@ def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Co
         chain = [node]
         following = next_of(node)
         if following is not None and is_standard(following, "Add"):
-            other = following.input[1] if following.input[0] == node.output[0] else following.input[0]
+            other = (
+                following.input[1] if following.input[0] == node.output[0] else following.input[0]
+            )
             bias = name == "SparseMatMul" and _is_bias(other, known, shapes, node)
             if bias or (node.op_type == "Conv" and _same_shape(node.output[0], other, shapes)):
                 name += "Bias" if bias else "Add"
@@ -95,7 +119,9 @@ def _chains(model: Model, proto: ModelProto, nodes: list[NodeProto], kernels: Co
                 attributes |= dict(zip(("min", "max"), limits, strict=True))
                 chain.append(following)
         taken.update(map(id, chain))
-        new = helper.make_node(name, inputs, [chain[-1].output[0]], node.name, domain=functions.DOMAIN, **attributes)
+        new = helper.make_node(
+            name, inputs, [chain[-1].output[0]], node.name, domain=functions.DOMAIN, **attributes
+        )
         found.append(Turned(kernel, tuple(chain), new))
     return found
 
@@ -110,16 +136,27 @@ def _start(
 
     def axes(name: str) -> int:
         tensor = known.get(name)
-        return len(tensor.dims) if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT else 0
+        return (
+            len(tensor.dims)
+            if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT
+            else 0
+        )
 
     if is_standard(node, "Conv") and inputs[1] in kernels and axes(inputs[1]) == 4:
         clear = _says_which_pixels(attributes, known[inputs[1]].dims[2:])
         return (inputs[1], f"SparseConv{bias}", inputs, attributes) if clear else None
-    if is_standard(node, "Gemm") and inputs[1] in kernels and axes(inputs[1]) == 2 and not attributes.get("transA"):
+    if (
+        is_standard(node, "Gemm")
+        and inputs[1] in kernels
+        and axes(inputs[1]) == 2
+        and not attributes.get("transA")
+    ):
         attributes.pop("transA", None)
         columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]
         dims = shapes.get(inputs[2]) if bias else ()
-        if dims is not None and (set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})):
+        if dims is not None and (
+            set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})
+        ):
             return inputs[1], f"SparseGemm{bias}", inputs, attributes
     if is_standard(node, "MatMul"):
         if inputs[1] in kernels and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
@@ -132,7 +169,9 @@ def _start(
 def _says_which_pixels(attributes: Mapping[str, Any], kernel: Sequence[int]) -> bool:
     """Whether attributes say which pixels are read; SAME does not where a stride is larger than the kernel's reach."""
     strides, dilations = (attributes.get(name, (1, 1)) for name in ("strides", "dilations"))
-    covers_all = all(s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel, strict=True))
+    covers_all = all(
+        s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel, strict=True)
+    )
     return covers_all or not attributes.get("auto_pad", b"").startswith(b"SAME")
 
 
@@ -148,7 +187,9 @@ def _same_shape(first: str, second: str, shapes: Shapes) -> bool:
     return ours is not None and ours == theirs and None not in ours
 
 
-def _limits(node: NodeProto, model: Model, known: Constants, opset: int) -> tuple[float, float] | None:
+def _limits(
+    node: NodeProto, model: OnnxModel, known: Constants, opset: int
+) -> tuple[float, float] | None:
     """The limits of a Clip; None where they are not known, or where the caller may give others."""
     limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
     given = {value.name for value in model.graph.input}
@@ -172,5 +213,7 @@ def shapes_of(proto: ModelProto) -> dict[str, tuple[object, ...]]:
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
         if value.type.tensor_type.HasField("shape"):
             dims = value.type.tensor_type.shape.dim
-            found[value.name] = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
+            found[value.name] = tuple(
+                d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims
+            )
     return found

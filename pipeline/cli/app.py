@@ -28,7 +28,12 @@ from ltp_pipeline.system.text import line
 
 LONGEST_LINE = 2000  # characters of a message
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 
 
 def _version(wanted: bool) -> None:
@@ -56,34 +61,55 @@ def run(
     config: opt.ConfigOption = None,
     preset: Annotated[str | None, typer.Option(help="Settings of a network of the paper.")] = None,
     out: opt.OutOption = None,
-    target_compression: Annotated[float | None, typer.Option(help="Budget: elements / nonzeros of kernels.")] = None,
-    target_sparsity: Annotated[float | None, typer.Option(help="Budget: share of zeros in kernels.")] = None,
+    target_compression: Annotated[
+        float | None, typer.Option(help="Budget: elements / nonzeros of kernels.")
+    ] = None,
+    target_sparsity: Annotated[
+        float | None, typer.Option(help="Budget: share of zeros in kernels.")
+    ] = None,
     accuracy_budget: Annotated[
-        float | None, typer.Option(help="Budget: largest drop, in the metric's unit; default: 0.01, or 1 % of it.")
+        float | None,
+        typer.Option(
+            help="Budget: largest drop, in the metric's unit; default: 0.01, or 1 % of it."
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs of learning thresholds.")] = None,
     finetune_epochs: Annotated[int | None, typer.Option(help="Epochs of fine-tuning.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
     distill: Annotated[
-        float | None, typer.Option(help="Share of the loss learned from the original's outputs; default: by rule.")
+        float | None,
+        typer.Option(
+            help="Share of the loss learned from the original's outputs; default: by rule."
+        ),
     ] = None,
     trust_labels: Annotated[
-        bool | None, typer.Option("--trust-labels", help="Go on where the original is no better than guessing.")
+        bool | None,
+        typer.Option("--trust-labels", help="Go on where the original is no better than guessing."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; default: the cores it may use.")] = None,
-    include: Annotated[list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the forward pass: fp32 or bf16.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads; default: the cores it may use.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Prune only kernels of these names (glob).")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")
+    ] = None,
     export: opt.Exports = None,
     values: opt.Values = None,
     baseline: opt.Baseline = None,
     no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
     settings: opt.SetOption = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of going on with an earlier run.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start over instead of going on with an earlier run.")
+    ] = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -123,7 +149,9 @@ def run(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the example and its run.")] = Path("ltp-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the example and its run.")] = Path(
+        "ltp-demo"
+    ),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -132,7 +160,9 @@ def demo(
 
     model = copy_to(out)
     if not quiet:
-        typer.echo(f"The example is in {out}; running: cd {out} && ltp-pipeline run {model.name}", err=True)
+        typer.echo(
+            f"The example is in {out}; running: cd {out} && ltp-pipeline run {model.name}", err=True
+        )
     os.chdir(out)
     _run(Path(model.name), None, None, {}, None, False, as_json, quiet, shown_in=out)
 
@@ -173,38 +203,48 @@ def _run(
     from ltp_pipeline.settings.load import load_settings
 
     settings = load_settings(model, config, preset, options)
-    reporter = make_reporter(quiet or not distributed.is_leader())
+    reporter = make_reporter(quiet or not distributed.is_main_process())
     if not model.is_file():
         raise InputError(f"there is no file {model}", "give the path of an ONNX model")
     reporter.say(f"Reading {model}")
     from ltp_pipeline import api
 
     outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
-    distributed.leave()
+    distributed.destroy_process_group()
     finish(outcome, shown_in, as_json)
 
 
 def _fail(error: LtpError) -> NoReturn:
-    if signals.asked():  # then it only says what that has broken off
-        signals.leave(distributed.is_leader())
-    if not distributed.speaks():
+    if signals.stop_requested():  # then it only says what that has broken off
+        signals.leave(distributed.is_main_process())
+    if not distributed.should_report_errors():
         sys.exit(error.exit_code)
-    rank = "" if distributed.is_leader() else f"rank {distributed.rank()}: "
+    rank = "" if distributed.is_main_process() else f"rank {distributed.rank()}: "
     if isinstance(error, TaskFailed):
         typer.echo(error.trace.rstrip(), err=True)
-    typer.echo(_line(error.what if isinstance(error, GateFailed) else f"{rank}error: {error.what}"), err=True)
+    typer.echo(
+        _line(error.message if isinstance(error, GateFailed) else f"{rank}error: {error.message}"),
+        err=True,
+    )
     if isinstance(error, UnsupportedModel):
         for reason in error.reasons:
             typer.echo(_line(f"  {reason}"), err=True)
-    typer.echo(_line(f"  {error.remedy}"), err=True)
+    typer.echo(_line(f"  {error.hint}"), err=True)
     sys.exit(error.exit_code)
 
 
 def _refused_by_system(error: OSError) -> InputError:
     """A disk that is full, a folder that has gone, rights that are missing: no bug, wherever it is met."""
     where = "" if error.filename is None else f" {error.filename}"
-    full = "free some space" if is_full(error) else "check that it is there and may be read and written"
-    return InputError(f"cannot read or write{where}: {error.strerror or error}", f"{full}, then run the same again")
+    full = (
+        "free some space"
+        if is_full(error)
+        else "check that it is there and may be read and written"
+    )
+    return InputError(
+        f"cannot read or write{where}: {error.strerror or error}",
+        f"{full}, then run the same again",
+    )
 
 
 def _line(text: str) -> str:
@@ -217,7 +257,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × shall not end a run
     try:
-        code = app(standalone_mode=False)  # typer returns the code of an Exit, and turns Ctrl-C into one with 130
+        code = app(
+            standalone_mode=False
+        )  # typer returns the code of an Exit, and turns Ctrl-C into one with 130
     except LtpError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -226,14 +268,20 @@ def main() -> None:
         _fail(_refused_by_system(error))
     except Exception as error:
         if distributed.lost_another(error):
-            _fail(TrainingFailed("another process of this run has ended", "its message stands above or below"))
-        show: Callable[[], None] | None = getattr(error, "show", None)  # errors of usage know how to print themselves
+            _fail(
+                TrainingFailed(
+                    "another process of this run has ended", "its message stands above or below"
+                )
+            )
+        show: Callable[[], None] | None = getattr(
+            error, "show", None
+        )  # errors of usage know how to print themselves
         if show is None:
             raise
         show()
         code = 2
     if code == signals.EXIT:
-        signals.leave(distributed.is_leader())
+        signals.leave(distributed.is_main_process())
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -18,7 +18,10 @@ def init(
     settings: opt.SetOption = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Write over an ltp.toml that is there, and begin with its [data] and [task]."),
+        typer.Option(
+            "--force",
+            help="Write over an ltp.toml that is there, and begin with its [data] and [task].",
+        ),
     ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
@@ -59,7 +62,9 @@ def validate(
     task: opt.TaskOption = None,
     config: opt.ConfigOption = None,
     against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
-    provider: Annotated[str, typer.Option(help="Execution provider of onnxruntime.")] = "CPUExecutionProvider",
+    provider: Annotated[
+        str, typer.Option(help="Execution provider of onnxruntime.")
+    ] = "CPUExecutionProvider",
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
@@ -90,7 +95,9 @@ def quantize(
     from ltp_pipeline.cli.progress import make_reporter
 
     reporter = make_reporter(quiet)
-    found = api.quantize(model, data, out=out, config=config, encoding=encoding, task=task, progress=reporter)
+    found = api.quantize(
+        model, data, out=out, config=config, encoding=encoding, task=task, progress=reporter
+    )
     if as_json:
         print_json(asdict(found))
         return
@@ -110,7 +117,9 @@ def accelerate(
     encoding: opt.Encoding = file_names.ENCODINGS[0],
     fast_from: Annotated[
         float | None,
-        typer.Option(help="Turn over what has at least this sparsity, whether or not it is faster on this machine."),
+        typer.Option(
+            help="Turn over what has at least this sparsity, whether or not it is faster on this machine."
+        ),
     ] = None,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
@@ -121,7 +130,9 @@ def accelerate(
     """
     from ltp_pipeline import api
 
-    found = api.accelerate(model, data, out=out, config=config, encoding=encoding, fast_from=fast_from, task=task)
+    found = api.accelerate(
+        model, data, out=out, config=config, encoding=encoding, fast_from=fast_from, task=task
+    )
     if as_json:
         print_json(asdict(found))
     elif not quiet:
@@ -143,7 +154,9 @@ def unpack(
 
 
 def kernels(
-    build: Annotated[bool, typer.Option("--build", help="Build it anew, with the C++ compiler in CXX or c++.")] = False,
+    build: Annotated[
+        bool, typer.Option("--build", help="Build it anew, with the C++ compiler in CXX or c++.")
+    ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
@@ -151,7 +164,7 @@ def kernels(
     from ltp_pipeline.exporters.sparse_ops import library
 
     path = library.build() if build else library.kernels_library()
-    found = library.paths(path)
+    found = library.query_instruction_sets(path)
     if as_json:
         print_json({"library": str(path), **asdict(found)})
     elif not quiet:

@@ -16,35 +16,58 @@ from ltp_pipeline.system.text import shortened
 
 def _known_encoding(name: str) -> str:
     if name not in file_names.ENCODINGS:
-        raise UsageError(f"there is no encoding {name!r}", f"choose among {', '.join(file_names.ENCODINGS)}")
+        raise UsageError(
+            f"there is no encoding {name!r}", f"choose among {', '.join(file_names.ENCODINGS)}"
+        )
     return name
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")
+]
 Silent = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print notes and errors only; the exit code tells the rest.")
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print notes and errors only; the exit code tells the rest."
+    ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX model.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
-ReportArgument = Annotated[Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")]
-DataOption = Annotated[Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")]
+ReportArgument = Annotated[
+    Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")
+]
+DataOption = Annotated[
+    Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")
+]
 TaskOption = Annotated[
-    Path | None, typer.Option("--task", metavar="FILE.py", help="Your own data set, loss and metric (docs/tasks.md).")
+    Path | None,
+    typer.Option(
+        "--task", metavar="FILE.py", help="Your own data set, loss and metric (docs/tasks.md)."
+    ),
 ]
-ConfigOption = Annotated[Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")
+]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml.")
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml."),
 ]
-OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")]
-Exports = Annotated[list[str] | None, typer.Option(help=f"File to write, repeatable: {file_names.HELP}.")]
+OutOption = Annotated[
+    Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")
+]
+Exports = Annotated[
+    list[str] | None, typer.Option(help=f"File to write, repeatable: {file_names.HELP}.")
+]
 FurtherFiles = Annotated[
     list[str] | None, typer.Option("--format", help=f"Further file: {file_names.HELP}; repeatable.")
 ]
 Encoding = Annotated[
     str,
     typer.Option(
-        metavar="ENCODING", callback=_known_encoding, help=f"How it is written: {', '.join(file_names.ENCODINGS)}."
+        metavar="ENCODING",
+        callback=_known_encoding,
+        help=f"How it is written: {', '.join(file_names.ENCODINGS)}.",
     ),
 ]
 Values = Annotated[
@@ -56,32 +79,56 @@ Values = Annotated[
 ]
 
 Baseline = Annotated[
-    str | None, typer.Option(metavar="MODE", help="Measure global magnitude pruning: auto, curve, quick or none.")
+    str | None,
+    typer.Option(
+        metavar="MODE", help="Measure global magnitude pruning: auto, curve, quick or none."
+    ),
 ]
 NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="The same as --baseline none.")]
 
 Limits = Mapping[str, Any]  # of gates, by name
 BY_FILE = ("max_bytes", "max_latency_ratio")  # gates that may be given more than once
 GATES: dict[str, Any] = {
-    "min_accuracy": Annotated[float | None, typer.Option(help="Gate: the metric no worse than this, e.g. 0.9.")],
-    "max_drop": Annotated[
-        float | None, typer.Option(help="Gate: drop at most this, in the metric's unit; 0.01 is a point of a share.")
+    "min_accuracy": Annotated[
+        float | None, typer.Option(help="Gate: the metric no worse than this, e.g. 0.9.")
     ],
-    "min_sparsity": Annotated[float | None, typer.Option(help="Gate: share of zeros at least this.")],
-    "min_compression": Annotated[float | None, typer.Option(help="Gate: compression of the kernels at least this.")],
+    "max_drop": Annotated[
+        float | None,
+        typer.Option(
+            help="Gate: drop at most this, in the metric's unit; 0.01 is a point of a share."
+        ),
+    ],
+    "min_sparsity": Annotated[
+        float | None, typer.Option(help="Gate: share of zeros at least this.")
+    ],
+    "min_compression": Annotated[
+        float | None, typer.Option(help="Gate: compression of the kernels at least this.")
+    ],
     "min_model_compression": Annotated[
-        float | None, typer.Option(help="Gate: compression of the whole model, all float weights, at least this.")
+        float | None,
+        typer.Option(
+            help="Gate: compression of the whole model, all float weights, at least this."
+        ),
     ],
     "beat_baseline": Annotated[
         bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
     ],
-    "by": Annotated[float | None, typer.Option(help="With --beat-baseline: better by at least this, in its unit.")],
+    "by": Annotated[
+        float | None,
+        typer.Option(help="With --beat-baseline: better by at least this, in its unit."),
+    ],
     "min_gain": Annotated[
-        float | None, typer.Option(help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5.")
+        float | None,
+        typer.Option(
+            help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5."
+        ),
     ],
     "max_bytes": Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]N", help="Gate: smallest file, or the one of this name, at most this large."),
+        typer.Option(
+            metavar="[NAME=]N",
+            help="Gate: smallest file, or the one of this name, at most this large.",
+        ),
     ],
     "max_latency_ratio": Annotated[
         list[str] | None,
@@ -90,9 +137,12 @@ GATES: dict[str, Any] = {
             help="Gate: latency / the original's at most this, of the slowest file or of the one of this name.",
         ),
     ],
-    "per_layer_floor": Annotated[float | None, typer.Option(help="Gate: every kernel keeps at least this share.")],
+    "per_layer_floor": Annotated[
+        float | None, typer.Option(help="Gate: every kernel keeps at least this share.")
+    ],
     "confidence": Annotated[
-        float | None, typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95.")
+        float | None,
+        typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95."),
     ],
 }
 
@@ -100,7 +150,9 @@ GATES: dict[str, Any] = {
 def baseline_mode(given: str | None, none: bool) -> str | None:
     """What --baseline and --no-baseline say together."""
     if none and given not in (None, "none"):
-        raise UsageError(f"--baseline {given} and --no-baseline contradict each other", "give one of them")
+        raise UsageError(
+            f"--baseline {given} and --no-baseline contradict each other", "give one of them"
+        )
     return "none" if none else given
 
 
@@ -135,13 +187,18 @@ def with_gates(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def parsed(**given: Any) -> None:
-        limits = {name: given.pop(name) or None if name in BY_FILE else given.pop(name) for name in GATES}
+        limits = {
+            name: given.pop(name) or None if name in BY_FILE else given.pop(name) for name in GATES
+        }
         command(**given, limits=limits)
 
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         if parameter.name == "limits":
-            parameters += [parameter.replace(name=n, default=None, annotation=kind) for n, kind in GATES.items()]
+            parameters += [
+                parameter.replace(name=n, default=None, annotation=kind)
+                for n, kind in GATES.items()
+            ]
         else:
             parameters.append(parameter)
     parsed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # which Typer reads

@@ -16,10 +16,10 @@ from ltp_pipeline.system import distributed
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import Verdict
-    from ltp_pipeline.runner.finish import Outcome
+    from ltp_pipeline.runner.finish import RunResult
 
 
-def show(outcome: "Outcome", shown_in: Path, as_json: bool, judged: bool = False) -> None:
+def show(outcome: "RunResult", shown_in: Path, as_json: bool, judged: bool = False) -> None:
     """Print the result of a run."""
     if as_json:
         from ltp_pipeline.results.read_write import plain
@@ -35,9 +35,9 @@ def show(outcome: "Outcome", shown_in: Path, as_json: bool, judged: bool = False
         typer.echo(f"warning: {warning}", err=True)
 
 
-def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
+def finish(outcome: "RunResult", shown_in: Path, as_json: bool) -> None:
     """Show the result of a run and judge it; of several ranks, one does."""
-    if not distributed.is_leader():
+    if not distributed.is_main_process():
         return
     show(outcome, shown_in, as_json, judged=True)
     for warning in (outcome.report.budget_missed, outcome.report.unlikely_gain):
@@ -50,7 +50,9 @@ def finish(outcome: "Outcome", shown_in: Path, as_json: bool) -> None:
 
 def print_json(value: Any) -> None:
     """Print for machines."""
-    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"  # then only ASCII is sure to arrive
+    plain = (sys.stdout.encoding or "").lower().replace(
+        "-", ""
+    ) != "utf8"  # then only ASCII is sure to arrive
     typer.echo(json.dumps(value, indent=2, ensure_ascii=plain))
 
 

@@ -82,10 +82,17 @@ class TerminalReporter(_Planning):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = ("{task.description:<17}", BarColumn(28), "{task.percentage:>4.0f}%", TimeRemainingColumn())
+        columns = (
+            "{task.description:<17}",
+            BarColumn(28),
+            "{task.percentage:>4.0f}%",
+            TimeRemainingColumn(),
+        )
         texts = (TextColumn("{task.fields[whole]}"), TextColumn("{task.fields[shown]}"))
         with Progress(*columns, *texts, console=Console(stderr=True)) as live:
-            task = live.add_task(TITLES.get(name, name), total=total, completed=start, shown="", whole="")
+            task = live.add_task(
+                TITLES.get(name, name), total=total, completed=start, shown="", whole=""
+            )
             yield _LiveBar(live, task, self.outlook, total - start)
 
 
@@ -99,10 +106,20 @@ class _LiveBar:
         self.kept |= shown
         self.left, self.done = self.left - 1, self.done + 1
         whole = self.outlook.whole((time.monotonic() - self.begun) / self.done, self.left)
-        self.live.update(self.task, advance=1, whole=whole, shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}")
+        self.live.update(
+            self.task,
+            advance=1,
+            whole=whole,
+            shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}",
+        )
 
 
-_FORMATS = {"compression": "{:.1f}×", "model_compression": "{:.1f}×", "loss": "{:.3f}", "kept": "{:.1%}"}
+_FORMATS = {
+    "compression": "{:.1f}×",
+    "model_compression": "{:.1f}×",
+    "loss": "{:.3f}",
+    "kept": "{:.1%}",
+}
 _WORDS = {"model_compression": "whole model"}
 
 

@@ -58,7 +58,9 @@ def pick(
 
     reporter = make_reporter(quiet)
     mode = opt.baseline_mode(baseline, no_baseline)
-    outcome = api.pick(folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits)
+    outcome = api.pick(
+        folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits
+    )
     finish(outcome, Path(), as_json)
 
 
@@ -77,7 +79,9 @@ def export(
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
 
-    outcome = api.export(folder, formats or (), values=values or None, progress=make_reporter(quiet), task=task)
+    outcome = api.export(
+        folder, formats or (), values=values or None, progress=make_reporter(quiet), task=task
+    )
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
         if not verdict.passed:
@@ -86,10 +90,15 @@ def export(
 
 def handoff(
     folder: opt.RunArgument,
-    out: Annotated[Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")] = None,
-    of: Annotated[str, typer.Option(help="Which network of the run: pruned or baseline.")] = "pruned",
+    out: Annotated[
+        Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")
+    ] = None,
+    of: Annotated[
+        str, typer.Option(help="Which network of the run: pruned or baseline.")
+    ] = "pruned",
     example_samples: Annotated[
-        int, typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones.")
+        int,
+        typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones."),
     ] = 0,
     task: opt.TaskOption = None,
     as_json: opt.Json = False,
@@ -120,14 +129,19 @@ def gate(
     config: Annotated[Path | None, typer.Option(help="Take the gates of this ltp.toml.")] = None,
     limits: opt.Limits,
     data: Annotated[
-        Path | None, typer.Option(help="Measure the accuracy of the files again on these data, and judge that.")
+        Path | None,
+        typer.Option(help="Measure the accuracy of the files again on these data, and judge that."),
     ] = None,
     task: opt.TaskOption = None,
     against: Annotated[
-        Path | None, typer.Option(help="The original, to measure it too; default: where the report says.")
+        Path | None,
+        typer.Option(help="The original, to measure it too; default: where the report says."),
     ] = None,
     report_only: Annotated[
-        bool, typer.Option("--report-only", help="Judge the numbers alone; no file need lie beside the report.")
+        bool,
+        typer.Option(
+            "--report-only", help="Judge the numbers alone; no file need lie beside the report."
+        ),
     ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
     as_json: opt.Json = False,
@@ -141,7 +155,10 @@ def gate(
     from ltp_pipeline.system.files import write_text
 
     if report_only and any(given is not None for given in (data, task, against)):
-        raise UsageError("--report-only looks at no file, so nothing can be measured", "drop it, or --data and --task")
+        raise UsageError(
+            "--report-only looks at no file, so nothing can be measured",
+            "drop it, or --data and --task",
+        )
     verdicts = api.gate(
         path,
         config=config,
@@ -153,9 +170,14 @@ def gate(
         **limits,
     )
     if report_only:
-        typer.echo("note: only the numbers of the report are judged; no file was looked at", err=True)
+        typer.echo(
+            "note: only the numbers of the report are judged; no file was looked at", err=True
+        )
     if all(verdict.is_hash for verdict in verdicts):
-        typer.echo(f"note: no gate was given; {'nothing is' if report_only else 'only files are'} checked", err=True)
+        typer.echo(
+            f"note: no gate was given; {'nothing is' if report_only else 'only files are'} checked",
+            err=True,
+        )
     if junit is not None:
         write_text(junit, as_junit(verdicts))
     print_verdicts(verdicts, as_json, quiet)
@@ -167,9 +189,15 @@ def gate(
 def compare(
     old: opt.ReportArgument,
     new: opt.ReportArgument,
-    max_drop: Annotated[float | None, typer.Option(help="Gate: drop in the metric at most this.")] = None,
-    max_compression_loss: Annotated[float | None, typer.Option(help="Gate: share of compression lost.")] = None,
-    max_growth: Annotated[float | None, typer.Option(help="Gate: share by which the smallest file grew.")] = None,
+    max_drop: Annotated[
+        float | None, typer.Option(help="Gate: drop in the metric at most this.")
+    ] = None,
+    max_compression_loss: Annotated[
+        float | None, typer.Option(help="Gate: share of compression lost.")
+    ] = None,
+    max_growth: Annotated[
+        float | None, typer.Option(help="Gate: share by which the smallest file grew.")
+    ] = None,
     different_models: Annotated[
         bool, typer.Option("--different-models", help="Compare although the originals differ.")
     ] = False,

@@ -23,14 +23,19 @@ from ltp_pipeline.system.text import line, percent, pluralize, printable
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Measured, Pruned
-    from ltp_pipeline.results.tool_results import Accelerated, Inspection, Measurement, TrailRow
-    from ltp_pipeline.runner.finish import Outcome
+    from ltp_pipeline.results.tool_results import (
+        AccelerationResult,
+        InspectionResult,
+        TrailEntryInfo,
+        ValidationResult,
+    )
+    from ltp_pipeline.runner.finish import RunResult
 
 UNMEASURED = "not measured"
 LONGEST, LONGEST_CELL = 2000, 500  # characters of a line, and of a cell of a table
 
 
-def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
+def show_outcome(outcome: RunResult, folder: Path, judged: bool = True) -> None:
     """The result beside the baseline, the gates if they were judged, the files, and where to read more."""
     report = outcome.report
     original, pruned, baseline = report.original, report.pruned, report.baseline
@@ -44,7 +49,11 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
         table.add_row(*(Text(printable(text)) for text in cells))
 
     metric = report.metric
-    add(metric.label, _or_unmeasured(original.value, metric.shown), lambda x: _or_unmeasured(x.value, metric.shown))
+    add(
+        metric.label,
+        _or_unmeasured(original.value, metric.shown),
+        lambda x: _or_unmeasured(x.value, metric.shown),
+    )
     for told in beside(pruned):
         add(told, _figure(original, told), partial(_figure, name=told))
     add("drop", "", lambda x: _or_unmeasured(x.drop, metric.shown_drop), absent="not run")
@@ -53,14 +62,22 @@ def show_outcome(outcome: Outcome, folder: Path, judged: bool = True) -> None:
     add("sparsity", "", lambda x: _or_unmeasured(x.sparsity, percent))
     others = {file.label: _bytes(file.bytes) for file in baseline.files} if baseline else {}
     for file in pruned.files:
-        table.add_row(file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, ""))
+        table.add_row(
+            file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, "")
+        )
     console.print(table)
     if original.accuracy and original.accuracy.samples is not None:
         samples, split = pluralize(original.accuracy.samples, "sample"), original.accuracy.split
-        console.print(f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False)
+        console.print(
+            f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False
+        )
     for sentence in (*speed_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
-    missing = {key.removeprefix(OF_FILE): why for key, why in pruned.reasons.items() if key.startswith(OF_FILE)}
+    missing = {
+        key.removeprefix(OF_FILE): why
+        for key, why in pruned.reasons.items()
+        if key.startswith(OF_FILE)
+    }
     for note in left_out_notes(missing):
         print(printable(note))
     for verdict in outcome.verdicts if judged else ():
@@ -92,7 +109,7 @@ def _bytes(value: int | None) -> str:
     return UNMEASURED if value is None else f"{value:,} bytes"
 
 
-def show_trail(rows: Sequence[TrailRow], folder: Path) -> None:
+def show_trail(rows: Sequence[TrailEntryInfo], folder: Path) -> None:
     """What `trail` lists, with paths as the user would write them."""
     title = on_validation(rows[0].metric if rows else Metric())
     print(f"entry  compression  whole model  {title:>14}  file")
@@ -104,7 +121,7 @@ def show_trail(rows: Sequence[TrailRow], folder: Path) -> None:
         print(f"{number} {mark} {row.compression:>10.2f}×  {whole}  {value:>14}  {path}")
 
 
-def show_model(found: Inspection) -> None:
+def show_model(found: InspectionResult) -> None:
     """What `inspect` found."""
     console = _console()
     made = f"opset {found.opset}, by {found.producer or 'an unnamed producer'}"
@@ -113,17 +130,37 @@ def show_model(found: Inspection) -> None:
     for kind, tensors in (("input", found.inputs), ("output", found.outputs)):
         for tensor in tensors:
             _say(f"  {kind} {tensor.name}: {tensor.type} {_shape(tensor.shape)}")
-    names = (f"{o.name} {o.count}{'' if o.supported else ' (not supported)'}" for o in found.operators)
+    names = (
+        f"{o.name} {o.count}{'' if o.supported else ' (not supported)'}" for o in found.operators
+    )
     _say(f"  operators: {', '.join(names)}")
-    norms = f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
+    norms = (
+        f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
+    )
     _say(f"  BatchNormalization: {norms}")
     if found.kernels:
         table = Table(
-            "kernel", "op", "shape", "elements", "share", "zeros", "blocks", "pruned?", box=None, pad_edge=False
+            "kernel",
+            "op",
+            "shape",
+            "elements",
+            "share",
+            "zeros",
+            "blocks",
+            "pruned?",
+            box=None,
+            pad_edge=False,
         )
         for k in found.kernels:
             zeros = 1 - k.nonzeros / k.elements
-            cells = [k.name, k.op, _shape(k.shape), f"{k.elements:,}", f"{k.share:.1%}", f"{zeros:.1%}"]
+            cells = [
+                k.name,
+                k.op,
+                _shape(k.shape),
+                f"{k.elements:,}",
+                f"{k.share:.1%}",
+                f"{zeros:.1%}",
+            ]
             cells += ["-" if k.block_axis is None else "4x1", k.reason or "yes"]
             table.add_row(*(_cell(c) for c in cells))
         console.print(table)
@@ -136,9 +173,17 @@ def show_model(found: Inspection) -> None:
             )
         )
     if found.others:
-        table = Table("no kernels", "tensors", "elements", "what", "largest", box=None, pad_edge=False)
+        table = Table(
+            "no kernels", "tensors", "elements", "what", "largest", box=None, pad_edge=False
+        )
         for other in found.others:
-            cells = [other.operator or "-", f"{other.tensors}", f"{other.elements:,}", other.what, other.largest]
+            cells = [
+                other.operator or "-",
+                f"{other.tensors}",
+                f"{other.elements:,}",
+                other.what,
+                other.largest,
+            ]
             table.add_row(*(_cell(c) for c in cells))
         console.print(table)
     for reason in found.unsupported:
@@ -157,10 +202,14 @@ def _cell(text: str) -> Text:
 
 
 def _shape(shape: Sequence[int | str | None] | None) -> str:
-    return "any shape" if shape is None else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
+    return (
+        "any shape"
+        if shape is None
+        else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
+    )
 
 
-def show_accelerated(found: Accelerated) -> None:
+def show_accelerated(found: AccelerationResult) -> None:
     """What `accelerate` wrote."""
     kernels = found.sparse_kernels
     lines = [
@@ -176,7 +225,7 @@ def show_accelerated(found: Accelerated) -> None:
         show_validation(found.measurement)
 
 
-def show_validation(found: Measurement) -> None:
+def show_validation(found: ValidationResult) -> None:
     """What `validate` measured."""
     accuracy, metric = found.accuracy, found.metric
     samples, batch = pluralize(accuracy.samples, "sample"), pluralize(found.batch, "sample")
@@ -189,7 +238,9 @@ def show_validation(found: Measurement) -> None:
     lines += [f"{printable(figure.metric.label):<12} {figure.shown}" for figure in accuracy.beside]
     if found.sparsity is not None:
         ratios = _times(found.compression), _times(found.model_compression)
-        lines.append(f"sparsity     {percent(found.sparsity)}, compression {ratios[0]} (whole model {ratios[1]})")
+        lines.append(
+            f"sparsity     {percent(found.sparsity)}, compression {ratios[0]} (whole model {ratios[1]})"
+        )
     low, high = found.latency_quartiles_ms
     lines.append(
         f"latency      {found.latency_ms:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
@@ -197,8 +248,15 @@ def show_validation(found: Measurement) -> None:
     )
     other = found.against
     if other:
-        name, agreed = printable(metric.name), "equal arg-max" if metric.name == "explained" else "agreement"
-        spread = "" if other.drop_interval is None else f" (95 %: {metric.shown_interval(other.drop_interval)})"
+        name, agreed = (
+            printable(metric.name),
+            "equal arg-max" if metric.name == "explained" else "agreement",
+        )
+        spread = (
+            ""
+            if other.drop_interval is None
+            else f" (95 %: {metric.shown_interval(other.drop_interval)})"
+        )
         lines += [
             f"against      {other.path}: {name} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
             f"drop         {metric.shown_drop(other.drop)}{spread}",

@@ -8,9 +8,13 @@ from ltp_pipeline.system.text import rough
 class Outlook:
     """The phases ahead; each is taken off when it begins."""
 
-    def __init__(self, steps: Mapping[str, int] | None = None, open_ended: Collection[str] = ()) -> None:
+    def __init__(
+        self, steps: Mapping[str, int] | None = None, open_ended: Collection[str] = ()
+    ) -> None:
         self.ahead = dict(steps or {})
-        self.open_ended = open_ended  # phases in which nobody knows how many networks will still be trained
+        self.open_ended = (
+            open_ended  # phases in which nobody knows how many networks will still be trained
+        )
         self.phase = ""
 
     def begin(self, phase: str) -> None:

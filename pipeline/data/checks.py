@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import ArraySamples, ClassNumbers, Column, Samples
+from ltp_pipeline.data.dataset import ArraySamples, ClassNumbers, DataColumn, Samples
 from ltp_pipeline.data.preprocessing import Preparation
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError, first_line
@@ -15,21 +15,28 @@ from ltp_pipeline.system.arrays import Array
 CHUNK_BYTES = 16 * 2**20
 NUMBERS = "biuf"  # the kinds of numpy types that samples have
 LARGEST_CLASS = np.iinfo(np.int32).max
-LARGEST_WHOLE = 2**53  # below which a double holds every whole number; beyond it, numbers are names and hashes
+LARGEST_WHOLE = (
+    2**53
+)  # below which a double holds every whole number; beyond it, numbers are names and hashes
 LARGEST_INTEGER = np.iinfo(np.int64).max  # torch computes with no larger ones
 LONG = 8  # bytes of an integer that may be larger than both
 
 
-def checked_target(column: Column) -> Samples:
+def checked_target(column: DataColumn) -> Samples:
     """What outputs should be: numbers, all finite; whole numbers from 0 on, one a sample, are class numbers."""
     samples, origin = column.samples, column.origin
     if samples.dtype.kind not in NUMBERS:
-        raise InputError(f"{origin} holds {samples.dtype}, not numbers", "number the classes from 0")
+        raise InputError(
+            f"{origin} holds {samples.dtype}, not numbers", "number the classes from 0"
+        )
     if samples.dtype.kind == "f":
         for start, chunk in chunks(samples):
             if not np.isfinite(chunk).all():
                 row = sample_of(samples, start + int(np.argwhere(~np.isfinite(chunk))[0][0]))
-                raise InputError(f"{origin} is not finite in sample {row}", "remove or repair samples with NaN or inf")
+                raise InputError(
+                    f"{origin} is not finite in sample {row}",
+                    "remove or repair samples with NaN or inf",
+                )
     if samples.shape not in ((), (1,)):
         return samples
     values = samples.take(np.arange(len(samples))).reshape(-1)
@@ -38,11 +45,13 @@ def checked_target(column: Column) -> Samples:
     return ClassNumbers(values.astype(np.int64)) if is_class else ArraySamples(values)
 
 
-def check_samples(column: Column, prepare: Preparation) -> None:
+def check_samples(column: DataColumn, prepare: Preparation) -> None:
     """Refuse values that are not numbers, not finite, or that the model's input type cannot hold."""
     samples, origin, target = column.samples, column.origin, prepare.dtype
     if samples.dtype.kind not in NUMBERS:
-        raise InputError(f"{origin} holds {samples.dtype}, not numbers", "store the samples as numbers")
+        raise InputError(
+            f"{origin} holds {samples.dtype}, not numbers", "store the samples as numbers"
+        )
     if _holds_all(samples.dtype, target):
         return
     for start, chunk in chunks(samples):
@@ -56,7 +65,11 @@ def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
     if _holds_all(values.dtype, target):
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        good = np.isfinite(values.astype(target)) if target.kind == "f" else values.astype(target) == values
+        good = (
+            np.isfinite(values.astype(target))
+            if target.kind == "f"
+            else values.astype(target) == values
+        )
     if values.dtype.kind in "iu":
         most = LARGEST_WHOLE if target.kind == "f" else LARGEST_INTEGER
         good &= (values <= most) & (values >= -most - 1)
@@ -66,7 +79,9 @@ def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
 def refuse_value(origin: str, value: Any, row: int, target: np.dtype[Any]) -> NoReturn:
     """Say which value of which sample an input of this type cannot take."""
     if not np.isfinite(value):
-        raise InputError(f"{origin} holds {value} in sample {row}", "remove or repair samples with NaN or inf")
+        raise InputError(
+            f"{origin} holds {value} in sample {row}", "remove or repair samples with NaN or inf"
+        )
     raise InputError(
         f"{origin} holds {value} in sample {row}, which the model's input ({target}) cannot hold, or not exactly",
         "store values of the type the model takes",
@@ -81,7 +96,9 @@ def _holds_all(stored: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:
     """The error for samples that pass all checks, and on which a model stops all the same."""
-    given = ", ".join(f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items())
+    given = ", ".join(
+        f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items()
+    )
     line = first_line(error)
     remedy = "give samples of the sizes and with the values that the model was made for"
     return InputError(f"{what} on these samples, {given}: {line}", remedy)

@@ -10,7 +10,9 @@ from ltp_pipeline.system.arrays import Array
 UNNAMED = "(no name)"
 
 
-def renumbered(labels: Array, names: Sequence[str] | None, classes: Mapping[str, int], origin: str) -> Array:
+def renumbered(
+    labels: Array, names: Sequence[str] | None, classes: Mapping[str, int], origin: str
+) -> Array:
     """Replace the data's own numbers; a class is called by its folder, or else by the number that it has."""
     numbers = np.unique(labels)
     called = [names[i] if names is not None else str(i) for i in numbers]

@@ -6,7 +6,7 @@ A name ends in _train, _val or _test; names without such an end are of data that
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ltp_pipeline.data.dataset import ArraySamples, Column, Part, Samples
+from ltp_pipeline.data.dataset import ArraySamples, DataColumn, Part, Samples
 from ltp_pipeline.data.sequences import RaggedSamples, checked_offsets
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
@@ -52,11 +52,17 @@ def _keys(path: Path, present: Collection[str]) -> dict[str, dict[str, str]]:
             parts.setdefault(ALL, {})[key] = key
     if not parts or (ALL not in parts and "train" not in parts):
         raise InputError(
-            f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}", NAMING
+            f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}",
+            NAMING,
         )
     if ALL in parts and len(parts) > 1:
-        lone, other = next(iter(parts[ALL])), next(key for split in SPLITS for key in parts.get(split, {}).values())
-        raise InputError(f"{path} has {lone} beside {other}, and {lone} belongs to no split", NAMING)
+        lone, other = (
+            next(iter(parts[ALL])),
+            next(key for split in SPLITS for key in parts.get(split, {}).values()),
+        )
+        raise InputError(
+            f"{path} has {lone} beside {other}, and {lone} belongs to no split", NAMING
+        )
     return {split: parts[split] for split in (ALL, *SPLITS) if split in parts}
 
 
@@ -67,12 +73,16 @@ def _check_same_columns(path: Path, parts: dict[str, dict[str, str]]) -> None:
         for name in names:
             if name not in columns:
                 there, missing = next(iter(columns.values())), f"{name}_{part}"
-                raise InputError(f"{path} has {there} but no {missing}", f"add {missing}, or leave {there} out")
+                raise InputError(
+                    f"{path} has {there} but no {missing}", f"add {missing}, or leave {there} out"
+                )
 
 
-def _column(path: Path, key: str, offsets: str | None, load: Callable[[str], Array]) -> Column:
+def _column(path: Path, key: str, offsets: str | None, load: Callable[[str], Array]) -> DataColumn:
     origin, values = f"{key} of {path.name}", load(key)
     samples: Samples = ArraySamples(values)
     if offsets is not None:
-        samples = RaggedSamples(values, checked_offsets(values, load(offsets), f"{offsets} of {path.name}"))
-    return Column(samples, origin)
+        samples = RaggedSamples(
+            values, checked_offsets(values, load(offsets), f"{offsets} of {path.name}")
+        )
+    return DataColumn(samples, origin)

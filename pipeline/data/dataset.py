@@ -13,7 +13,10 @@ from ltp_pipeline.system.arrays import Array
 Layout = Literal["NCHW", "NHWC"]
 TARGET = "target"  # what outputs should be, of data with labels
 X, Y = "x", "y"  # columns of data with one input and its labels
-SOME, SOME_VALUES = 10_000, 2**24  # targets, and numbers in them, by which a task is told and guessed
+SOME, SOME_VALUES = (
+    10_000,
+    2**24,
+)  # targets, and numbers in them, by which a task is told and guessed
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,9 @@ class Batch:
     """Some samples: what the model takes and what it should give, each by its name."""
 
     inputs: Mapping[str, Array]
-    targets: Mapping[str, Any]  # arrays, or lists of them for samples that differ in shape; empty without labels
+    targets: Mapping[
+        str, Any
+    ]  # arrays, or lists of them for samples that differ in shape; empty without labels
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -64,7 +69,7 @@ class ClassNumbers(ArraySamples):
     """Whole numbers from 0 on, one a sample."""
 
 
-class NoNumbers:
+class NonNumericColumn:
     """A column of text or the like: it is there, and `holds` says what it is of, but nothing takes it."""
 
     def __init__(self, count: int, holds: str) -> None:
@@ -82,7 +87,7 @@ class NoNumbers:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadOptions:
     """What a format that can choose should deliver; None where nothing is said."""
 
     channels: int | None = None
@@ -96,18 +101,18 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Column:
+class DataColumn:
     """What a format found under one name, a row for each sample; `origin` is what messages call it."""
 
     samples: Samples
     origin: str
 
 
-Part = Mapping[str, Column]  # the columns of a split by their names
+Part = Mapping[str, DataColumn]  # the columns of a split by their names
 
 
 @dataclass(frozen=True)
-class Stored:
+class RawDataset:
     """A data set as a format found it: parts "train", "val" and "test", or "all" where nothing was divided."""
 
     parts: Mapping[str, Part]
@@ -123,7 +128,9 @@ class Input(NamedTuple):
 
     samples: Samples
     prepare: Callable[[Array], Array]
-    augmented: Callable[[Array, int], Array] | None = None  # stored samples by row and seed, for training
+    augmented: Callable[[Array, int], Array] | None = (
+        None  # stored samples by row and seed, for training
+    )
 
 
 class Split:
@@ -131,7 +138,9 @@ class Split:
 
     reads_ahead = True  # whether other threads may read batches while one is used
 
-    def __init__(self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array) -> None:
+    def __init__(
+        self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array
+    ) -> None:
         self.name = name
         self.inputs = inputs
         self.targets = targets
@@ -161,7 +170,9 @@ class Split:
     def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
         """Return these samples as the model takes them; a seed augments them where the split is for training so."""
         rows = self.rows[indices]
-        inputs = {name: _prepared(source, rows, augment_seed) for name, source in self.inputs.items()}
+        inputs = {
+            name: _prepared(source, rows, augment_seed) for name, source in self.inputs.items()
+        }
         return Batch(inputs, {name: values.take(rows) for name, values in self.targets.items()})
 
 
@@ -172,7 +183,7 @@ def _prepared(source: Input, rows: Array, augment_seed: int | None) -> Array:
 
 
 @dataclass(frozen=True)
-class Data:
+class DatasetSplits:
     """The three splits; `notes` says what was decided for the user."""
 
     train: Split
@@ -182,7 +193,9 @@ class Data:
     fingerprint: str
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None  # by number
-    steps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # from stored sample to input, but for scale, …
+    steps: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # from stored sample to input, but for scale, …
 
     @property
     def splits(self) -> tuple[Split, Split, Split]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ltp_pipeline.data.dataset import Samples
-from ltp_pipeline.data.opening import OpenPart, Source
+from ltp_pipeline.data.opening import InputSource, OpenPart
 from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -45,7 +45,9 @@ def check_inputs(part: OpenPart, inputs: Sequence[TensorInfo]) -> None:
                 )
 
 
-def check_labels(part: OpenPart, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
+def check_labels(
+    part: OpenPart, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
+) -> None:
     """Refuse a sample with more or fewer labels than the input has positions that the output is for.
 
     That input shares a dimension with an output; where names tell nothing, it is one with as many values as there are
@@ -56,10 +58,14 @@ def check_labels(part: OpenPart, inputs: Sequence[TensorInfo], outputs: Sequence
         return
     labels, symbols = _lengths(target.samples), {d for o in outputs for d in (o.shape or ())[1:]}
     sized = {info.name: dict(_named(part.sources[info.name], info)) for info in inputs}
-    possible = [found for named in sized.values() for symbol, found in named.items() if symbol in symbols]
+    possible = [
+        found for named in sized.values() for symbol, found in named.items() if symbol in symbols
+    ]
     if not possible:
         rows = [_uneven(name, source) for name, source in part.sources.items()]
-        possible = [found for found in rows if found is not None and found.agrees(labels).mean() > 1 / 2]
+        possible = [
+            found for found in rows if found is not None and found.agrees(labels).mean() > 1 / 2
+        ]
     if not possible:
         return
     best = max(possible, key=lambda found: int(found.agrees(labels).sum()))
@@ -73,7 +79,7 @@ def check_labels(part: OpenPart, inputs: Sequence[TensorInfo], outputs: Sequence
         )
 
 
-def _named(source: Source, info: TensorInfo) -> list[tuple[str, Sized]]:
+def _named(source: InputSource, info: TensorInfo) -> list[tuple[str, Sized]]:
     """The sizes of the dimensions that the model has a name for, but for that of the batch."""
     samples, dims = source.column.samples, info.shape or ()
     shape = source.prepare.shape_of(samples.shape)
@@ -84,11 +90,11 @@ def _named(source: Source, info: TensorInfo) -> list[tuple[str, Sized]]:
     ]
 
 
-def _uneven(name: str, source: Source) -> Sized | None:
+def _uneven(name: str, source: InputSource) -> Sized | None:
     return _sized(name, source, None) if isinstance(source.column.samples, RaggedSamples) else None
 
 
-def _sized(name: str, source: Source, size: int | None) -> Sized:
+def _sized(name: str, source: InputSource, size: int | None) -> Sized:
     samples = source.column.samples
     sizes = _lengths(samples) if size is None else np.full(len(samples), size)
     return Sized(name, source.column.origin, sizes, size is None)

@@ -46,10 +46,14 @@ def checked(paths: Iterable[str | Path]) -> Files:
         size += found.st_size
         on_disk += _on_disk(path, found)
     said = "is a link and was" if links == 1 else "are links and were"
-    return Files(size, on_disk, (f"{pluralize(links, 'file')} of the data {said} followed",) if links else ())
+    return Files(
+        size, on_disk, (f"{pluralize(links, 'file')} of the data {said} followed",) if links else ()
+    )
 
 
-def require_room(what: str | Path, files: Files, limit: int | None, unpacked: int | None = None) -> int:
+def require_room(
+    what: str | Path, files: Files, limit: int | None, unpacked: int | None = None
+) -> int:
     """Refuse data that hold far more than they take on disk, or do not fit in memory; returns how much they may hold.
 
     `unpacked` is what is loaded into memory, told by headers; None where files are read in place, a few at a time.
@@ -77,7 +81,9 @@ def require_text(name: str, what: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{what} {printable(name)} has a name that is no UTF-8", "rename it") from None
+        raise InputError(
+            f"{what} {printable(name)} has a name that is no UTF-8", "rename it"
+        ) from None
 
 
 def require_inside(names: Sequence[str], archive: Path) -> None:
@@ -87,9 +93,13 @@ def require_inside(names: Sequence[str], archive: Path) -> None:
         require_text(name, f"a member of {archive},")
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
-            raise InputError(f"member {printable(name)} of {archive} leads out of it", "write the archive again")
+            raise InputError(
+                f"member {printable(name)} of {archive} leads out of it", "write the archive again"
+            )
         if name in seen:
-            raise InputError(f"member {printable(name)} of {archive} is there twice", "write the archive again")
+            raise InputError(
+                f"member {printable(name)} of {archive} is there twice", "write the archive again"
+            )
         seen.add(name)
 
 

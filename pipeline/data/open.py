@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from ltp_pipeline.data import limits
 from ltp_pipeline.data.classes import names_by_number
-from ltp_pipeline.data.dataset import Data, NoNumbers, Part, Split, Stored, Wanted
+from ltp_pipeline.data.dataset import (
+    DatasetSplits,
+    LoadOptions,
+    NonNumericColumn,
+    Part,
+    RawDataset,
+    Split,
+)
 from ltp_pipeline.data.formats import idx, image_folder, npy_folder, npz, shards, tables
 from ltp_pipeline.data.lengths import check_inputs, check_labels
 from ltp_pipeline.data.matching import match
@@ -21,26 +28,26 @@ from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, TaskSettings
 from ltp_pipeline.system.text import printable
 
-__all__ = ["ANY_TASK", "Data", "Split", "batches", "open_data", "takes_in"]
+__all__ = ["ANY_TASK", "DatasetSplits", "Split", "batches", "open_data", "takes_in"]
 
 ANY_TASK = TaskSettings()  # what labels and outputs tell
 
 
-class Format(NamedTuple):
+class DataFormat(NamedTuple):
     """A way to store samples: how to recognise it, how to read it."""
 
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, Wanted], Stored]
+    read: Callable[[Path, LoadOptions], RawDataset]
 
 
 FORMATS = (
-    Format("a .npz file", npz.recognises, npz.read),
-    Format("a folder of .npy files", npy_folder.recognises, npy_folder.read),
-    Format("a Parquet file, or a folder that `datasets` saved", tables.recognises, tables.read),
-    Format("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
-    Format("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
-    Format("a folder of class folders with images", image_folder.recognises, image_folder.read),
+    DataFormat("a .npz file", npz.recognises, npz.read),
+    DataFormat("a folder of .npy files", npy_folder.recognises, npy_folder.read),
+    DataFormat("a Parquet file, or a folder that `datasets` saved", tables.recognises, tables.read),
+    DataFormat("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
+    DataFormat("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
+    DataFormat("a folder of class folders with images", image_folder.recognises, image_folder.read),
 )
 
 
@@ -48,7 +55,11 @@ def takes_in(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of samples."""
     with _readable(path):
         found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
-        return found is not None and found.read is image_folder.read and image_folder.takes_in(path, folder)
+        return (
+            found is not None
+            and found.read is image_folder.read
+            and image_folder.takes_in(path, folder)
+        )
 
 
 def open_data(
@@ -57,23 +68,31 @@ def open_data(
     seed: int,
     task: TaskSettings = ANY_TASK,
     outputs: Sequence[TensorInfo] = (),
-) -> Data:
+) -> DatasetSplits:
     """Find the samples of each input, check them against the model, and divide them into three splits."""
     unknown = [name for name in settings.inputs if name not in {info.name for info in inputs}]
     if unknown:
         named = ", ".join(repr(info.name) for info in inputs)
         raise InputError(
-            f"the model has no input {unknown[0]!r}", f"name one of its inputs under [data.inputs]: {named}"
+            f"the model has no input {unknown[0]!r}",
+            f"name one of its inputs under [data.inputs]: {named}",
         )
     stored = _read(settings.path, wanted(settings, inputs))
     first_part = next(iter(stored.parts.values()))
     found = match(first_part, inputs, task, spare=stored.is_table)
     _check_alike(stored.parts, [*found.inputs.values(), *([found.target] if found.target else [])])
-    parts = {name: open_part(part, found, stored, settings, inputs, task) for name, part in stored.parts.items()}
+    parts = {
+        name: open_part(part, found, stored, settings, inputs, task)
+        for name, part in stored.parts.items()
+    }
     for part in parts.values():
         check_inputs(part, inputs)
-        check_labels(part, inputs, [output for output in outputs if task.output in (None, output.name)])
-    rows, notes = divide({name: part.groups for name, part in parts.items()}, settings.validation_share, seed)
+        check_labels(
+            part, inputs, [output for output in outputs if task.output in (None, output.name)]
+        )
+    rows, notes = divide(
+        {name: part.groups for name, part in parts.items()}, settings.validation_share, seed
+    )
     splits = {}
     for name, (source, chosen) in rows.items():
         sources = parts[source].inputs_for(chosen, name == "train")
@@ -85,24 +104,31 @@ def open_data(
         digest.update(f"{name} {rows[name][0]} ".encode() + splits[name].rows.tobytes())
     numbers = [part.labels for part in parts.values() if part.labels is not None]
     first = next(iter(parts.values()))
-    return Data(
+    return DatasetSplits(
         **splits,
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
-        notes=tuple(printable(note) for note in (*stored.notes, *_left_aside(first_part, found.unused), *notes)),
+        notes=tuple(
+            printable(note)
+            for note in (*stored.notes, *_left_aside(first_part, found.unused), *notes)
+        ),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,
         steps={name: source.steps for name, source in first.sources.items()},
     )
 
 
 def _left_aside(part: Part, unused: Sequence[str]) -> list[str]:
-    text = [name for name in unused if isinstance(part[name].samples, NoNumbers)]
+    text = [name for name in unused if isinstance(part[name].samples, NonNumericColumn)]
     numbers = [name for name in unused if name not in text]
     said = {"hold no numbers": text, "no input takes": numbers}
-    return [f"columns that {why} are left aside: {', '.join(names)}" for why, names in said.items() if names]
+    return [
+        f"columns that {why} are left aside: {', '.join(names)}"
+        for why, names in said.items()
+        if names
+    ]
 
 
-def _read(path: Path | None, want: Wanted) -> Stored:
+def _read(path: Path | None, want: LoadOptions) -> RawDataset:
     if path is None:
         raise InputError(
             "no data given",
@@ -118,7 +144,9 @@ def _read(path: Path | None, want: Wanted) -> Stored:
                 for column in {name for part in stored.parts.values() for name in part}:
                     limits.require_text(column, f"a column of {path},")
                 return stored
-    raise InputError(f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS))
+    raise InputError(
+        f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS)
+    )
 
 
 @contextmanager
@@ -142,7 +170,10 @@ def _check_alike(parts: Mapping[str, Part], taken: Sequence[str]) -> None:
         for name in taken:
             column, other = first[name], part.get(name)
             if other is None:
-                raise InputError(f"{column.origin} is in one split and not in all", "give all splits the same columns")
+                raise InputError(
+                    f"{column.origin} is in one split and not in all",
+                    "give all splits the same columns",
+                )
             if other.samples.shape != column.samples.shape:
                 raise InputError(
                     f"samples of {column.origin} have shape {column.samples.shape}, of {other.origin} "

@@ -7,7 +7,16 @@ import numpy as np
 
 from ltp_pipeline.data.checks import check_samples, checked_target
 from ltp_pipeline.data.classes import renumbered
-from ltp_pipeline.data.dataset import TARGET, ClassNumbers, Column, Input, Layout, Part, Samples, Stored
+from ltp_pipeline.data.dataset import (
+    TARGET,
+    ClassNumbers,
+    DataColumn,
+    Input,
+    Layout,
+    Part,
+    RawDataset,
+    Samples,
+)
 from ltp_pipeline.data.images.augment import augmented, check_crop
 from ltp_pipeline.data.images.broken import resilient
 from ltp_pipeline.data.images.collection import ImageSamples
@@ -20,10 +29,10 @@ from ltp_pipeline.settings.schema import DataSettings, InputSettings, TaskSettin
 from ltp_pipeline.system.arrays import Array
 
 
-class Source(NamedTuple):
+class InputSource(NamedTuple):
     """What one input of the model is taken from."""
 
-    column: Column
+    column: DataColumn
     prepare: Preparation
     layout: Layout
 
@@ -31,14 +40,16 @@ class Source(NamedTuple):
     def steps(self) -> tuple[str, ...]:
         """From a stored sample to the input, in words, but for scale, mean and std."""
         samples = self.column.samples
-        return *(samples.steps if isinstance(samples, ImageSamples | RaggedSamples) else ()), *self.prepare.steps
+        return *(
+            samples.steps if isinstance(samples, ImageSamples | RaggedSamples) else ()
+        ), *self.prepare.steps
 
 
 class OpenPart(NamedTuple):
     """A part of the data by inputs and target."""
 
-    sources: Mapping[str, Source]
-    target: Column | None
+    sources: Mapping[str, InputSource]
+    target: DataColumn | None
     augment: bool
 
     @property
@@ -71,7 +82,7 @@ class OpenPart(NamedTuple):
 def open_part(
     part: Part,
     found: Match,
-    stored: Stored,
+    stored: RawDataset,
     settings: DataSettings,
     inputs: Sequence[TensorInfo],
     task: TaskSettings,
@@ -79,8 +90,10 @@ def open_part(
     """Check the columns of a part and decide how each is prepared."""
     columns = {name: part[column] for name, column in found.inputs.items()}
     _check_lengths([*columns.values(), *([part[found.target]] if found.target else [])])
-    sources: dict[str, Source] = {}
-    for info in sorted(inputs, key=lambda i: i.name in found.masks):  # a mask is made of what another input is fed
+    sources: dict[str, InputSource] = {}
+    for info in sorted(
+        inputs, key=lambda i: i.name in found.masks
+    ):  # a mask is made of what another input is fed
         where = settings.section_of(info.name, alone=len(inputs) == 1)
         if info.name in found.masks:
             own, column = _unscaled(settings, info, where), _mask(sources, found, info)
@@ -89,12 +102,14 @@ def open_part(
             column = _column(part, found, info, own, where)
         layout = stored.layout or own.layout
         prepare = plan(column.origin, column.samples.shape, layout, own, info, where)
-        sources[info.name] = Source(column, prepare, layout)
+        sources[info.name] = InputSource(column, prepare, layout)
         check_samples(column, prepare)
         check_crop(column, settings.crop)
     target = None if found.target is None else _target(part[found.target], stored, settings, task)
     if settings.classes and target is None:
-        raise InputError("classes is set in [data], and the samples have no labels", "remove classes")
+        raise InputError(
+            "classes is set in [data], and the samples have no labels", "remove classes"
+        )
     if settings.augment and target is not None and not isinstance(target.samples, ClassNumbers):
         raise InputError(
             f"augment moves pixels, and what {target.origin} says would not move with them",
@@ -103,7 +118,9 @@ def open_part(
     return OpenPart(sources, target, settings.augment)
 
 
-def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings, where: str) -> Column:
+def _column(
+    part: Part, found: Match, info: TensorInfo, own: InputSettings, where: str
+) -> DataColumn:
     """The column of an input; sequences padded as the model wants them."""
     column = part[found.inputs[info.name]]
     if not isinstance(column.samples, RaggedSamples):
@@ -123,15 +140,17 @@ def _column(part: Part, found: Match, info: TensorInfo, own: InputSettings, wher
             f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.pad:g}",
             f"set pad in {where} to a value that it can hold, or store the values as another type",
         )
-    return Column(column.samples.padded_to(fixed, own.pad), column.origin)
+    return DataColumn(column.samples.padded_to(fixed, own.pad), column.origin)
 
 
-def _mask(sources: Mapping[str, Source], found: Match, info: TensorInfo) -> Column:
+def _mask(sources: Mapping[str, InputSource], found: Match, info: TensorInfo) -> DataColumn:
     """Where the sequences of another input have values; where they have none, if it is called so."""
     name = next(name for name, column in found.inputs.items() if column == found.masks[info.name])
     column = sources[name].column
     assert isinstance(column.samples, RaggedSamples)  # noqa: S101 - only of such a mask is made
-    return Column(MaskSamples(column.samples, PADDING in info.name.lower()), f"the mask of {column.origin}")
+    return DataColumn(
+        MaskSamples(column.samples, PADDING in info.name.lower()), f"the mask of {column.origin}"
+    )
 
 
 def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSettings:
@@ -152,23 +171,32 @@ def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSet
         return own
     said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()
     untouched = {"scale": None, "mean": (), "std": (), "resize": None}
-    return own.model_copy(update={key: value for key, value in untouched.items() if key not in said})
+    return own.model_copy(
+        update={key: value for key, value in untouched.items() if key not in said}
+    )
 
 
-def _target(column: Column, stored: Stored, settings: DataSettings, task: TaskSettings) -> Column:
+def _target(
+    column: DataColumn, stored: RawDataset, settings: DataSettings, task: TaskSettings
+) -> DataColumn:
     target = checked_target(column)
     if isinstance(target, RaggedSamples):
-        whole = np.dtype(np.int64) if target.dtype.kind in "biu" else None  # which holds an ignored label too
+        whole = (
+            np.dtype(np.int64) if target.dtype.kind in "biu" else None
+        )  # which holds an ignored label too
         target = target.padded_to(None, task.ignored_label, whole)
     if not settings.classes:
-        return Column(target, column.origin)
+        return DataColumn(target, column.origin)
     if not isinstance(target, ClassNumbers):
-        raise InputError(f"classes is set in [data], and {column.origin} holds no class numbers", "remove classes")
+        raise InputError(
+            f"classes is set in [data], and {column.origin} holds no class numbers",
+            "remove classes",
+        )
     numbers = renumbered(target.array, stored.class_names, settings.classes, column.origin)
-    return Column(ClassNumbers(numbers), column.origin)
+    return DataColumn(ClassNumbers(numbers), column.origin)
 
 
-def _check_lengths(columns: Sequence[Column]) -> None:
+def _check_lengths(columns: Sequence[DataColumn]) -> None:
     first = columns[0]
     if not len(first.samples):
         raise InputError(f"{first.origin} is empty", "give samples, or leave the empty part out")

@@ -29,7 +29,9 @@ def batches(
     order = np.arange(len(split)) if order is None else np.asarray(order)
     stop = len(order) - len(order) % batch_size if drop_last else len(order)
     read = _read_ahead if split.reads_ahead else _read_in_turn
-    return read(split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed)
+    return read(
+        split, [order[i : i + batch_size] for i in range(0, stop, batch_size)], augment_seed
+    )
 
 
 def _read_in_turn(split: Split, chunks: list[Array], seed: int | None) -> Iterator[Batch]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import Layout, Wanted
+from ltp_pipeline.data.dataset import Layout, LoadOptions
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, InputSettings
@@ -55,7 +55,9 @@ class Preparation:
                 x = np.rint(x)
         out = x if x.dtype == self.dtype and x.flags.c_contiguous else np.empty(x.shape, self.dtype)
         rows = max(1, CACHED_BYTES * len(x) // max(1, out.nbytes))
-        for i in range(0, len(x), rows):  # all steps for a few samples while these are in the processor's cache
+        for i in range(
+            0, len(x), rows
+        ):  # all steps for a few samples while these are in the processor's cache
             part = out[i : i + rows]
             if out is not x:
                 part[...] = x[i : i + rows]
@@ -75,7 +77,8 @@ class Preparation:
     def shape_of(self, stored: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """The shape that samples of this shape get; None for an axis that is longer where sequences are."""
         short, long = (
-            self(np.zeros((1, *(length if n is None else n for n in stored)), np.uint8)).shape[1:] for length in (1, 2)
+            self(np.zeros((1, *(length if n is None else n for n in stored)), np.uint8)).shape[1:]
+            for length in (1, 2)
         )
         return tuple(n if n == m else None for n, m in zip(short, long, strict=True))
 
@@ -86,25 +89,33 @@ class Preparation:
         said = {
             "add a channel axis in front": self.add_channel,
             "bring the channels from the last axis to the front": self.channels_to_front,
-            f"resize to {height} × {width} pixels, height × width, bilinear": self.resize is not None,
+            f"resize to {height} × {width} pixels, height × width, bilinear": self.resize
+            is not None,
             "bring the channels to the last axis": self.channels_to_back,
             "flatten, row by row": self.flatten,
         }
         return tuple(step for step, done in said.items() if done)
 
 
-def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> Wanted:
+def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
     """Say how many channels and which size decoded images should have; they go to the first input that takes images."""
     names = tuple(info.name for info in inputs)
-    more = (settings.crop, settings.workers, settings.max_broken, names, settings.max_bytes, settings.max_pixels)
+    more = (
+        settings.crop,
+        settings.workers,
+        settings.max_broken,
+        names,
+        settings.max_bytes,
+        settings.max_pixels,
+    )
     found = next((info for info in inputs if len(info.shape or ()) == 4), None)
     dims = None if found is None else _sample_dims(found)
     if found is None or dims is None:
-        return Wanted(None, settings.resize, *more)
+        return LoadOptions(None, settings.resize, *more)
     resize = settings.of(found.name).resize
     channels, height, width = (dims[2], dims[0], dims[1]) if _channels_last(dims) else dims
     fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
-    return Wanted(channels if isinstance(channels, int) else None, resize or fixed, *more)
+    return LoadOptions(channels if isinstance(channels, int) else None, resize or fixed, *more)
 
 
 def plan(
@@ -131,9 +142,13 @@ def plan(
         )
     resize = settings.resize
     if resize is not None and len(shape) != 3:
-        elsewhere = f" from [data] and {where}, and set it in the section of the input of images" * (where != "[data]")
+        elsewhere = (
+            f" from [data] and {where}, and set it in the section of the input of images"
+            * (where != "[data]")
+        )
         raise InputError(
-            f"{origin}: resize is set, but samples of shape {show(stored)} are no images", f"remove resize{elsewhere}"
+            f"{origin}: resize is set, but samples of shape {show(stored)} are no images",
+            f"remove resize{elsewhere}",
         )
     if resize is not None:
         shape = (shape[0], *resize)
@@ -141,7 +156,9 @@ def plan(
     if dims is not None and flatten:
         _check_features(origin, shape, dims[0], where)
     elif dims is not None:
-        _check_shape(origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout, where)
+        _check_shape(
+            origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout, where
+        )
     dtype = type_of(model_input)
     if dtype.kind != "f" and (settings.scale is not None or settings.mean or settings.std):
         raise InputError(
@@ -194,7 +211,9 @@ def _channels_last(dims: Dims) -> bool:
     return dims[2] in (1, 3, 4) and dims[0] not in (1, 2, 3, 4)
 
 
-def _per_channel(name: str, values: Sequence[float], shape: Dims, dtype: np.dtype[Any], where: str) -> Array | None:
+def _per_channel(
+    name: str, values: Sequence[float], shape: Dims, dtype: np.dtype[Any], where: str
+) -> Array | None:
     if not values:
         return None
     channels = shape[0] if shape else 1
@@ -215,13 +234,17 @@ def _check_features(origin: str, shape: Dims, features: int | str | None, where:
         )
 
 
-def _check_shape(origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, where: str) -> None:
+def _check_shape(
+    origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, where: str
+) -> None:
     """Compare fixed dimensions; `shape` and `dims` are both channels first."""
     if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
         return
     what = f"{origin}: a sample has shape {show(stored)}"
     if len(shape) == 1:
-        raise InputError(f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on")
+        raise InputError(
+            f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on"
+        )
     if isinstance(dims[0], int) and shape[0] != dims[0]:
         other: Layout = "NCHW" if layout == "NHWC" else "NHWC"
         turned = len(stored) >= 3 and (stored[0] if layout == "NHWC" else stored[-1]) == dims[0]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ltp_pipeline.data.checks import NUMBERS, chunks
-from ltp_pipeline.data.dataset import ArraySamples, Data, Samples, Split
+from ltp_pipeline.data.dataset import ArraySamples, DatasetSplits, Samples, Split
 from ltp_pipeline.data.images.broken import StandIns
 from ltp_pipeline.data.images.collection import MODES, ImageSamples
 from ltp_pipeline.data.images.decode import Form
@@ -60,7 +60,9 @@ class Recipe:
         if self.dtype.kind == "f":
             return rng.uniform(self.low, self.high, shape).astype(self.dtype)
         wide = np.uint64 if self.dtype.kind == "u" else np.int64
-        return rng.integers(int(self.low), int(self.high), shape, wide, endpoint=True).astype(self.dtype)
+        return rng.integers(int(self.low), int(self.high), shape, wide, endpoint=True).astype(
+            self.dtype
+        )
 
     def plain(self) -> dict[str, Any]:
         """As a report keeps it."""
@@ -72,7 +74,9 @@ class Recipe:
                 "range": [self.low, self.high],
                 "lengths": None if self.lengths is None else list(self.lengths),
             },
-            "image": None if form is None else {"mode": form.mode, "size": list(form.size), "crop": form.crop},
+            "image": None
+            if form is None
+            else {"mode": form.mode, "size": list(form.size), "crop": form.crop},
             "type": steps.dtype.name,
             **{name: getattr(steps, name) for name in FLAGS},
             "resize": None if steps.resize is None else list(steps.resize),
@@ -106,7 +110,7 @@ def numbers(values: Array) -> list[float]:
     return [float(str(value)) for value in values.ravel()]
 
 
-def of_data(data: Data) -> dict[str, Recipe]:
+def of_data(data: DatasetSplits) -> dict[str, Recipe]:
     """Of each input; looks through the samples for their range, decoded images have that of bytes."""
     return {name: _of_input(data, name) for name in data.test.inputs}
 
@@ -118,7 +122,7 @@ def made_masks(split: Split) -> Iterator[str]:
             yield f"the mask {name!r} is made: 1 where there are {'no ' if samples.marks_padding else ''}values"
 
 
-def _of_input(data: Data, name: str) -> Recipe:
+def _of_input(data: DatasetSplits, name: str) -> Recipe:
     held = {id(split.inputs[name].samples): split.inputs[name].samples for split in data.splits}
     first, prepare = next(iter(held.values())), cast(Preparation, data.test.inputs[name].prepare)
     images = first.images if isinstance(first, StandIns) else first
@@ -139,7 +143,9 @@ def _of_input(data: Data, name: str) -> Recipe:
     low, high = BYTES if form is not None else _range(looked_at)
     lengths, pad = None, None
     if isinstance(first, RaggedSamples):
-        each = np.concatenate([np.diff(part.offsets) for part in held.values() if isinstance(part, RaggedSamples)])
+        each = np.concatenate(
+            [np.diff(part.offsets) for part in held.values() if isinstance(part, RaggedSamples)]
+        )
         lengths, pad = (int(each.min()), int(each.max())), first.pad
     return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, prepare, lengths, pad)
 
@@ -153,7 +159,8 @@ def of_report(data: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Recip
         found = {}
     if not found:
         raise InputError(
-            "the report does not say how samples are stored", "start the same run again: it writes a new report"
+            "the report does not say how samples are stored",
+            "start the same run again: it writes a new report",
         )
     return found
 
@@ -170,9 +177,18 @@ def _of_plain(kept: Mapping[str, Any]) -> Recipe:
         std=_per_channel(kept["std"], dtype, axes),
         **{name: bool(kept[name]) for name in FLAGS},
     )
-    form = None if image is None else Form(image["mode"], _pair(image["size"]) or (0, 0), image["crop"])
+    form = (
+        None
+        if image is None
+        else Form(image["mode"], _pair(image["size"]) or (0, 0), image["crop"])
+    )
     low, high = stored["range"]
-    more = _pair(stored.get("lengths")), kept.get("pad"), kept.get("mask_of"), bool(kept.get("marks_padding"))
+    more = (
+        _pair(stored.get("lengths")),
+        kept.get("pad"),
+        kept.get("mask_of"),
+        bool(kept.get("marks_padding")),
+    )
     recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare, *more)
     if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
         raise ValueError("it names no type of numbers")
@@ -208,6 +224,14 @@ def _per_channel(values: Sequence[float] | None, dtype: np.dtype[Any], axes: int
 
 
 def _range(samples: list[Samples]) -> tuple[float, float]:
-    parts = [(chunk.min().item(), chunk.max().item()) for part in samples for _, chunk in chunks(part) if chunk.size]
-    low, high = min((low for low, _ in parts), default=0), max((high for _, high in parts), default=0)
+    parts = [
+        (chunk.min().item(), chunk.max().item())
+        for part in samples
+        for _, chunk in chunks(part)
+        if chunk.size
+    ]
+    low, high = (
+        min((low for low, _ in parts), default=0),
+        max((high for _, high in parts), default=0),
+    )
     return (int(low), int(high)) if isinstance(low, bool) else (low, high)

@@ -63,7 +63,9 @@ class RaggedSamples:
         pad = int(self.pad) if float(self.pad).is_integer() else self.pad
         return (f"fill sequences up with {pad} at their ends, to {length}",)
 
-    def padded_to(self, width: int | None, pad: float, dtype: np.dtype[Any] | None = None) -> "RaggedSamples":
+    def padded_to(
+        self, width: int | None, pad: float, dtype: np.dtype[Any] | None = None
+    ) -> "RaggedSamples":
         """The same, padded with another value, or to a fixed width, or read as another type."""
         return RaggedSamples(self.values, self.offsets, pad, width, dtype or self.dtype)
 
@@ -92,7 +94,11 @@ def rows_of(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
 def _only(samples: Samples, rows: Array) -> Samples:
     if isinstance(samples, MaskSamples):
         return MaskSamples(samples.of.only(rows), samples.marks_padding)
-    return samples.only(rows) if isinstance(samples, RaggedSamples) else ArraySamples(samples.take(rows))
+    return (
+        samples.only(rows)
+        if isinstance(samples, RaggedSamples)
+        else ArraySamples(samples.take(rows))
+    )
 
 
 def mask(lengths: Array, width: int | None) -> Array:
@@ -114,7 +120,9 @@ def checked_offsets(values: Array, offsets: Array, origin: str) -> Array:
     """Offsets as int64; an error where they do not add up to the values."""
     remedy = "give offsets that begin with 0, never fall, and end with the number of values"
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
-        raise InputError(f"{origin} has {offsets.dtype} of shape {offsets.shape}, not a list of offsets", remedy)
+        raise InputError(
+            f"{origin} has {offsets.dtype} of shape {offsets.shape}, not a list of offsets", remedy
+        )
     offsets = offsets.astype(np.int64)
     if offsets[0] != 0 or offsets[-1] != len(values):
         said = f"{origin} begins with {offsets[0]} and ends with {offsets[-1]}, and there are {len(values)} values"

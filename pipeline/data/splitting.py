@@ -10,7 +10,9 @@ from ltp_pipeline.system.arrays import Array
 Rows = dict[str, tuple[str, Array]]  # split → (part it comes from, rows of that part)
 
 
-def split_off(labels: Array, share: float, seed: int, stream: int = 0, keep: int = 1) -> tuple[Array, Array]:
+def split_off(
+    labels: Array, share: float, seed: int, stream: int = 0, keep: int = 1
+) -> tuple[Array, Array]:
     """Divide rows at random into (kept, taken); each side sees every class where the numbers allow it."""
     count = min(max(round(len(labels) * share), 1), len(labels) - keep)
     order = np.random.default_rng((seed, stream)).permutation(len(labels))
@@ -29,17 +31,27 @@ def divide(labels: Mapping[str, Array], share: float, seed: int) -> tuple[Rows, 
     """Choose the rows of each split, with a note for each decision that the data did not make."""
     source = "all" if "all" in labels else "train"
     train = np.arange(len(labels[source]))
-    missing = [name for name in ("val", "test") if name not in labels and (name == "val" or source == "all")]
+    missing = [
+        name
+        for name in ("val", "test")
+        if name not in labels and (name == "val" or source == "all")
+    ]
     if len(train) <= len(missing):
         raise InputError(
             f"{len(train)} training samples cannot be divided into train and {' and '.join(missing)}",
             "give more samples, or validation and test samples of their own",
         )
-    rows: Rows = {name: (name, np.arange(len(part))) for name, part in labels.items() if name != source}
+    rows: Rows = {
+        name: (name, np.arange(len(part))) for name, part in labels.items() if name != source
+    }
     notes = []
     for stream, name in enumerate(reversed(missing)):
-        kept, taken = split_off(labels[source][train], share, seed, stream, keep=len(missing) - stream)
-        notes.append(f"no {name} split: {len(taken)} of {len(train)} samples were split off by seed {seed}")
+        kept, taken = split_off(
+            labels[source][train], share, seed, stream, keep=len(missing) - stream
+        )
+        notes.append(
+            f"no {name} split: {len(taken)} of {len(train)} samples were split off by seed {seed}"
+        )
         train, rows[name] = train[kept], (source, train[taken])
     rows["train"] = (source, train)
     if "test" not in rows:

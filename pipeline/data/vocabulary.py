@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from ltp_pipeline.data.checks import chunks, sample_of
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
@@ -23,23 +23,27 @@ _SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"
 def sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
     from ltp_pipeline.graph.nodes import attribute, is_standard  # reading data needs no onnx
-    from ltp_pipeline.graph.tensors import stored
-    from ltp_pipeline.graph.view import reads
+    from ltp_pipeline.graph.tensors import initializers_by_name
+    from ltp_pipeline.graph.view import iter_uses
 
-    tables = stored(graph)
-    names = {i.name for i in graph.input if i.name not in tables}  # others have a default and need no data
+    tables = initializers_by_name(graph)
+    names = {
+        i.name for i in graph.input if i.name not in tables
+    }  # others have a default and need no data
     found: dict[str, int] = {}
-    for node, slot, name in reads(graph, through=_SAME_VALUES):
+    for node, slot, name in iter_uses(graph, through=_SAME_VALUES):
         if slot == 1 and name in names and is_standard(node, "Gather") and node.input[0] in tables:
             rows = tables[node.input[0]].dims[attribute(node, "axis", 0)]
             found[name] = min(rows, found.get(name, rows))
     return found
 
 
-def check(rows: Mapping[str, int], data: Data) -> None:
+def check(rows: Mapping[str, int], data: DatasetSplits) -> None:
     """Refuse tokens outside the table of their input, whose rows are counted."""
     for name, size in rows.items():
-        for samples in {id(s.inputs[name].samples): s.inputs[name].samples for s in data.splits}.values():
+        for samples in {
+            id(s.inputs[name].samples): s.inputs[name].samples for s in data.splits
+        }.values():
             if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:
                 raise InputError(
                     f"input {name!r} is filled up with {samples.pad:g}, and the model's vocabulary has {size} "

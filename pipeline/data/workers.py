@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from ltp_pipeline.data.images import decode as decoding
-from ltp_pipeline.data.images.decode import BROKEN, LENGTH, PLACES, Form, Problem, Source
+from ltp_pipeline.data.images.decode import BROKEN, LENGTH, PLACES, Form, ImageSource, Problem
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
@@ -23,7 +23,7 @@ KEPT_BLOCKS = "4"  # of Pillow's memory: giving it back after each image costs a
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # every process has a core of its own
 
 
-class Worker:
+class DecodeWorker:
     """One process; it ends when its pipe closes, so none outlives this one however it ends."""
 
     def __init__(self, form: Form) -> None:
@@ -31,15 +31,31 @@ class Worker:
             with _memory(PLACES * form.bytes) as (memory, descriptors):
                 self._places = memoryview(decoding.places(memory, form))
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-W", "ignore", decoding.__file__, memory, json.dumps(form)],
+                    [
+                        sys.executable,
+                        "-P",
+                        "-W",
+                        "ignore",
+                        decoding.__file__,
+                        memory,
+                        json.dumps(form),
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    env={"PILLOW_BLOCKS_MAX": KEPT_BLOCKS, **os.environ, **dict.fromkeys(THREADS, "1")},
+                    env={
+                        "PILLOW_BLOCKS_MAX": KEPT_BLOCKS,
+                        **os.environ,
+                        **dict.fromkeys(THREADS, "1"),
+                    },
                     pass_fds=descriptors,
-                    process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the process that asks
+                    process_group=0
+                    if os.name == "posix"
+                    else None,  # Ctrl-C is for the process that asks
                 )
         except OSError as error:
-            raise InputError(f"cannot start a process for images: {error}", "set workers = 0 in [data]") from None
+            raise InputError(
+                f"cannot start a process for images: {error}", "set workers = 0 in [data]"
+            ) from None
         self._next = 0
         self._stop = weakref.finalize(self, _stop, self._process)
 
@@ -73,11 +89,13 @@ class Workers:
     def __init__(self, count: int, form: Form) -> None:
         self.count = count
         self._form = form
-        self._idle: SimpleQueue[Worker | None] = SimpleQueue()
+        self._idle: SimpleQueue[DecodeWorker | None] = SimpleQueue()
         for _ in range(count):
             self._idle.put(None)  # to be started by the first who takes it
 
-    def decode(self, sources: Sequence[Source], seeds: Sequence[str | None], out: Array) -> dict[int, Problem]:
+    def decode(
+        self, sources: Sequence[ImageSource], seeds: Sequence[str | None], out: Array
+    ) -> dict[int, Problem]:
         """Fill `out`, one image per row; what could not be decoded is returned by row."""
         problems: dict[int, Problem] = {}
         todo = deque(range(len(sources)))
@@ -86,21 +104,27 @@ class Workers:
             return problems
         with ThreadPoolExecutor(count, thread_name_prefix="images") as lanes:
             try:
-                for lane in [lanes.submit(self._lane, todo, sources, seeds, out) for _ in range(count)]:
+                for lane in [
+                    lanes.submit(self._lane, todo, sources, seeds, out) for _ in range(count)
+                ]:
                     problems.update(lane.result())
             finally:
                 todo.clear()  # on Ctrl-C, the lanes end with what they have asked for
         return problems
 
     def _lane(
-        self, todo: deque[int], sources: Sequence[Source], seeds: Sequence[str | None], out: Array
+        self,
+        todo: deque[int],
+        sources: Sequence[ImageSource],
+        seeds: Sequence[str | None],
+        out: Array,
     ) -> dict[int, Problem]:
         """Have one process decode whatever is next until nothing is left."""
         problems: dict[int, Problem] = {}
         asked: deque[int] = deque()
         worker = self._idle.get()
         try:
-            worker = worker or Worker(self._form)
+            worker = worker or DecodeWorker(self._form)
             while True:
                 while len(asked) < PLACES and (row := _next(todo)) is not None:
                     asked.append(row)
@@ -132,7 +156,11 @@ def _memory(size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     else:
         # Not every Python on Linux has it, as conda's; a file without a name serves as well.
         there = hasattr(os, "memfd_create")
-        with os.fdopen(os.memfd_create("images"), "wb") if there else tempfile.TemporaryFile() as file:
+        with (
+            os.fdopen(os.memfd_create("images"), "wb")
+            if there
+            else tempfile.TemporaryFile() as file
+        ):
             file.truncate(size)
             yield str(file.fileno()), (file.fileno(),)
 

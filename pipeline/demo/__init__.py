@@ -18,6 +18,8 @@ def copy_to(folder: Path) -> Path:
         if target.is_file() and target.read_bytes() == content:
             continue
         if target.exists():
-            raise InputError(f"{target} exists and is not the example's", "give another folder with --out")
+            raise InputError(
+                f"{target} exists and is not the example's", "give another folder with --out"
+            )
         write_bytes(target, content)
     return folder / MODEL

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.schema_parts import Verdict, Weight
     from ltp_pipeline.settings.schema import GateSettings
 
-INSTEAD = ("target_sparsity", "accuracy_budget", "method.lambda")  # what a target compression would contradict
+INSTEAD = (
+    "target_sparsity",
+    "accuracy_budget",
+    "method.lambda",
+)  # what a target compression would contradict
 
 OF_BASELINE = "`ltp-pipeline handoff RUN --of baseline`"
 ITSELF = "this network is the baseline of its run"  # why the report of a baseline has none
 
 
-class Candidate(NamedTuple):
+class SuggestedCandidate(NamedTuple):
     """An entry of the trail that another network could be made of."""
 
     entry: int
@@ -29,18 +33,21 @@ class Candidate(NamedTuple):
     @property
     def command(self) -> str:
         """How to finish it."""
-        return (
-            f"`ltp-pipeline pick RUN {self.entry}` finishes entry {self.entry} of the trail ({self.compression:.4g}×)"
-        )
+        return f"`ltp-pipeline pick RUN {self.entry}` finishes entry {self.entry} of the trail ({self.compression:.4g}×)"
 
 
-def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
+def suggest_fix(verdict: Verdict, report: Report, gates: GateSettings) -> str:
     """One line for a gate that failed."""
     if verdict.value is None:
-        if verdict.name in ("beat_baseline", "min_gain") and report.reasons.get("baseline") == ITSELF:
+        if (
+            verdict.name in ("beat_baseline", "min_gain")
+            and report.reasons.get("baseline") == ITSELF
+        ):
             return f"drop the gate: {ITSELF}; the report of that run compares the two"
         if verdict.name == "beat_baseline":
-            return 'run it again with the baseline: without --no-baseline, or baseline.mode = "quick"'
+            return (
+                'run it again with the baseline: without --no-baseline, or baseline.mode = "quick"'
+            )
         if verdict.name == "min_gain":
             return "run it again with the curve of the baseline: --baseline curve"
         if " " in verdict.name:
@@ -55,20 +62,24 @@ def on(verdict: Verdict, report: Report, gates: GateSettings) -> str:
 
 def _holds(report: Report, name: str, value: float, limit: float) -> bool:
     """Whether the value is on the right side, so that only its interval is not."""
-    accurate = report.metric.holds(value, limit)
+    accurate = report.metric.is_no_worse(value, limit)
     held = {"max_drop": value <= limit, "min_accuracy": accurate, "beat_baseline": value > limit}
     return held.get(name, False)
 
 
 def _max_drop(report: Report, limit: float, gates: GateSettings) -> str:
     original = report.original.value
-    return _more_accurate(report, None if original is None else report.metric.least(original, limit), gates)
+    return _more_accurate(
+        report, None if original is None else report.metric.worst_allowed(original, limit), gates
+    )
 
 
 def _min_accuracy(report: Report, limit: float, gates: GateSettings) -> str:
     metric, original = report.metric, report.original.value
-    if original is not None and not metric.holds(original, limit):
-        return f"the original itself has {metric.shown(original)}: train it further, or ask for less"
+    if original is not None and not metric.is_no_worse(original, limit):
+        return (
+            f"the original itself has {metric.shown(original)}: train it further, or ask for less"
+        )
     return _more_accurate(report, limit, gates)
 
 
@@ -80,13 +91,13 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
     known = [(f, f.value) for f in report.pruned.files if f.value is not None]
     exact = [value for file, value in known if file.values == "exact"]
     rounded = [(file, value) for file, value in known if file.values != "exact"]
-    if rounded and exact and all(metric.holds(value, least) for value in exact):
+    if rounded and exact and all(metric.is_no_worse(value, least) for value in exact):
         file, _ = metric.worst(rounded, lambda pair: pair[1])
         return f"{file.path} is below the bar because its values are rounded: set export.values = 'exact'"
     now = report.pruned.compression or math.inf
     lowest = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     milder = [c for c in _candidates(report) if lowest <= c.compression < now]
-    good = [c for c in milder if metric.holds(c.accuracy, least)]
+    good = [c for c in milder if metric.is_no_worse(c.accuracy, least)]
     if good:
         best = max(good, key=lambda c: c.compression)
         return f"{best.command}, {metric.shown(best.accuracy)} on the validation split before fine-tuning"
@@ -100,7 +111,9 @@ def _train_longer(report: Report) -> str:
     if epochs:
         longer += f" (--epochs was {epochs.prune}, --finetune-epochs {epochs.finetune})"
     # without labels all is learned from the original already
-    distills = report.settings.get("train", {}).get("distill") or not report.metric.counts_right_answers
+    distills = (
+        report.settings.get("train", {}).get("distill") or not report.metric.counts_right_answers
+    )
     return longer if distills else f"{longer} or train.distill = 0.5"
 
 
@@ -133,11 +146,18 @@ def _min_model_compression(report: Report, limit: float, _: GateSettings) -> str
 
 def _sparser(report: Report, compression: float) -> str:
     wanted = math.ceil(100 * compression) / 100
-    given = {**report.settings.get("budget", {}), "method.lambda": report.settings.get("method", {}).get("lambda")}
+    given = {
+        **report.settings.get("budget", {}),
+        "method.lambda": report.settings.get("method", {}).get("lambda"),
+    }
     instead = next((name for name in INSTEAD if given.get(name) is not None), None)
-    budget = f"set budget.target_compression = {wanted:g}{f' in place of {instead}' if instead else ''}"
+    budget = (
+        f"set budget.target_compression = {wanted:g}{f' in place of {instead}' if instead else ''}"
+    )
     sparser = [c for c in _candidates(report) if c.compression >= compression]
-    return f"{min(sparser, key=lambda c: c.compression).command}; or {budget}" if sparser else budget
+    return (
+        f"{min(sparser, key=lambda c: c.compression).command}; or {budget}" if sparser else budget
+    )
 
 
 def _largest(tensors: Sequence[Weight], whole: int, of: str) -> str:
@@ -159,15 +179,26 @@ def _beat_baseline(report: Report, _: float, __: GateSettings) -> str:
 def _min_gain(report: Report, _: float, __: GateSettings) -> str:
     """A point of the baseline's curve where that is sparser at the same accuracy, else more training."""
     found = report.baseline
-    if found is not None and found.gain is not None and found.gain_bound != "at least" and found.gain < 1:
+    if (
+        found is not None
+        and found.gain is not None
+        and found.gain_bound != "at least"
+        and found.gain < 1
+    ):
         names = "baseline.curve in report.json names the file"
-        return f"the baseline is sparser at the same accuracy: {names}; else {_train_longer(report)}"
+        return (
+            f"the baseline is sparser at the same accuracy: {names}; else {_train_longer(report)}"
+        )
     return _train_longer(report)
 
 
 def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
     """What is not pruned where that alone is too large, else the packed format, else rounded values, else fewer."""
-    files, floats, kernels = report.pruned.files, report.model.float_elements, report.model.kernel_elements
+    files, floats, kernels = (
+        report.pruned.files,
+        report.model.float_elements,
+        report.model.kernel_elements,
+    )
     if floats and kernels and (report.original.bytes or 0) * (1 - kernels / floats) > limit:
         return _largest(report.model.other_weights, floats, "weights")
     if not any(f.encoding == "packed" for f in files):
@@ -207,9 +238,9 @@ ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
 }
 
 
-def _candidates(report: Report) -> list[Candidate]:
+def _candidates(report: Report) -> list[SuggestedCandidate]:
     return [
-        Candidate(e.entry, e.compression, e.accuracy)
+        SuggestedCandidate(e.entry, e.compression, e.accuracy)
         for e in report.trail
         if not e.chosen and e.compression is not None and e.accuracy is not None
     ]

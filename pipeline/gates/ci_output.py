@@ -18,7 +18,9 @@ def junit(verdicts: Sequence[Verdict]) -> str:
     failed = sum(not v.passed for v in verdicts)
     count = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": "0"}
     root = ElementTree.Element("testsuites", count)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count})
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count}
+    )
     for verdict in verdicts:
         named = {"classname": "ltp-pipeline.gate", "name": printable(verdict.name), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", named)
@@ -26,15 +28,25 @@ def junit(verdicts: Sequence[Verdict]) -> str:
         if verdict.passed:
             ElementTree.SubElement(case, "system-out").text = line
         else:
-            failure = ElementTree.SubElement(case, "failure", {"message": line, "type": "GateFailed"})
+            failure = ElementTree.SubElement(
+                case, "failure", {"message": line, "type": "GateFailed"}
+            )
             failure.text = f"{line}\n{printable(verdict.advice)}".rstrip()
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def github_lines(verdicts: Sequence[Verdict]) -> list[str]:
     """GitHub workflow commands: every failing gate becomes an annotation."""
-    return [f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}" for v in verdicts if not v.passed]
+    return [
+        f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}"
+        for v in verdicts
+        if not v.passed
+    ]
 
 
 def append_step_summary(markdown: str, environment: Mapping[str, str]) -> bool:

@@ -34,7 +34,9 @@ def check_files(report: Report, path: Path) -> list[Verdict]:
         found.append(_original(report.model, folder))
     others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
     trail = [item for entry in report.trail if entry.sha256 for item in entry.hashes.items()]
-    named = dict.fromkeys((*_hashes(others), *trail))  # a file of the baseline is also the first point of its curve
+    named = dict.fromkeys(
+        (*_hashes(others), *trail)
+    )  # a file of the baseline is also the first point of its curve
     found += [_checked(name, expected, folder, needed=False) for name, expected in named]
     found.append(_list(report, path))
     return [verdict for verdict in found if verdict is not None]
@@ -47,16 +49,20 @@ def _list(report: Report, path: Path) -> Verdict | None:
         return None
     try:
         listed = read_sums(beside, CHANGED)
-        mine = {path.name: sha256_of(path)} if path.name in listed or path.name == REPORT_JSON else {}
+        mine = (
+            {path.name: sha256_of(path)} if path.name in listed or path.name == REPORT_JSON else {}
+        )
     except InputError as error:
-        return _failed(SUMS, None, error.what)
+        return _failed(SUMS, None, error.message)
     needed = {**dict(_hashes(report.pruned.files)), **mine}
     for name, expected in {**report.hashes, **mine}.items():
         if name in needed and name not in listed:
             return _failed(SUMS, None, f"it does not list {name}")
         if name in listed and listed[name] != expected:
             return _failed(
-                SUMS, None, f"it has another hash for {name} than {'that file' if name in mine else 'the report'}"
+                SUMS,
+                None,
+                f"it has another hash for {name} than {'that file' if name in mine else 'the report'}",
             )
     return Verdict(f"file {SUMS}", "", None, True, "it agrees with the report")
 
@@ -83,7 +89,11 @@ def _original(model: Model, folder: Path) -> Verdict | None:
 def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Verdict | None:
     path = _beside(folder, name)
     if path is None:
-        return _failed(name, expected, "its name leads out of the report's folder", MISSING) if needed else None
+        return (
+            _failed(name, expected, "its name leads out of the report's folder", MISSING)
+            if needed
+            else None
+        )
     there = _mode(path) is not None
     if not (needed or there):
         return None
@@ -96,11 +106,15 @@ def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> Verdict
     try:
         found = sha256_together(parts)
     except OSError as error:
-        return _failed(name, expected, f"cannot be read: {error.strerror}", "check the file's permissions")
+        return _failed(
+            name, expected, f"cannot be read: {error.strerror}", "check the file's permissions"
+        )
     if not expected:
         return _failed(name, expected, "the report has no hash for this file")
     if found != expected:
-        return _failed(name, expected, f"its sha256 is {found}: the report does not belong to this file")
+        return _failed(
+            name, expected, f"its sha256 is {found}: the report does not belong to this file"
+        )
     return Verdict(f"file {name}", expected, None, True, "the file is the one the report speaks of")
 
 

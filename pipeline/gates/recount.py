@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ltp_pipeline.exporters.files.count import Counts, count
-from ltp_pipeline.exporters.files.labels import labels
+from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.int8.layers import SUFFIX
-from ltp_pipeline.graph.layer_weights import behind, find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import behind, find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.readers import readers
 from ltp_pipeline.graph.storage import read_with_data
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, stored
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, initializers_by_name
 from ltp_pipeline.results.checks import refuse
 from ltp_pipeline.results.derivations import Claim
 from ltp_pipeline.results.schema import CurvePoint, File, Report, Stored
@@ -43,28 +43,47 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
         counted.append(count(model, names))
-        yield Claim(f"pruned.files.{number}.nonzeros", file.nonzeros, counted[-1].kernels.nonzeros, file.path)
+        yield Claim(
+            f"pruned.files.{number}.nonzeros",
+            file.nonzeros,
+            counted[-1].kernels.nonzeros,
+            file.path,
+        )
         yield from _elements(report, file, counted[-1])
         yield from _kernels(file, path, names)
     if counted:
         most = max(counted, key=lambda counts: counts.kernels.nonzeros)
-        yield Claim("pruned.model_nonzeros", report.pruned.model_nonzeros, most.whole.nonzeros, "the files")
-        yield from _nonzeros("nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most)
+        yield Claim(
+            "pruned.model_nonzeros", report.pruned.model_nonzeros, most.whole.nonzeros, "the files"
+        )
+        yield from _nonzeros(
+            "nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most
+        )
         yield from _baseline(report, folder, names)
 
 
 def _data(file: Stored, path: Path, found: Sequence[Path]) -> Claim:
     """The weights outside the file are those that the report has the hash of."""
     hashed = [data_beside(path)] if file.data_sha256 else []
-    stated, read = ([os.path.relpath(part.resolve(), path.parent.resolve()) for part in p] for p in (hashed, found))
+    stated, read = (
+        [os.path.relpath(part.resolve(), path.parent.resolve()) for part in p]
+        for p in (hashed, found)
+    )
     return Claim(f"the list of data files of {file.path}", stated, read, "the file")
 
 
-def _said_of(file: File, key: str, path: Path, model: Model, source: str | None) -> Iterator[Claim]:
+def _said_of(
+    file: File, key: str, path: Path, model: OnnxModel, source: str | None
+) -> Iterator[Claim]:
     """Its size, and the labels in it, which every exported file has."""
     parts = [path, *([data_beside(path)] if file.data_sha256 else [])]
-    yield Claim(f"{key}.bytes", file.bytes, sum(part.stat().st_size for part in parts), f"the size of {file.path}")
-    found = labels(model)
+    yield Claim(
+        f"{key}.bytes",
+        file.bytes,
+        sum(part.stat().st_size for part in parts),
+        f"the size of {file.path}",
+    )
+    found = read_metadata(model)
     told = {
         "encoding": found.get("format", UNLABELLED),
         "graph": found.get("graph", ORIGINAL),
@@ -72,18 +91,26 @@ def _said_of(file: File, key: str, path: Path, model: Model, source: str | None)
     }
     for name, value in told.items():
         yield Claim(f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}")
-    yield Claim("model.sha256", source, found.get("source_sha256", UNLABELLED), f"the labels in {file.path}")
+    yield Claim(
+        "model.sha256", source, found.get("source_sha256", UNLABELLED), f"the labels in {file.path}"
+    )
 
 
 def _elements(report: Report, file: File, counts: Counts) -> Iterator[Claim]:
     """Those of kernels are the same in every graph; all float weights of the original only its own graph has."""
     for number, layer in enumerate(report.layers):
-        yield Claim(f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, file.path)
+        yield Claim(
+            f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, file.path
+        )
     if file.graph == ORIGINAL:
-        yield Claim("model.float_elements", report.model.float_elements, counts.whole.elements, file.path)
+        yield Claim(
+            "model.float_elements", report.model.float_elements, counts.whole.elements, file.path
+        )
 
 
-def _nonzeros(key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: Counts) -> Iterator[Claim]:
+def _nonzeros(
+    key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: Counts
+) -> Iterator[Claim]:
     for number, (layer, said) in enumerate(zip(layers, stated, strict=True)):
         yield Claim(f"layers.{number}.{key}", said, counts.each[layer.name].nonzeros, "the files")
 
@@ -102,11 +129,18 @@ def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
     }
     weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
     unread = [name for name in listed if weights.isdisjoint((name, name + SUFFIX))]
-    kernels, held = {k.name for k in find_kernels(walked, found=alive)}, stored(walked.graph)
+    kernels, held = (
+        {k.name for k in find_layer_weights(walked, found=alive)},
+        initializers_by_name(walked.graph),
+    )
     if file.graph == ORIGINAL:
-        left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(listed)
+        left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(
+            listed
+        )
     else:
-        left_out = {name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)}.difference(listed)
+        left_out = {
+            name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)
+        }.difference(listed)
     told = "whole"
     if unread:
         told = f"with {shortened(unread[0])}, by which nothing is multiplied"
@@ -133,5 +167,10 @@ def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]
     if of_files and len(of_files) == len(report.baseline.files):
         most = max(of_files, key=lambda counts: counts.kernels.nonzeros)
         stated = [layer.baseline_nonzeros for layer in report.layers]
-        yield Claim("baseline.model_nonzeros", report.baseline.model_nonzeros, most.whole.nonzeros, "the files")
+        yield Claim(
+            "baseline.model_nonzeros",
+            report.baseline.model_nonzeros,
+            most.whole.nonzeros,
+            "the files",
+        )
         yield from _nonzeros("baseline_nonzeros", report.layers, stated, most)

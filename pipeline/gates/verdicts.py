@@ -17,7 +17,7 @@ from ltp_pipeline.results.intervals import CONFIDENCE, Interval, wilson, with_co
 from ltp_pipeline.results.metric import ROUNDING
 from ltp_pipeline.results.schema import File, Report
 from ltp_pipeline.results.schema_parts import OF_FILE, Verdict
-from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.system.text import shown
@@ -26,23 +26,33 @@ from ltp_pipeline.system.text import shown
 def gate_settings(options: Mapping[str, Any], strict: bool = False) -> GateSettings:
     """Check limits that come from a caller or, `strict`, from a report: numbers are numbers there, never text."""
     try:
-        return GateSettings.model_validate({k: v for k, v in options.items() if v is not None}, strict=strict)
+        return GateSettings.model_validate(
+            {k: v for k, v in options.items() if v is not None}, strict=strict
+        )
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc'])) or 'gates'}: {e['msg']}" for e in error.errors()]
         what = "; ".join(lines).replace("Value error, ", "")
-        raise InputError(what, "correct the limit; docs/ci.md lists every gate with its unit") from None
+        raise InputError(
+            what, "correct the limit; docs/ci.md lists every gate with its unit"
+        ) from None
 
 
 def evaluate_gates(report: Report, gates: GateSettings) -> list[Verdict]:
     """Judge every gate that was asked for, in the order of GATES."""
     found = [GATES[name](report, gates) for name in asked(gates)]
     verdicts = [verdict for one in found for verdict in (one if isinstance(one, list) else [one])]
-    return [v if v.passed else replace(v, advice=advice.on(v, report, gates)) for v in verdicts]
+    return [
+        v if v.passed else replace(v, advice=advice.suggest_fix(v, report, gates)) for v in verdicts
+    ]
 
 
 def asked(gates: GateSettings) -> list[str]:
     """The gates that have a limit."""
-    return [name for name in GATES if getattr(gates, name) is not None and getattr(gates, name) is not False]
+    return [
+        name
+        for name in GATES
+        if getattr(gates, name) is not None and getattr(gates, name) is not False
+    ]
 
 
 def effective_limits(given: GateSettings, of_run: Mapping[str, Any]) -> GateSettings:
@@ -55,7 +65,9 @@ def effective_limits(given: GateSettings, of_run: Mapping[str, Any]) -> GateSett
 
 def verdict_of(verdicts: Sequence[Verdict]) -> Literal["passed", "failed", "not-gated"]:
     """All verdicts in one word."""
-    return "not-gated" if not verdicts else "passed" if all(v.passed for v in verdicts) else "failed"
+    return (
+        "not-gated" if not verdicts else "passed" if all(v.passed for v in verdicts) else "failed"
+    )
 
 
 def with_verdicts(report: Report, verdicts: Sequence[Verdict]) -> Report:
@@ -73,7 +85,9 @@ def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
     elif report.metric.counts_samples and value is not None and samples:
         interval = wilson(value, samples, confidence or CONFIDENCE)
     why, at_most = pruned.reasons.get("accuracy", ""), not report.metric.higher_is_better
-    return _of_metric(report, "min_accuracy", gates.min_accuracy, value, at_most, interval, confidence, why)
+    return _of_metric(
+        report, "min_accuracy", gates.min_accuracy, value, at_most, interval, confidence, why
+    )
 
 
 def _max_drop(report: Report, gates: GateSettings) -> Verdict:
@@ -99,7 +113,9 @@ def _min_model_compression(report: Report, gates: GateSettings) -> Verdict:
     value, other = report.pruned.model_compression, report.pruned.compression
     detail = "" if other is None else f"of the whole model; of the kernels {shown(other)}"
     why = report.pruned.reasons.get("model_compression", "the report counts kernels only")
-    return _judged("min_model_compression", gates.min_model_compression, value, why=why, detail=detail)
+    return _judged(
+        "min_model_compression", gates.min_model_compression, value, why=why, detail=detail
+    )
 
 
 def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
@@ -109,8 +125,12 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     apart = report.difference
     interval = _interval(apart.interval, apart.outcomes, gates.confidence) if apart else None
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
-    limit = 2 * _rounding(report) if gates.by is None else gates.by  # without `by`, equal is not better
-    verdict = _of_metric(report, "beat_baseline", limit, value, False, interval, gates.confidence, why)
+    limit = (
+        2 * _rounding(report) if gates.by is None else gates.by
+    )  # without `by`, equal is not better
+    verdict = _of_metric(
+        report, "beat_baseline", limit, value, False, interval, gates.confidence, why
+    )
     detail = verdict.detail
     if pruned is not None and other is not None:
         compared = f"{metric.described}: {shown(pruned)} against {shown(other)}"
@@ -121,12 +141,22 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
 def _min_gain(report: Report, gates: GateSettings) -> Verdict:
     baseline, limit = report.baseline, gates.min_gain
     if baseline is None:
-        return _judged("min_gain", limit, None, why=report.reasons.get("baseline", "the report has no baseline"))
-    found, why = report.gain, baseline.reasons.get("gain", "the report has no curve of the baseline")
+        return _judged(
+            "min_gain",
+            limit,
+            None,
+            why=report.reasons.get("baseline", "the report has no baseline"),
+        )
+    found, why = (
+        report.gain,
+        baseline.reasons.get("gain", "the report has no curve of the baseline"),
+    )
     if found is None or baseline.gain is None:
         return _judged("min_gain", limit, None, why=why)
     equal = found.compression_at_equal_accuracy
-    detail = f"{found.bound}: {found.reason}" if equal is None else f"the baseline reaches {equal:.3g}×"
+    detail = (
+        f"{found.bound}: {found.reason}" if equal is None else f"the baseline reaches {equal:.3g}×"
+    )
     if found.is_wide:
         ends = " and ".join(f"{end.compression:.3g}×" for end in found.ends)
         detail += f", interpolated between {ends}, which are far apart"
@@ -136,7 +166,10 @@ def _min_gain(report: Report, gates: GateSettings) -> Verdict:
 
 def _max_bytes(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
     if isinstance(gates.max_bytes, dict):
-        return [_of_file(report, "max_bytes", *named, lambda file: file.bytes) for named in gates.max_bytes.items()]
+        return [
+            _of_file(report, "max_bytes", *named, lambda file: file.bytes)
+            for named in gates.max_bytes.items()
+        ]
     sizes = [(file.bytes, file.path) for file in report.pruned.files if file.bytes is not None]
     value, path = min(sizes, key=lambda pair: pair[0], default=(None, ""))
     why, detail = "the report names no file size", f"smallest file: {path}"
@@ -146,7 +179,10 @@ def _max_bytes(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
 def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
     name, limit = "max_latency_ratio", gates.max_latency_ratio
     if isinstance(limit, dict):
-        return [_of_file(report, name, *named, lambda file: file.judged_ratio) for named in limit.items()]
+        return [
+            _of_file(report, name, *named, lambda file: file.judged_ratio)
+            for named in limit.items()
+        ]
     slowest: tuple[float, str] | None = None
     for file in report.pruned.files:
         ratio = file.judged_ratio
@@ -155,16 +191,25 @@ def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict | list[Ve
         if slowest is None or ratio > slowest[0]:
             slowest = ratio, file.path
     value, path = slowest or (None, "")
-    return _judged(name, limit, value, True, why="no latencies measured", detail=f"slowest file: {path}")
+    return _judged(
+        name, limit, value, True, why="no latencies measured", detail=f"slowest file: {path}"
+    )
 
 
-def _of_file(report: Report, name: str, file_name: str, limit: float, read: Callable[[File], float | None]) -> Verdict:
+def _of_file(
+    report: Report, name: str, file_name: str, limit: float, read: Callable[[File], float | None]
+) -> Verdict:
     """Judge the file of this name; one that was not written fails."""
-    found = next((file for file in report.pruned.files if (file.name, file.values) == (file_name, EXACT)), None)
+    found = next(
+        (file for file in report.pruned.files if (file.name, file.values) == (file_name, EXACT)),
+        None,
+    )
     gate = f"{name} {file_name}"
     if found is None:
         return _judged(gate, limit, None, True, why=_not_written(report, file_name))
-    return _judged(gate, limit, read(found), True, why=f"nothing measured of {found.path}", detail=found.path)
+    return _judged(
+        gate, limit, read(found), True, why=f"nothing measured of {found.path}", detail=found.path
+    )
 
 
 def _not_written(report: Report, file_name: str) -> str:
@@ -215,7 +260,9 @@ def _judged(
     if value is None or limit is None:
         return Verdict(name, limit, None, False, f"not measured: {why}" if why else "not measured")
     if confidence is not None and interval is None:
-        return Verdict(name, limit, value, False, "confidence was asked for, and the report has no interval")
+        return Verdict(
+            name, limit, value, False, "confidence was asked for, and the report has no interval"
+        )
     judged = value
     if interval is not None:
         detail = f"{100 * (confidence or CONFIDENCE):g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
@@ -239,9 +286,18 @@ def _of_metric(
 ) -> Verdict:
     """The same of a value in the metric's unit, and the detail begins with the metric."""
     verdict = _judged(
-        name, limit, value, at_most, interval=interval, confidence=confidence, why=why, rounding=_rounding(report)
+        name,
+        limit,
+        value,
+        at_most,
+        interval=interval,
+        confidence=confidence,
+        why=why,
+        rounding=_rounding(report),
     )
-    return replace(verdict, detail="; ".join(filter(None, (report.metric.described, verdict.detail))))
+    return replace(
+        verdict, detail="; ".join(filter(None, (report.metric.described, verdict.detail)))
+    )
 
 
 def _rounding(report: Report) -> float:
@@ -255,7 +311,9 @@ def _drop_interval(report: Report, confidence: float | None) -> Interval | None:
     return _interval(report.pruned.drop_interval, least.outcomes if least else None, confidence)
 
 
-def _interval(stated: Interval | None, counted: Outcomes | None, confidence: float | None) -> Interval | None:
+def _interval(
+    stated: Interval | None, counted: PairedCounts | None, confidence: float | None
+) -> Interval | None:
     """At another confidence: from the counts of samples where there are any, or else stretched."""
     if stated is None or confidence is None:
         return stated

@@ -40,6 +40,11 @@ def small_value(known: Constants, name: str) -> Array | None:
     found = known.get(name)
     if isinstance(found, AttributeProto):
         return np.asarray(helper.get_attribute_value(found)) if found.name in _NUMBERS else None
-    if found is None or found.data_type in _NO_INTEGERS or len(found.dims) > 1 or sum(found.dims) > _SMALL:
+    if (
+        found is None
+        or found.data_type in _NO_INTEGERS
+        or len(found.dims) > 1
+        or sum(found.dims) > _SMALL
+    ):
         return None
     return to_array(found)

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph.nodes import every_graph, subgraphs
+from ltp_pipeline.graph.nodes import iter_graphs, subgraphs
 from ltp_pipeline.graph.view import outer_reads
 
 
@@ -25,7 +25,7 @@ def set_initializers(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
     graph.initializer.MergeFrom(held.initializer)
 
 
-def put_in_order(graph: GraphProto) -> None:
+def sort_topologically(graph: GraphProto) -> None:
     """Let each node come after those it reads from, as the standard wants; onnxruntime does so itself."""
     made = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     if all(made.get(name, -1) < i for i, node in enumerate(graph.node) for name in _reads(node)):
@@ -40,7 +40,11 @@ def put_in_order(graph: GraphProto) -> None:
 
 def _reads(node: NodeProto) -> Sequence[str]:
     nested = subgraphs(node)
-    return [*node.input, *(name for graph in nested for name in outer_reads(graph))] if nested else node.input
+    return (
+        [*node.input, *(name for graph in nested for name in outer_reads(graph))]
+        if nested
+        else node.input
+    )
 
 
 def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
@@ -76,13 +80,13 @@ class Names:
     def of(cls, graph: GraphProto) -> "Names":
         """The names of all values of a graph, nested graphs included."""
         names = cls(outer_reads(graph))
-        for nested in every_graph(graph):
+        for nested in iter_graphs(graph):
             names.taken.update(value.name for value in (*nested.initializer, *nested.input))
             names.taken.update(output for node in nested.node for output in node.output)
         names.taken.discard("")
         return names
 
-    def fresh(self, name: str) -> str:
+    def unique_name(self, name: str) -> str:
         """A name that nothing has yet: this one, or it with a number after it. It is taken from now on."""
         free = name
         while free in self.taken:

@@ -8,21 +8,36 @@ from collections.abc import Collection, Mapping, MutableMapping
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.graph.constants import Constants, constants, small_value
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
 
 _OPERATORS = ("LayerNormalization", "RMSNormalization", "Attention")
-_MICROSOFT = "com.microsoft"  # onnxruntime's fused operators: what ends in these names is of the kind
+_MICROSOFT = (
+    "com.microsoft"  # onnxruntime's fused operators: what ends in these names is of the kind
+)
 _FUSED = ("LayerNormalization", "Attention")
 _PRODUCTS = ("MatMul", "Einsum", "FusedMatMul")
 # What may lie between the products of attention and its Softmax: scales, masks, moves
 _BETWEEN = (
-    *("Add", "Sub", "Mul", "Div", "Where", "Cast", "Identity", "Dropout", "Tanh", "Max", "Min", "Clip"),
+    *(
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Where",
+        "Cast",
+        "Identity",
+        "Dropout",
+        "Tanh",
+        "Max",
+        "Min",
+        "Clip",
+    ),
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat", "Pad", "Expand"),
 )
 
 
-def has_layer_norm_or_attention(model: Model) -> bool:
+def has_layer_norm_or_attention(model: OnnxModel) -> bool:
     """Whether any part of a model is a layer norm or attention, as one operator or written out in several."""
     graphs = (model.graph, *(_as_graph(function.node) for function in model.proto.functions))
     return any(_found(graph, {}) for graph in graphs)

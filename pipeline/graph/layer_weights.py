@@ -10,16 +10,24 @@ from fnmatch import fnmatchcase
 
 from onnx import GraphProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import is_standard, label, subgraphs
 from ltp_pipeline.graph.positions import frequencies
 from ltp_pipeline.graph.readers import Reader, Readers, output_axis, readers
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_mask, stored, stored_one_by_one, to_array
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    initializers_by_name,
+    is_mask,
+    stored_one_by_one,
+    to_array,
+)
 from ltp_pipeline.graph.weights import integer_weights, stored_float_weights
 from ltp_pipeline.system.arrays import Array
 
 BLOCK = 4  # neighbouring output channels whose weights at one position are pruned together, where that is asked for
-MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
+MOST_WEIGHTS = (
+    0.9  # a model whose kernels hold a smaller share of its float weights is warned about
+)
 
 # What these give does not depend on the scale of what they read.
 _NORMS = (
@@ -32,7 +40,16 @@ _NORMS = (
     "RMSNormalization",
 )
 # What these give has the scale of their weight; gates and softmax have not.
-_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul")
+_LINEAR = (
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "MatMul",
+    "Einsum",
+    "FusedConv",
+    "FusedGemm",
+    "FusedMatMul",
+)
 # These pass a value on with its scale.
 _PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -44,7 +61,7 @@ _JOINING = ("Concat", "Expand")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LayerWeight:
     """The weight of a Conv, ConvTranspose, Gemm or MatMul, W or R of an LSTM, GRU or RNN; `reason`: why not pruned."""
 
     name: str
@@ -78,9 +95,12 @@ class OtherWeights:
     largest: str  # name of the largest
 
 
-def find_kernels(
-    model: Model, include: Sequence[str] = (), exclude: Sequence[str] = (), found: Readers | None = None
-) -> list[Kernel]:
+def find_layer_weights(
+    model: OnnxModel,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    found: Readers | None = None,
+) -> list[LayerWeight]:
     """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch.
 
     `found` are the readers of its tensors, where they are known already.
@@ -97,21 +117,25 @@ def find_kernels(
         if is_weight and not _is_formula(_values(model, name, held[name]), uses):
             reason = _other_use(uses) or _left_out(name, include, exclude)
             shape = tuple(held[name].dims)
-            kernels.append(Kernel(name, operator, shape, reason, _block_axis(name, shape, uses)))
+            kernels.append(
+                LayerWeight(name, operator, shape, reason, _block_axis(name, shape, uses))
+            )
     return kernels
 
 
-def _values(model: Model, name: str, tensor: TensorProto) -> Array:
+def _values(model: OnnxModel, name: str, tensor: TensorProto) -> Array:
     return model.weights[name] if name in model.weights else to_array(tensor, name)
 
 
-def block_axes(kernels: Collection[Kernel], block: str | None) -> dict[str, int]:
+def block_axes(kernels: Collection[LayerWeight], block: str | None) -> dict[str, int]:
     """The kernels that are pruned in blocks, with the axis of their output channels; the others have single weights."""
     listed = [] if block is None else [k for k in kernels if k.prunable]
     return {k.name: k.block_axis for k in listed if k.block_axis is not None}
 
 
-def others(model: Model, kernels: Collection[Kernel], found: Readers | None = None) -> list[OtherWeights]:
+def others(
+    model: OnnxModel, kernels: Collection[LayerWeight], found: Readers | None = None
+) -> list[OtherWeights]:
     """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
     known = {k.name for k in kernels}
     found = readers(model.graph) if found is None else found
@@ -124,11 +148,14 @@ def others(model: Model, kernels: Collection[Kernel], found: Readers | None = No
             elements[place] += counted.elements
             if place not in largest or counted.elements > largest[place][0]:
                 largest[place] = counted.elements, name
-    listed = [OtherWeights(*place, tensors[place], elements[place], largest[place][1]) for place in tensors]
+    listed = [
+        OtherWeights(*place, tensors[place], elements[place], largest[place][1])
+        for place in tensors
+    ]
     return sorted(listed, key=lambda group: -group.elements)
 
 
-def elsewhere(kernels: Collection[Kernel], others: Collection[OtherWeights]) -> str | None:
+def elsewhere(kernels: Collection[LayerWeight], others: Collection[OtherWeights]) -> str | None:
     """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
     in_kernels, total = sum(k.elements for k in kernels), sum(group.elements for group in others)
     if in_kernels >= MOST_WEIGHTS * (in_kernels + total):
@@ -151,7 +178,9 @@ def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
     return needed
 
 
-def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kernel]) -> set[str]:
+def makers(
+    graph: GraphProto, outputs: Collection[str], kernels: Collection[LayerWeight]
+) -> set[str]:
     """The kernels that make these outputs: no other kernel lies between."""
     made: dict[str, set[str]] = defaultdict(set)
     names = {k.name for k in kernels}
@@ -171,14 +200,16 @@ def makers(graph: GraphProto, outputs: Collection[str], kernels: Collection[Kern
     return found
 
 
-def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
+def normalised(graph: GraphProto, kernels: Collection[LayerWeight]) -> set[str]:
     """Kernels whose products only norms read, so that their scale does not matter; a bias may come between."""
-    constants = stored(graph)
+    constants = initializers_by_name(graph)
     only_norms = dict.fromkeys((output.name for output in graph.output), False)
     for node in reversed(graph.node):
         norm = is_standard(node, *_NORMS)
         for value in node.input:
-            passes = norm or (_only_moves(node, value, constants) and only_norms.get(node.output[0], False))
+            passes = norm or (
+                _only_moves(node, value, constants) and only_norms.get(node.output[0], False)
+            )
             only_norms[value] = only_norms.get(value, True) and passes
         for nested in subgraphs(node):
             only_norms.update((value, False) for inner in nested.node for value in inner.input)
@@ -187,7 +218,10 @@ def normalised(graph: GraphProto, kernels: Collection[Kernel]) -> set[str]:
         name
         for name, uses in readers(graph).items()
         if name in names
-        and all(use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False) for use in uses)
+        and all(
+            use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False)
+            for use in uses
+        )
     }
 
 
@@ -195,7 +229,9 @@ def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool
     """Whether a node passes a value on, or adds a constant to it."""
     if is_standard(node, *_PASSING):
         return bool(node.input[0] == value)
-    return is_standard(node, "Add") and all(name == value or name in constants for name in node.input)
+    return is_standard(node, "Add") and all(
+        name == value or name in constants for name in node.input
+    )
 
 
 def _place(use: Reader) -> tuple[str, str]:
@@ -215,12 +251,20 @@ def _place(use: Reader) -> tuple[str, str]:
         return name, "initial states and peepholes"
     if name in _LINEAR and slot == 0:
         return name, "a table, which another weight multiplies"
-    return name, "biases" if name in (*_LINEAR, *_RECURRENT, "Attention", "BiasGelu", "FastGelu") else "no kernel"
+    return name, "biases" if name in (
+        *_LINEAR,
+        *_RECURRENT,
+        "Attention",
+        "BiasGelu",
+        "FastGelu",
+    ) else "no kernel"
 
 
 def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
     """A lone number on the left of a product, or a mask, is nothing that was learned."""
-    return (array.size == 1 and all(use.slot == 0 for use in uses)) or (array.dtype.kind != "i" and is_mask(array))
+    return (array.size == 1 and all(use.slot == 0 for use in uses)) or (
+        array.dtype.kind != "i" and is_mask(array)
+    )
 
 
 def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[Reader]) -> int | None:
@@ -232,7 +276,11 @@ def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[Reader]) -> in
 def _channels(name: str, shape: tuple[int, ...], use: Reader) -> int | None:
     """The same for one node, which must be a plain product that reads the kernel as it is stored."""
     node, slot = use.node, use.slot
-    if not is_standard(node, "Conv", "Gemm", "MatMul") or node.input[slot] != name or len(shape) < 2:
+    if (
+        not is_standard(node, "Conv", "Gemm", "MatMul")
+        or node.input[slot] != name
+        or len(shape) < 2
+    ):
         return None
     axis = output_axis(node, slot) % len(shape)
     groups = max([1, *(a.i for a in node.attribute if a.name == "group")])

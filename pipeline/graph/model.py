@@ -27,7 +27,7 @@ _MANY, _SMALL = 10_000, 1 << 8  # tensors of a model; bytes of a tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class OnnxModel:
     """A graph whose tensors have their type and dims, and the values of those that are in `weights`.
 
     Weights go by the name that nodes read them by. What is in `weights` counts, whatever values the graph has.
@@ -35,10 +35,12 @@ class Model:
 
     proto: ModelProto = field(repr=False)  # not changed once it is here
     weights: Weights = field(default_factory=dict, repr=False)
-    sparse: Mapping[str, tuple[Array, Array]] = field(default_factory=dict, repr=False)  # values and indices by name
+    sparse: Mapping[str, tuple[Array, Array]] = field(
+        default_factory=dict, repr=False
+    )  # values and indices by name
 
     @classmethod
-    def of(cls, proto: ModelProto) -> Model:
+    def of(cls, proto: ModelProto) -> OnnxModel:
         """Take a model in memory apart; the caller's own stays as it is."""
         return take_apart(copy_of(proto))
 
@@ -60,7 +62,7 @@ class Model:
         """The values of a tensor that is stored plainly."""
         return self.weights[name] if name in self.weights else to_array(self.tensors[name], name)
 
-    def with_weights(self, weights: Weights) -> Model:
+    def with_weights(self, weights: Weights) -> OnnxModel:
         """The same graph with other values for these tensors, in the types that they have; no other is copied."""
         missing = weights.keys() - self.tensors.keys()
         if missing:
@@ -71,7 +73,9 @@ class Model:
             if dims != array.shape:
                 what = f"tensor '{name}' has shape {array.shape} but the file says {dims}"
                 raise ExportFailed(what, "give the tensors of the model they are put back into")
-        typed = {name: a.astype(dtype_of(self.tensors[name]), copy=False) for name, a in weights.items()}
+        typed = {
+            name: a.astype(dtype_of(self.tensors[name]), copy=False) for name, a in weights.items()
+        }
         return replace(self, weights={**self.weights, **typed})
 
     def filled(self, below: int | None = None) -> ModelProto:
@@ -83,12 +87,14 @@ class Model:
                 fill(tensor, array)
         for part in whole.graph.sparse_initializer:
             if part.values.name in self.sparse:
-                for tensor, array in zip((part.values, part.indices), self.sparse[part.values.name], strict=True):
+                for tensor, array in zip(
+                    (part.values, part.indices), self.sparse[part.values.name], strict=True
+                ):
                     fill(tensor, array)
         return whole
 
 
-def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
+def take_apart(proto: ModelProto, weights: Weights | None = None) -> OnnxModel:
     """Turn a proto, which is used up, into a model; `weights` are values that it lacks already.
 
     Lifted out are the floats that are stored as bytes under a name of their own, of very many only those that are not
@@ -105,7 +111,7 @@ def take_apart(proto: ModelProto, weights: Weights | None = None) -> Model:
                 tensor.ClearField("raw_data")
                 cleared += len(content)
     # protobuf frees what was cleared only with the whole
-    return Model(copy_of(proto) if cleared > _WORTH_A_COPY else proto, held)
+    return OnnxModel(copy_of(proto) if cleared > _WORTH_A_COPY else proto, held)
 
 
 def own_floats(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
@@ -113,7 +119,9 @@ def own_floats(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     names, twice = set[str](), {""}
     for name, _ in named_tensors(proto):
         (twice if name in names else names).add(name)
-    return ((n, t) for n, t in named_tensors(proto) if n not in twice and t.data_type in FLOAT_TYPES)
+    return (
+        (n, t) for n, t in named_tensors(proto) if n not in twice and t.data_type in FLOAT_TYPES
+    )
 
 
 def copy_of(proto: ModelProto) -> ModelProto:

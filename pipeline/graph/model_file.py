@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,13 @@ class TensorInfo:
 class ModelFile:
     """An ONNX file as read; the model keeps the original weights throughout."""
 
-    model: Model
+    model: OnnxModel
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     opset: int
     sha256: str
     path: Path | None
     bytes: int
-    data: tuple[str, ...] = ()  # names of the files beside it that hold weights; part of the hash and of the bytes
+    data: tuple[
+        str, ...
+    ] = ()  # names of the files beside it that hold weights; part of the hash and of the bytes

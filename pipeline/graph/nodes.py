@@ -46,17 +46,17 @@ def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     return found
 
 
-def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+def iter_graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph and every graph nested in its nodes."""
     yield graph
     for node in graph.node:
         for nested in subgraphs(node):
-            yield from every_graph(nested)
+            yield from iter_graphs(nested)
 
 
-def every_node(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+def iter_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """The nodes of a graph or function, and of everything nested in it."""
     for node in graph.node:
         yield node
         for nested in subgraphs(node):
-            yield from every_node(nested)
+            yield from iter_nodes(nested)

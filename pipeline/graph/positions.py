@@ -7,7 +7,7 @@ a sine, as in a network with periodic activations, the weights before it are lea
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.graph.nodes import is_standard, subgraphs
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, stored
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, initializers_by_name
 from ltp_pipeline.graph.view import View
 
 _SHAPE_ONLY = ("Shape", "Size")
@@ -19,7 +19,11 @@ def frequencies(graph: GraphProto) -> set[str]:
     waves = [node for node in graph.node if is_standard(node, "Sin", "Cos")]
     if not waves:
         return set()
-    floats = {name for name, tensor in stored(graph).items() if tensor.data_type in FLOAT_TYPES}
+    floats = {
+        name
+        for name, tensor in initializers_by_name(graph).items()
+        if tensor.data_type in FLOAT_TYPES
+    }
     data = _data(graph, floats)
     producers = View(graph).producers
     waiting = [node.input[0] for node in waves if node.input[0] not in data]
@@ -35,10 +39,16 @@ def frequencies(graph: GraphProto) -> set[str]:
 
 def _data(graph: GraphProto, floats: set[str]) -> set[str]:
     """Values that depend on a float input or on rows of a table."""
-    inputs = (i for i in graph.input if i.type.tensor_type.elem_type in FLOAT_TYPES and i.name not in floats)
+    inputs = (
+        i
+        for i in graph.input
+        if i.type.tensor_type.elem_type in FLOAT_TYPES and i.name not in floats
+    )
     data = {i.name for i in inputs}
     for node in graph.node:
-        if not is_standard(node, *_SHAPE_ONLY) and (data.intersection(node.input) or _makes_data(node, floats)):
+        if not is_standard(node, *_SHAPE_ONLY) and (
+            data.intersection(node.input) or _makes_data(node, floats)
+        ):
             data.update(node.output)
     return data
 

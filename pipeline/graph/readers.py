@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import attribute, every_graph, every_node, is_standard, subgraphs
+from ltp_pipeline.graph.nodes import attribute, is_standard, iter_graphs, iter_nodes, subgraphs
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.graph.tensors import stored_one_by_one
 
@@ -34,7 +34,17 @@ _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul")
 
 # A weight that only passes through these is still the same weight: they move its elements, they do not mix them.
 _VIEWS = (
-    *("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Split", "Slice"),
+    *(
+        "Identity",
+        "Transpose",
+        "Reshape",
+        "Cast",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Split",
+        "Slice",
+    ),
     "DequantizeLinear",  # of a weight in 8 bits
 )
 _MOST_JOINED = 64  # tensors that Concat makes one weight of; more is no layer
@@ -57,13 +67,15 @@ def readers(graph: GraphProto) -> dict[str, list[Reader]]:
     Tensors that Concat joins with nothing but other stored tensors are read by what reads the joined one.
     """
     found: dict[str, list[Reader]] = defaultdict(list)
-    read = {name for node in every_node(graph) for name in node.input}
-    read |= {output.name for nested in every_graph(graph) for output in nested.output}
+    read = {name for node in iter_nodes(graph) for name in node.input}
+    read |= {output.name for nested in iter_graphs(graph) for output in nested.output}
     _walk(graph, {name: (name,) for name, _ in stored_one_by_one(graph) if name in read}, found)
     return found
 
 
-def _walk(graph: GraphProto, known: MutableMapping[str, tuple[str, ...]], found: dict[str, list[Reader]]) -> None:
+def _walk(
+    graph: GraphProto, known: MutableMapping[str, tuple[str, ...]], found: dict[str, list[Reader]]
+) -> None:
     """Go through the nodes; `known` has the tensors behind each value that is made of nothing else."""
     for node in graph.node:
         sources = [(slot, known[name]) for slot, name in enumerate(node.input) if name in known]

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx import FunctionProto, ModelProto, defs
 
-from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, every_node, is_standard, standard_domain
+from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, is_standard, iter_nodes, standard_domain
 
 ONNXRUNTIME_DOMAIN = "com.microsoft"
 
@@ -67,7 +67,9 @@ def signature(name: str, opset: int, domain: str = "") -> Signature | None:
         required=tuple(name for name, found in known.items() if found.required),
         inputs=(schema.min_input, schema.max_input),
         outputs=(schema.min_output, schema.max_output),
-        needed=tuple((i, formal.name) for i, formal in enumerate(schema.inputs) if formal.option == single),
+        needed=tuple(
+            (i, formal.name) for i, formal in enumerate(schema.inputs) if formal.option == single
+        ),
     )
 
 
@@ -78,7 +80,10 @@ def _added() -> dict[str, Signature]:
     if norm is None:
         return {}
     simplified = replace(norm, since=1, has_body=False, inputs=(2, 2), outputs=(1, 2))
-    return {"LayerNormalization": replace(norm, since=1, has_body=False), "SimplifiedLayerNormalization": simplified}
+    return {
+        "LayerNormalization": replace(norm, since=1, has_body=False),
+        "SimplifiedLayerNormalization": simplified,
+    }
 
 
 def allow_onnxruntime(model: ModelProto) -> bool:
@@ -90,7 +95,7 @@ def allow_onnxruntime(model: ModelProto) -> bool:
     opset = standard_opset(model)
     added = [name for name in _added() if schema_of(name, opset) is None]
     moved = used = False
-    for node in every_node(model.graph):
+    for node in iter_nodes(model.graph):
         if is_standard(node, *added):
             node.domain = ONNXRUNTIME_DOMAIN
             moved = True

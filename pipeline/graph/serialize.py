@@ -11,7 +11,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import SparseTensorProto, TensorProto
 
 from ltp_pipeline.graph.edit import copy_fields
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import DATA, fill, graph_tensors, little_endian
 from ltp_pipeline.system.arrays import Array
 
@@ -26,16 +26,18 @@ def size(piece: Piece) -> int:
 
 def content(piece: Piece) -> bytes | memoryview:
     """The bytes of a piece."""
-    return piece if isinstance(piece, bytes) else little_endian(piece).reshape(-1).view(np.uint8).data
+    return (
+        piece if isinstance(piece, bytes) else little_endian(piece).reshape(-1).view(np.uint8).data
+    )
 
 
-def pieces(model: Model) -> list[Piece]:
+def pieces(model: OnnxModel) -> list[Piece]:
     """What to write, in order."""
     proto = model.proto
     return [_fields(proto, 0, 7), *_nested(7, _graph(model)), _fields(proto, 7)]
 
 
-def _graph(model: Model) -> list[Piece]:
+def _graph(model: OnnxModel) -> list[Piece]:
     graph, left = model.graph, dict(model.weights)
     initializers = list[Piece]()
     for tensor in graph.initializer:
@@ -59,21 +61,29 @@ def _tensor(tensor: TensorProto, held: Array | None) -> list[Piece]:
     if held is None:
         return [_bytes(tensor)]
     if held.nbytes >= LARGE:
-        return [_fields(tensor, 0, 9, skip=DATA), *_nested(9, [held]), _fields(tensor, 9, skip=DATA)]
+        return [
+            _fields(tensor, 0, 9, skip=DATA),
+            *_nested(9, [held]),
+            _fields(tensor, 9, skip=DATA),
+        ]
     copy = TensorProto()
     copy.CopyFrom(tensor)
     fill(copy, held)
     return [_bytes(copy)]
 
 
-def _fields(message: Message, after: int, before: int = 1 << 29, skip: Collection[str] = ()) -> bytes:
+def _fields(
+    message: Message, after: int, before: int = 1 << 29, skip: Collection[str] = ()
+) -> bytes:
     """The fields with numbers between two others, which are left out."""
     return _bytes(_part(message, after, before, skip))
 
 
 def _part(message: Message, after: int, before: int, skip: Collection[str] = ()) -> Message:
     part = type(message)()
-    outside = {field.name for field in message.DESCRIPTOR.fields if not after < field.number < before}
+    outside = {
+        field.name for field in message.DESCRIPTOR.fields if not after < field.number < before
+    }
     copy_fields(message, part, skip=outside.union(skip))
     return part
 

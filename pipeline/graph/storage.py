@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
-from ltp_pipeline.graph.model import Model, copy_of, own_floats, take_apart
+from ltp_pipeline.graph.model import OnnxModel, copy_of, own_floats, take_apart
 from ltp_pipeline.graph.serialize import Piece, content, pieces, size
 from ltp_pipeline.graph.tensors import (
     AGAIN,
@@ -18,7 +18,7 @@ from ltp_pipeline.graph.tensors import (
     LARGEST,
     byte_size,
     dtype_of,
-    every_tensor,
+    iter_tensors,
     named_tensors,
 )
 from ltp_pipeline.system.arrays import Array
@@ -29,24 +29,30 @@ MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARG
 PAGE = 4096  # the alignment with which runtimes can map external data into memory
 
 
-def read(path: Path) -> Model:
+def read(path: Path) -> OnnxModel:
     """Read an ONNX file and the external data beside it."""
     return read_with_data(path)[0]
 
 
-def read_with_data(path: Path) -> tuple[Model, list[Path]]:
+def read_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
     """The same, and the data files that were read."""
     path = Path(path)
     proto = _parse(path)
     weights, data = dict[str, Array](), dict[Path, None]()
-    outside = [(name, t) for name, t in named_tensors(proto, sparse=True) if t.external_data or t.data_location]
+    outside = [
+        (name, t)
+        for name, t in named_tensors(proto, sparse=True)
+        if t.external_data or t.data_location
+    ]
     own = {name for name, _ in own_floats(proto)} if outside else set()
     for name, tensor in outside:
         if tensor.data_location == TensorProto.EXTERNAL:
             source, found = _read_external(tensor, path.parent)
             data[source] = None
             if name in own:
-                weights[name] = np.frombuffer(found, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
+                weights[name] = np.frombuffer(found, dtype_of(tensor).newbyteorder("<")).reshape(
+                    tuple(tensor.dims)
+                )
             else:
                 tensor.raw_data = found
             tensor.ClearField("data_location")
@@ -63,7 +69,10 @@ def _parse(path: Path) -> ModelProto:
     except (DecodeError, ValueError):
         raise InputError(f"{path} is not an ONNX model, or only part of one", AGAIN) from None
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
-        raise InputError(f"{path} is not an ONNX model: it has no graph or no opset", "give the path of an ONNX model")
+        raise InputError(
+            f"{path} is not an ONNX model: it has no graph or no opset",
+            "give the path of an ONNX model",
+        )
     return model
 
 
@@ -75,7 +84,9 @@ def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
     except ValueError:
-        raise InputError(f"tensor '{tensor.name}' has an external offset or length that is no number", AGAIN) from None
+        raise InputError(
+            f"tensor '{tensor.name}' has an external offset or length that is no number", AGAIN
+        ) from None
     try:
         size = source.stat().st_size
         if offset < 0 or length != expected or offset + length > size:
@@ -101,20 +112,28 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
         is_file, is_link = source.is_file(), (folder / location).is_symlink()
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
         what = f"tensor '{name}' has its data in '{location}', which cannot be read: {first_line(error)}"
-        raise InputError(what, "put the data beside the model, under a name that files can have") from None
+        raise InputError(
+            what, "put the data beside the model, under a name that files can have"
+        ) from None
     if not location or outside or not source.is_relative_to(root):
         raise InputError(
             f"tensor '{name}' has its data at '{location}', outside the model's folder",
             "put the data file itself (not a link) beside the model and let the model name it relative to itself",
         )
     if not is_file:
-        raise InputError(f"tensor '{name}' has its data in '{location}', which is missing", "put it beside the model")
+        raise InputError(
+            f"tensor '{name}' has its data in '{location}', which is missing",
+            "put it beside the model",
+        )
     if is_link:
-        raise InputError(f"tensor '{name}' has its data in '{location}', which is a link", "put the file itself there")
+        raise InputError(
+            f"tensor '{name}' has its data in '{location}', which is a link",
+            "put the file itself there",
+        )
     return source
 
 
-def write(model: Model, path: Path, external: bool = False) -> None:
+def write(model: OnnxModel, path: Path, external: bool = False) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
     Everything is in the one file; of more than 2 GB, or where `external` asks for it, the large tensors go to
@@ -131,14 +150,14 @@ def write(model: Model, path: Path, external: bool = False) -> None:
 
 
 def write_all(
-    models: Iterable[tuple[Model, Path]], written: list[Path], external: bool = False
+    models: Iterable[tuple[OnnxModel, Path]], written: list[Path], external: bool = False
 ) -> dict[Path, Future[None]]:
     """Write each as it comes, in the background while the next one is made.
 
     Paths join `written` when their files are there; the `result()` of the others tells why they are not.
     """
 
-    def write_one(model: Model, path: Path) -> None:
+    def write_one(model: OnnxModel, path: Path) -> None:
         write(model, path, external)
         written.append(path)
 
@@ -152,10 +171,10 @@ def write_all(
 
 
 def _too_large(proto: ModelProto) -> bool:
-    return sum(map(byte_size, every_tensor(proto))) > LARGEST - MARGIN
+    return sum(map(byte_size, iter_tensors(proto))) > LARGEST - MARGIN
 
 
-def _with_external_data(model: Model, location: str) -> tuple[Model, list[Piece]]:
+def _with_external_data(model: OnnxModel, location: str) -> tuple[OnnxModel, list[Piece]]:
     """The model without the values of its large tensors, and these as one run of pieces, still where they are."""
     proto, left, inside = copy_of(model.proto), dict(model.weights), dict[str, Array]()
     data, offset = list[Piece](), 0
@@ -182,5 +201,7 @@ def _with_external_data(model: Model, location: str) -> tuple[Model, list[Piece]
 
 def _write(path: Path, parts: Sequence[Piece]) -> None:
     if sum(map(size, parts)) > LARGEST and path.suffix == ".onnx":
-        raise ExportFailed(f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed")
+        raise ExportFailed(
+            f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed"
+        )
     write_pieces(path, map(content, parts))

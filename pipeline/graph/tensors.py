@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
-from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
+from ltp_pipeline.graph.nodes import is_standard, iter_graphs, subgraphs
 from ltp_pipeline.system.arrays import Array
 
 Weights = Mapping[str, Array]  # by name
@@ -26,11 +26,15 @@ NUMBER_TYPES = frozenset(
     }
 )  # those that torch has too
 # Attributes whose integer is a type.
-TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision"})
+TYPE_ATTRIBUTES = frozenset(
+    {"to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision"}
+)
 AGAIN = "get the file again from where it came from"
 LARGEST = 2**31 - 1  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
 MOST_DIMS = 64  # what numpy and torch can hold
-LARGEST_CONSTANT = 1 << 28  # elements; a larger tensor made out of a few numbers is an attack or a mistake
+LARGEST_CONSTANT = (
+    1 << 28
+)  # elements; a larger tensor made out of a few numbers is an attack or a mistake
 MASKED = -100.0  # a score to which at most this is added counts for nothing after a softmax
 _PACKED_BITS = {  # of types of which several elements share a byte
     value: 2 if name.endswith("2") else 4
@@ -39,7 +43,16 @@ _PACKED_BITS = {  # of types of which several elements share a byte
 }
 # Fields of a tensor that hold values, or say where they are.
 DATA = frozenset(
-    ["raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "data_location"]
+    [
+        "raw_data",
+        "float_data",
+        "int32_data",
+        "string_data",
+        "int64_data",
+        "double_data",
+        "uint64_data",
+        "data_location",
+    ]
 )
 
 
@@ -69,7 +82,9 @@ def byte_size(tensor: TensorProto) -> int:
     try:
         width = dtype_of(tensor).itemsize
     except KeyError:
-        raise InputError(f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN) from None
+        raise InputError(
+            f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", AGAIN
+        ) from None
     if has_possible_dims(tensor):
         count = elements(tensor)
         bits = _PACKED_BITS.get(tensor.data_type)
@@ -93,17 +108,23 @@ def holds_its_values(tensor: TensorProto) -> bool:
     found = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
     if tensor.data_type in _PACKED_BITS:
         return found >= size
-    return found == count * (2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1)
+    return found == count * (
+        2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
+    )
 
 
 def to_array(tensor: TensorProto, name: str = "") -> Array:
     """The values of a tensor; content that does not fit its own dims or type is bad input."""
     name = name or tensor.name
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise InputError(f"the values of tensor '{name}' are in another file", "load the model from its file")
+        raise InputError(
+            f"the values of tensor '{name}' are in another file", "load the model from its file"
+        )
     try:
         if tensor.HasField("raw_data") and tensor.data_type in FLOAT_TYPES:
-            return np.frombuffer(tensor.raw_data, dtype_of(tensor).newbyteorder("<")).reshape(tuple(tensor.dims))
+            return np.frombuffer(tensor.raw_data, dtype_of(tensor).newbyteorder("<")).reshape(
+                tuple(tensor.dims)
+            )
         array: Array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise InputError(f"tensor '{name}' is corrupt: {error}", AGAIN) from None
@@ -136,7 +157,7 @@ def constant_tensor(node: NodeProto) -> TensorProto:
     return tensor
 
 
-def stored(graph: GraphProto) -> dict[str, TensorProto]:
+def initializers_by_name(graph: GraphProto) -> dict[str, TensorProto]:
     """The tensors stored plainly in one graph, by the name its nodes know them under."""
     return dict(stored_one_by_one(graph))
 
@@ -147,7 +168,7 @@ def stored_one_by_one(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
     yield from ((node.output[0], constant_tensor(node)) for node in graph.node if is_constant(node))
 
 
-def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
+def iter_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor of a model, wherever it is written: graphs, attributes, functions and sparse parts."""
     return (tensor for _, tensor in named_tensors(model, sparse=True))
 
@@ -165,7 +186,7 @@ def named_tensors(model: ModelProto, sparse: bool = False) -> Iterator[tuple[str
 
 def graph_tensors(graph: GraphProto, sparse: bool = False) -> Iterator[tuple[str, TensorProto]]:
     """The tensors of a graph, then those of the graphs nested in it."""
-    for nested in every_graph(graph):
+    for nested in iter_graphs(graph):
         yield from ((tensor.name, tensor) for tensor in nested.initializer)
         for part in nested.sparse_initializer if sparse else ():
             yield from (("", part.values), ("", part.indices))
@@ -182,17 +203,21 @@ def _node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, TensorPro
             yield from (("", tensor) for tensor in found.tensors)
 
 
-def declared(name: str, data_type: int, dims: Collection[int], like: TensorProto | None = None) -> TensorProto:
+def make_empty_tensor(
+    name: str, data_type: int, dims: Collection[int], like: TensorProto | None = None
+) -> TensorProto:
     """A new tensor without values; `like` passes on the doc string."""
     tensor = TensorProto(name=name, data_type=data_type, dims=dims)
     if like is not None:
-        copy_fields(like, tensor, skip=DATA | {"name", "dims", "data_type", "segment", "external_data"})
+        copy_fields(
+            like, tensor, skip=DATA | {"name", "dims", "data_type", "segment", "external_data"}
+        )
     return tensor
 
 
-def make(name: str, data_type: int, array: Array) -> TensorProto:
+def make_tensor(name: str, data_type: int, array: Array) -> TensorProto:
     """A new tensor with these values."""
-    tensor = declared(name, data_type, array.shape)
+    tensor = make_empty_tensor(name, data_type, array.shape)
     fill(tensor, array.astype(dtype_of(tensor), copy=False))
     return tensor
 

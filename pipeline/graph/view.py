@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import every_node, is_standard, subgraphs
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, subgraphs
 
 
 class Use(NamedTuple):
@@ -35,10 +35,10 @@ class View:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     @cached_property
-    def users(self) -> dict[str, list[Use]]:
+    def consumers(self) -> dict[str, list[Use]]:
         """The nodes that read each value, in order; a value that nobody reads is not there."""
         found: dict[str, list[Use]] = defaultdict(list)
-        for node, slot, name in reads(self.graph, through=()):
+        for node, slot, name in iter_uses(self.graph, through=()):
             found[name].append(Use(node, slot))
         return dict(found)
 
@@ -53,7 +53,7 @@ class View:
         return Counter(outer_reads(self.graph))
 
 
-def reads(
+def iter_uses(
     graph: GraphProto,
     through: Sequence[str] = ("Identity",),
     outputs: bool = False,
@@ -74,7 +74,7 @@ def reads(
             else:
                 yield node, slot, name
         for nested in subgraphs(node):
-            yield from reads(nested, through, outputs, ChainMap({}, known))
+            yield from iter_uses(nested, through, outputs, ChainMap({}, known))
     for output in graph.output if outputs else ():
         yield NodeProto(op_type="output", name=output.name), 0, known.get(output.name, output.name)
 
@@ -90,7 +90,7 @@ def identities(graph: GraphProto) -> dict[str, str]:
 
 def outer_reads(graph: GraphProto) -> Iterator[str]:
     """Every name that a graph's nodes and outputs read, nested graphs included."""
-    for node in every_node(graph):
+    for node in iter_nodes(graph):
         yield from node.input
         for nested in subgraphs(node):
             yield from (o.name for o in nested.output)

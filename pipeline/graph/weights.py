@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 from onnx import GraphProto
 
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.nodes import every_graph, every_node, is_standard
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_mask, stored_one_by_one, to_array
-from ltp_pipeline.graph.view import reads
+from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.system.arrays import Array
 
 _PRODUCTS = ("MatMulInteger", "ConvInteger")
@@ -24,7 +24,7 @@ _QUANTISING = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeL
 
 
 def stored_float_weights(
-    model: Model, skipped: Collection[str] = (), decoded: Mapping[str, Array] | None = None
+    model: OnnxModel, skipped: Collection[str] = (), decoded: Mapping[str, Array] | None = None
 ) -> Iterator[tuple[str, Sparsity]]:
     """Yield name and count of every float weight that a model stores, in the order of the file.
 
@@ -41,9 +41,9 @@ def stored_float_weights(
 def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
     """The names of values that stand for weights in a quantised graph, and of their scales and zero points."""
     weights, scales, ranges = set[str](), set[str](), set[str]()
-    if not any(node.op_type in _QUANTISING for node in every_node(graph)):
+    if not any(node.op_type in _QUANTISING for node in iter_nodes(graph)):
         return weights, scales
-    for node, slot, name in reads(graph, through=("Identity", "Transpose")):
+    for node, slot, name in iter_uses(graph, through=("Identity", "Transpose")):
         if is_standard(node, "DequantizeLinear", "QuantizeLinear"):
             (scales if slot else weights).add(name)
         elif is_standard(node, *_PRODUCTS):
@@ -55,9 +55,13 @@ def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
     return weights, scales
 
 
-def _arrays(model: Model, skipped: Collection[str], decoded: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+def _arrays(
+    model: OnnxModel, skipped: Collection[str], decoded: Mapping[str, Array]
+) -> Iterator[tuple[str, Array]]:
     weights, scales = integer_weights(model.graph)
-    for name, tensor in (item for graph in every_graph(model.graph) for item in stored_one_by_one(graph)):
+    for name, tensor in (
+        item for graph in iter_graphs(model.graph) for item in stored_one_by_one(graph)
+    ):
         counts = tensor.data_type in FLOAT_TYPES or name in weights
         if counts and name not in scales and name not in skipped:
             yield name, model.weights[name] if name in model.weights else to_array(tensor, name)

@@ -28,15 +28,23 @@ def require_consistent(report: Report, where: str) -> None:
 
 def refuse(claim: Claim, where: str) -> None:
     """Refuse a claim that is false, with both values."""
-    if claim.stated is not None and claim.derived is not None and not same(claim.stated, claim.derived):
-        stated, derived = (shortened(str(value), MOST_SHOWN)[1:-1] for value in (claim.stated, claim.derived))
+    if (
+        claim.stated is not None
+        and claim.derived is not None
+        and not same(claim.stated, claim.derived)
+    ):
+        stated, derived = (
+            shortened(str(value), MOST_SHOWN)[1:-1] for value in (claim.stated, claim.derived)
+        )
         what = f"{where} contradicts itself: {claim.key} is {stated}, but by {claim.source} it is {derived}"
         raise InputError(what, REMEDY)
 
 
 def borne_out(report: Report) -> Report:
     """The report without values that gates judge and that nothing else in it bears out."""
-    unfounded = {claim.key for claim in claims(report) if claim.stated is not None and claim.derived is None}
+    unfounded = {
+        claim.key for claim in claims(report) if claim.stated is not None and claim.derived is None
+    }
 
     def cleared(network: Pruned, name: str) -> Pruned:
         gone = [key for key in JUDGED if f"{name}.{key}" in unfounded]
@@ -45,7 +53,9 @@ def borne_out(report: Report) -> Report:
             for file in network.files
         )
         reasons = {**network.reasons, **dict.fromkeys(gone, UNFOUNDED)}
-        return network.model_copy(update={**dict.fromkeys(gone), "files": files, "reasons": reasons})
+        return network.model_copy(
+            update={**dict.fromkeys(gone), "files": files, "reasons": reasons}
+        )
 
     changes: dict[str, Any] = {"pruned": cleared(report.pruned, "pruned")}
     if report.baseline is not None:

@@ -37,7 +37,10 @@ class Change:
             word = "not measured in both"
         elif self.better is None and (self.old_bound or self.new_bound):
             word = "cannot be told from bounds"
-        old, new = (f"{bound} {self._show(value)}" if bound else self._show(value) for value, bound in self._sides)
+        old, new = (
+            f"{bound} {self._show(value)}" if bound else self._show(value)
+            for value, bound in self._sides
+        )
         return printable(f"{self.name}: {old} → {new}, {word}")
 
     @property
@@ -83,15 +86,21 @@ QUANTITIES = {
     "compression": Quantity(lambda r: r.pruned.compression),
     "model compression": Quantity(lambda r: r.pruned.model_compression),
     "sparsity": Quantity(lambda r: r.pruned.sparsity, share=True),
-    "baseline METRIC": Quantity(lambda r: r.baseline.value if r.baseline else None, None, of_metric=True),
+    "baseline METRIC": Quantity(
+        lambda r: r.baseline.value if r.baseline else None, None, of_metric=True
+    ),
     "gain": Quantity(
-        lambda r: r.baseline.gain if r.baseline else None, bound=lambda r: r.baseline.gain_bound if r.baseline else None
+        lambda r: r.baseline.gain if r.baseline else None,
+        bound=lambda r: r.baseline.gain_bound if r.baseline else None,
     ),
     "smallest file, bytes": Quantity(
-        lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None), more_is_better=False
+        lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None),
+        more_is_better=False,
     ),
     "fastest file, ms": Quantity(
-        lambda r: min((e.ms for f in r.pruned.files for e in f.latency[:1] if e.ms is not None), default=None),
+        lambda r: min(
+            (e.ms for f in r.pruned.files for e in f.latency[:1] if e.ms is not None), default=None
+        ),
         more_is_better=False,
     ),
 }
@@ -108,21 +117,34 @@ def compare(
     """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
     if not different_models and old.model.sha256 != new.model.sha256:
         what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
-        raise InputError(what, "give two reports of one model, or --different-models to compare all the same")
-    limits = {"max_drop": max_drop, "max_compression_loss": max_compression_loss, "max_growth": max_growth}
+        raise InputError(
+            what, "give two reports of one model, or --different-models to compare all the same"
+        )
+    limits = {
+        "max_drop": max_drop,
+        "max_compression_loss": max_compression_loss,
+        "max_growth": max_growth,
+    }
     check(new.metric, {"max_drop": max_drop})
     for name, limit in limits.items():
         if name == "max_drop" or limit is None:
             continue
         if not (-1 <= limit < 1 or (name == "max_growth" and 1 <= limit < math.inf)):
-            raise InputError(f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}")
-    comparable = old.metric == new.metric  # right answers and nearness to an original are not, nor °C and °F
+            raise InputError(
+                f"{name} of {limit:g} is no fraction",
+                f"if {limit:g} % is meant, give {limit / 100:g}",
+            )
+    comparable = (
+        old.metric == new.metric
+    )  # right answers and nearness to an original are not, nor °C and °F
     changes = {
         name: _change(name.replace("METRIC", new.metric.label), quantity, old, new)
         for name, quantity in QUANTITIES.items()
         if comparable or not quantity.of_metric
     }
-    for label in dict.fromkeys(f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed):
+    for label in dict.fromkeys(
+        f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed
+    ):
         for what, quantity in _of_file(label).items():
             if comparable or not quantity.of_metric:
                 name = f"{label}, {what.replace('METRIC', new.metric.label)}"
@@ -132,7 +154,11 @@ def compare(
         "max_compression_loss": _loss(changes["compression"]),
         "max_growth": _growth(changes["smallest file, bytes"]),
     }
-    verdicts = [_verdict(name, limit, losses[name], old, new) for name, limit in limits.items() if limit is not None]
+    verdicts = [
+        _verdict(name, limit, losses[name], old, new)
+        for name, limit in limits.items()
+        if limit is not None
+    ]
     return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
 
 
@@ -150,16 +176,18 @@ def _of_file(label: str) -> dict[str, Quantity]:
 
 
 def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
-    metric = new.metric if quantity.of_metric else Metric(share=quantity.share)
+    metric = new.metric if quantity.of_metric else Metric(is_fraction=quantity.share)
     before, after = quantity.read(old), quantity.read(new)
     bounds = quantity.bound(old), quantity.bound(new)
-    same = Change(name, before, after, None, *bounds, metric.unit, metric.share)
+    same = Change(name, before, after, None, *bounds, metric.unit, metric.is_fraction)
     if before is None or after is None or abs(after - before) <= _rounding(quantity, old, new):
         return same
     unsure = ("at least", "at most") if after > before else ("at most", "at least")
     if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
         return same
-    more_is_better = metric.higher_is_better if quantity.more_is_better is None else quantity.more_is_better
+    more_is_better = (
+        metric.higher_is_better if quantity.more_is_better is None else quantity.more_is_better
+    )
     return replace(same, better=(after > before) == more_is_better)
 
 
@@ -183,18 +211,36 @@ def _growth(change: Change) -> float | None:
 
 def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> Verdict:
     if loss is None:
-        return Verdict(name, limit, None, False, NOT_BOTH, "give two reports that both measured it, in the same metric")
+        return Verdict(
+            name,
+            limit,
+            None,
+            False,
+            NOT_BOTH,
+            "give two reports that both measured it, in the same metric",
+        )
     of_metric = name == "max_drop"
-    passed = loss <= limit + _rounding(QUANTITIES["METRIC" if of_metric else "compression"], old, new)
+    passed = loss <= limit + _rounding(
+        QUANTITIES["METRIC" if of_metric else "compression"], old, new
+    )
     return Verdict(
-        name, limit, loss, passed, new.metric.described if of_metric else "", "" if passed else _advice(old, new)
+        name,
+        limit,
+        loss,
+        passed,
+        new.metric.described if of_metric else "",
+        "" if passed else _advice(old, new),
     )
 
 
 def _advice(old: Report, new: Report) -> str:
     """What differs between the two runs, above all in their settings."""
     before, after = (_flat({**_of_run(r), "versions": r.environment.versions}) for r in (old, new))
-    changed = [f"{k} was {shown(before.get(k))}, is {shown(v)}" for k, v in after.items() if before.get(k) != v]
+    changed = [
+        f"{k} was {shown(before.get(k))}, is {shown(v)}"
+        for k, v in after.items()
+        if before.get(k) != v
+    ]
     if not changed:
         return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
     return f"look at what changed: {'; '.join(changed[:MOST_TOLD])}{' …' if changed[MOST_TOLD:] else ''}"
@@ -202,13 +248,21 @@ def _advice(old: Report, new: Report) -> str:
 
 def _of_run(report: Report) -> dict[str, Any]:
     """The settings that an outcome depends on."""
-    return {section: values for section, values in report.settings.items() if section not in ("gates", "log")}
+    return {
+        section: values
+        for section, values in report.settings.items()
+        if section not in ("gates", "log")
+    }
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found
 
 

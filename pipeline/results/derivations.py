@@ -62,9 +62,16 @@ def _metric(report: Report) -> Iterator[Claim]:
     metric = report.metric
     if report.own_task is None:
         name = metric.name if metric.name in BUILT_IN else TOP1
-        yield Claim("metric", metric, Metric(name), "its name" if name == metric.name else "own_task, which is null,")
+        yield Claim(
+            "metric",
+            metric,
+            Metric(name),
+            "its name" if name == metric.name else "own_task, which is null,",
+        )
     if metric.is_relative:
-        yield Claim("original.accuracy.value", report.original.value, 1.0, f"the metric {metric.name}")
+        yield Claim(
+            "original.accuracy.value", report.original.value, 1.0, f"the metric {metric.name}"
+        )
 
 
 def _accuracies(report: Report) -> Iterator[Claim]:
@@ -74,21 +81,35 @@ def _accuracies(report: Report) -> Iterator[Claim]:
     for name, part in measured:
         if (accuracy := part.accuracy) is None:
             continue
-        yield Claim(f"{name}.accuracy.samples", accuracy.samples, samples, "the size of the test split")
+        yield Claim(
+            f"{name}.accuracy.samples", accuracy.samples, samples, "the size of the test split"
+        )
         if report.metric.name == TOP1 and accuracy.top1 is not None:
             yield Claim(f"{name}.accuracy.value", accuracy.value, accuracy.top1, "top1")
         if accuracy.top1 is not None and accuracy.top5 is not None:
             least = max(accuracy.top5, accuracy.top1)
-            yield Claim(f"{name}.accuracy.top5", accuracy.top5, least, "top1, which cannot be more,")
+            yield Claim(
+                f"{name}.accuracy.top5", accuracy.top5, least, "top1, which cannot be more,"
+            )
 
 
 def _outcomes(report: Report) -> Iterator[Claim]:
     """Shares of right answers follow from the counts of samples."""
     for name, file in _named_files(report):
         if file.outcomes is not None and file.accuracy is not None:
-            yield Claim(f"{name}.outcomes", file.outcomes.samples, file.accuracy.samples, "the number of samples")
+            yield Claim(
+                f"{name}.outcomes",
+                file.outcomes.samples,
+                file.accuracy.samples,
+                "the number of samples",
+            )
             yield Claim(f"{name}.accuracy.value", file.value, file.outcomes.after, "outcomes")
-            yield Claim("original.accuracy.value", report.original.value, file.outcomes.before, f"{name}.outcomes")
+            yield Claim(
+                "original.accuracy.value",
+                report.original.value,
+                file.outcomes.before,
+                f"{name}.outcomes",
+            )
     found = report.difference and report.difference.outcomes
     if found and report.baseline is not None:
         for name, value, share in (
@@ -103,13 +124,17 @@ def _networks(report: Report) -> Iterator[Claim]:
     metric, original = report.metric, report.original.value
     for name, network in _named_networks(report):
         least, value = network.least_accurate(metric), network.value
-        yield Claim(f"{name}.accuracy", value, least and least.value, "the least accurate of its files")
+        yield Claim(
+            f"{name}.accuracy", value, least and least.value, "the least accurate of its files"
+        )
         drop = None if original is None or value is None else metric.drop(original, value)
         yield Claim(f"{name}.drop", network.drop, drop, "the difference of the accuracies")
         alike = [file for file in network.files if file.value == value]
         counted = [file.outcomes.interval() for file in alike if file.outcomes is not None]
         explained = any("outcomes" in file.reasons for file in alike)
-        yield _interval(f"{name}.drop_interval", network.drop_interval, drop, counted, metric, explained)
+        yield _interval(
+            f"{name}.drop_interval", network.drop_interval, drop, counted, metric, explained
+        )
 
 
 def _difference(report: Report) -> Iterator[Claim]:
@@ -121,7 +146,14 @@ def _difference(report: Report) -> Iterator[Claim]:
     value = None if ours is None or theirs is None else report.metric.drop(ours, theirs)
     yield Claim("difference.value", found.value, value, "the difference of the accuracies")
     counted = [found.outcomes.interval()] if found.outcomes else []
-    yield _interval("difference.interval", found.interval, value, counted, report.metric, "outcomes" in found.reasons)
+    yield _interval(
+        "difference.interval",
+        found.interval,
+        value,
+        counted,
+        report.metric,
+        "outcomes" in found.reasons,
+    )
 
 
 def _interval(
@@ -136,11 +168,19 @@ def _interval(
     if stated is None or counted:
         known = [one for one in counted if one is not None]
         return Claim(
-            key, stated, next((one for one in known if same(stated, one)), known[0] if known else None), "outcomes"
+            key,
+            stated,
+            next((one for one in known if same(stated, one)), known[0] if known else None),
+            "outcomes",
         )
     if value is None or (metric.counts_samples and not explained):
         return Claim(key, stated, None)
-    return Claim(key, stated, (min(stated[0], value), max(stated[1], value)), "the value, which it must hold,")
+    return Claim(
+        key,
+        stated,
+        (min(stated[0], value), max(stated[1], value)),
+        "the value, which it must hold,",
+    )
 
 
 def _counts(report: Report) -> Iterator[Claim]:
@@ -148,7 +188,9 @@ def _counts(report: Report) -> Iterator[Claim]:
     model, layers = report.model, report.layers
     elements = sum(layer.elements for layer in layers) if layers else None
     yield Claim("model.kernel_elements", model.kernel_elements, elements, "the sum over layers")
-    yield Claim("model.kernels", model.kernels, len(layers) if layers else None, "the number of layers")
+    yield Claim(
+        "model.kernels", model.kernels, len(layers) if layers else None, "the number of layers"
+    )
     for name, network, each in (
         ("pruned", report.pruned, _nonzeros),
         *([("baseline", report.baseline, _baseline_nonzeros)] if report.baseline else []),
@@ -157,18 +199,34 @@ def _counts(report: Report) -> Iterator[Claim]:
 
 
 def _counted(report: Report, name: str, network: Pruned, total: Sparsity | None) -> Iterator[Claim]:
-    yield Claim(f"{name}.nonzeros", network.nonzeros, total and total.nonzeros, "the sum over layers")
+    yield Claim(
+        f"{name}.nonzeros", network.nonzeros, total and total.nonzeros, "the sum over layers"
+    )
     yield Claim(f"{name}.sparsity", network.sparsity, total and total.sparsity, "the layers")
-    yield Claim(f"{name}.compression", network.compression, total and total.compression, "the layers")
+    yield Claim(
+        f"{name}.compression", network.compression, total and total.compression, "the layers"
+    )
     of_files = [file.nonzeros for file in network.files if file.nonzeros is not None]
     whole = len(of_files) == len(network.files) and of_files
-    yield Claim(f"{name}.nonzeros", network.nonzeros, max(of_files) if whole else None, "the largest of its files")
+    yield Claim(
+        f"{name}.nonzeros",
+        network.nonzeros,
+        max(of_files) if whole else None,
+        "the largest of its files",
+    )
     floats, left = report.model.float_elements, network.model_nonzeros
     rate = Sparsity(floats, left).compression if floats and left else None
-    yield Claim(f"{name}.model_compression", network.model_compression, rate, "float_elements / model_nonzeros")
+    yield Claim(
+        f"{name}.model_compression",
+        network.model_compression,
+        rate,
+        "float_elements / model_nonzeros",
+    )
     if left is not None and network.nonzeros is not None:
         least = max(left, network.nonzeros)
-        yield Claim(f"{name}.model_nonzeros", left, least, "the kernels, which are part of the model,")
+        yield Claim(
+            f"{name}.model_nonzeros", left, least, "the kernels, which are part of the model,"
+        )
 
 
 def _total(layers: Iterable[Layer], each: Callable[[Layer], int | None]) -> Sparsity | None:
@@ -193,15 +251,28 @@ def _layers(report: Report) -> Iterator[Claim]:
         name = f"layers.{number}"
         if layer.shape:
             yield Claim(f"{name}.elements", layer.elements, math.prod(layer.shape), "its shape")
-        for key, nonzeros in (("nonzeros", layer.nonzeros), ("baseline_nonzeros", layer.baseline_nonzeros)):
+        for key, nonzeros in (
+            ("nonzeros", layer.nonzeros),
+            ("baseline_nonzeros", layer.baseline_nonzeros),
+        ):
             if nonzeros is not None:
-                yield Claim(f"{name}.{key}", nonzeros, min(nonzeros, layer.elements), "the number of its elements")
+                yield Claim(
+                    f"{name}.{key}",
+                    nonzeros,
+                    min(nonzeros, layer.elements),
+                    "the number of its elements",
+                )
         yield Claim(f"{name}.prunable", layer.prunable, layer.reason is None, "its reason")
     model = report.model
     if model.float_elements is not None and model.kernel_elements is not None:
         others = sum(weight.elements for weight in model.other_weights)
         least = max(model.float_elements, model.kernel_elements + others)
-        yield Claim("model.float_elements", model.float_elements, least, "the sum of kernels and other_weights")
+        yield Claim(
+            "model.float_elements",
+            model.float_elements,
+            least,
+            "the sum of kernels and other_weights",
+        )
 
 
 def _names(report: Report) -> Iterator[Claim]:
@@ -218,7 +289,9 @@ def _names(report: Report) -> Iterator[Claim]:
     }
     for key, names in lists.items():
         for name, times in Counter(names).items():
-            yield Claim(f"the number of {shortened(str(name))} in {key}", times, 1, "the meaning of a name")
+            yield Claim(
+                f"the number of {shortened(str(name))} in {key}", times, 1, "the meaning of a name"
+            )
 
 
 def _files(report: Report) -> Iterator[Claim]:
@@ -229,12 +302,26 @@ def _files(report: Report) -> Iterator[Claim]:
     for name in asked if isinstance(asked, list) else ():
         if name not in exact and str(name).partition("-")[0] == FAST:  # not faster, so not written
             continue
-        yield Claim(f"the number of {shortened(str(name))} files", exact.count(name), 1, "settings.export.formats")
+        yield Claim(
+            f"the number of {shortened(str(name))} files",
+            exact.count(name),
+            1,
+            "settings.export.formats",
+        )
     for name, file in _named_files(report):
-        yield Claim(f"{name}.quantization", file.quantization is not None, file.graph == INT8, "its graph")
-        yield Claim(f"{name}.sparse_kernels", file.sparse_kernels is not None, file.graph == FAST, "its graph")
+        yield Claim(
+            f"{name}.quantization", file.quantization is not None, file.graph == INT8, "its graph"
+        )
+        yield Claim(
+            f"{name}.sparse_kernels",
+            file.sparse_kernels is not None,
+            file.graph == FAST,
+            "its graph",
+        )
         for number, entry in enumerate(file.latency):
-            yield Claim(f"{name}.latency.{number}.ratio", entry.ratio, ratio_of(entry), "ms / original_ms")
+            yield Claim(
+                f"{name}.latency.{number}.ratio", entry.ratio, ratio_of(entry), "ms / original_ms"
+            )
     sizes = {file.label: file.bytes for file in report.pruned.files}
     for label, stated in report.sizes.items():
         if label not in ("original", "bound"):
@@ -258,7 +345,9 @@ def _curve(report: Report) -> Iterator[Claim]:
         return
     for key, point in report.baseline_points.items():
         elements = report.model.kernel_elements
-        rate = Sparsity(elements, point.nonzeros).compression if elements and point.nonzeros else None
+        rate = (
+            Sparsity(elements, point.nonzeros).compression if elements and point.nonzeros else None
+        )
         yield Claim(f"{key}.compression", point.compression, rate, "its nonzeros")
     files = {file.path: file for file in baseline.files}
     for number, point in enumerate(report.curve[:1]):
@@ -266,24 +355,49 @@ def _curve(report: Report) -> Iterator[Claim]:
             yield Claim(f"baseline.curve.{number}.accuracy", point.accuracy, file.value, point.path)
             yield Claim(f"baseline.curve.{number}.sha256", point.sha256, file.sha256, point.path)
     if report.curve:
-        yield Claim("baseline.trainings", baseline.trainings, len(report.curve), "the number of points")
-    found, stated = report.gain, (baseline.gain, baseline.compression_at_equal_accuracy, baseline.gain_bound)
+        yield Claim(
+            "baseline.trainings", baseline.trainings, len(report.curve), "the number of points"
+        )
+    found, stated = (
+        report.gain,
+        (baseline.gain, baseline.compression_at_equal_accuracy, baseline.gain_bound),
+    )
     if found is not None and baseline.gain is not None:
         derived = (found.value, found.compression_at_equal_accuracy, found.bound)
-        yield Claim("baseline.gain, compression_at_equal_accuracy and gain_bound", stated, derived, "the curve")
+        yield Claim(
+            "baseline.gain, compression_at_equal_accuracy and gain_bound",
+            stated,
+            derived,
+            "the curve",
+        )
 
 
 def _pictures(report: Report) -> Iterator[Claim]:
     """Lists that are drawn together are equally long."""
     for number, picture in enumerate(report.histograms):
         for key, bins in (("before", picture.before), ("after", picture.after)):
-            yield Claim(f"the length of histograms.{number}.{key}", len(bins), len(picture.edges) - 1, "edges")
+            yield Claim(
+                f"the length of histograms.{number}.{key}",
+                len(bins),
+                len(picture.edges) - 1,
+                "edges",
+            )
     if report.scatter is not None:
-        yield Claim("the length of scatter.after", len(report.scatter.after), len(report.scatter.before), "before")
+        yield Claim(
+            "the length of scatter.after",
+            len(report.scatter.after),
+            len(report.scatter.before),
+            "before",
+        )
 
 
 def _seed(report: Report) -> Iterator[Claim]:
-    yield Claim("environment.seed", report.environment.seed, report.settings.get("train", {}).get("seed"), "settings")
+    yield Claim(
+        "environment.seed",
+        report.environment.seed,
+        report.settings.get("train", {}).get("seed"),
+        "settings",
+    )
 
 
 def _gates(report: Report) -> Iterator[Claim]:
@@ -291,10 +405,13 @@ def _gates(report: Report) -> Iterator[Claim]:
     yield Claim("verdict", report.verdict, verdict_of(report.gates), "gates")
     limits = gate_settings(report.settings.get("gates", {}))
     formats = report.settings.get("export", {}).get("formats")
-    files = tuple(f for f in report.pruned.files if not isinstance(formats, list) or f.name in formats)
+    files = tuple(
+        f for f in report.pruned.files if not isinstance(formats, list) or f.name in formats
+    )
     judged = report.model_copy(update={"pruned": report.pruned.model_copy(update={"files": files})})
     found, stated = (
-        [(v.name, v.limit, v.value, v.passed) for v in g] for g in (evaluate_gates(judged, limits), report.gates)
+        [(v.name, v.limit, v.value, v.passed) for v in g]
+        for g in (evaluate_gates(judged, limits), report.gates)
     )
     yield Claim("the number of gates", len(stated), len(found), "settings.gates")
     for number, (said, derived) in enumerate(zip(stated, found, strict=False)):

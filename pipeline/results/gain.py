@@ -11,7 +11,7 @@ WIDE = 1.5  # ratio of compressions up to which two points are near each other
 Bound = Literal["at least", "at most"]
 
 
-class Point(NamedTuple):
+class TradeoffPoint(NamedTuple):
     """A network of the baseline: its compression, and its accuracy on one split, which is the metric's value."""
 
     compression: float
@@ -26,7 +26,7 @@ class Gain:
     compression_at_equal_accuracy: float | None
     bound: Bound | None = None
     reason: str | None = None  # why there is no compression at equal accuracy
-    ends: tuple[Point, ...] = ()  # the two measured points that it was interpolated between
+    ends: tuple[TradeoffPoint, ...] = ()  # the two measured points that it was interpolated between
 
     @property
     def is_wide(self) -> bool:
@@ -34,11 +34,13 @@ class Gain:
         return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
 
 
-def compared_at(metric: Metric, accuracy: float, original: float | None, budget: float | None) -> float:
+def compared_at(
+    metric: Metric, accuracy: float, original: float | None, budget: float | None
+) -> float:
     """The accuracy at which two networks are compared: the first one's, or the worst within the same budget."""
     if budget is None or original is None:
         return accuracy
-    return metric.worst((accuracy, metric.least(original, budget)), float)
+    return metric.worst((accuracy, metric.worst_allowed(original, budget)), float)
 
 
 def compare(
@@ -47,29 +49,37 @@ def compare(
     accuracy: float,
     original: float | None,
     budget: float | None,
-    points: Sequence[Point],
+    points: Sequence[TradeoffPoint],
 ) -> Gain:
     """The gain of a network over the baseline's points: at its own accuracy, or within the same budget."""
     least = compared_at(metric, accuracy, original, budget)
     return gain(metric, compression, least, points, interpolate=budget is None)
 
 
-def by_compression(metric: Metric, points: Sequence[Point]) -> list[Point]:
+def by_compression(metric: Metric, points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     """Points from the mildest to the sparsest; of several of one compression, the best last."""
     return sorted(points, key=lambda point: (point.compression, metric.goodness(point.accuracy)))
 
 
-def bracket(metric: Metric, points: Sequence[Point], least: float) -> tuple[Point | None, Point | None]:
+def bracket(
+    metric: Metric, points: Sequence[TradeoffPoint], least: float
+) -> tuple[TradeoffPoint | None, TradeoffPoint | None]:
     """The sparsest point that is as good as this accuracy, and the next sparser one, which is not."""
     listed = by_compression(metric, points)
-    reached = [i for i, point in enumerate(listed) if metric.holds(point.accuracy, least)]
+    reached = [i for i, point in enumerate(listed) if metric.is_no_worse(point.accuracy, least)]
     if not reached:
         return None, listed[0] if listed else None
     inside = reached[-1]
     return listed[inside], listed[inside + 1] if inside + 1 < len(listed) else None
 
 
-def gain(metric: Metric, compression: float, least: float, points: Sequence[Point], interpolate: bool) -> Gain:
+def gain(
+    metric: Metric,
+    compression: float,
+    least: float,
+    points: Sequence[TradeoffPoint],
+    interpolate: bool,
+) -> Gain:
     """The gain of a network of this compression over the baseline's points, at an accuracy of `least`.
 
     With `interpolate`, the baseline's compression is linear in its logarithm between the two points around `least`;
@@ -91,9 +101,13 @@ def gain(metric: Metric, compression: float, least: float, points: Sequence[Poin
     return Gain(compression / equal, equal, ends=(inside, outside))
 
 
-def between(metric: Metric, inside: Point, outside: Point, accuracy: float) -> float:
+def between(
+    metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, accuracy: float
+) -> float:
     """The compression at an accuracy between those of two points, linear in log compression."""
     apart = metric.drop(inside.accuracy, outside.accuracy)
     share = min(max(metric.drop(inside.accuracy, accuracy) / apart, 0.0), 1.0) if apart > 0 else 0.0
-    found = math.exp((1 - share) * math.log(inside.compression) + share * math.log(outside.compression))
+    found = math.exp(
+        (1 - share) * math.log(inside.compression) + share * math.log(outside.compression)
+    )
     return min(max(found, inside.compression), outside.compression)

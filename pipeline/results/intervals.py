@@ -24,7 +24,9 @@ def wilson(share: float, samples: float, confidence: float = CONFIDENCE) -> Inte
     """Wilson's score interval of a share of samples."""
     z2 = _quantile(confidence) ** 2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
-    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (1 + z2 / samples)
+    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (
+        1 + z2 / samples
+    )
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -36,7 +38,9 @@ def with_confidence(stated: Interval, confidence: float) -> Interval:
     return middle - half, middle + half
 
 
-def paired_interval(before_correct: Outcomes, after_correct: Outcomes, confidence: float = CONFIDENCE) -> Interval:
+def paired_interval(
+    before_correct: Outcomes, after_correct: Outcomes, confidence: float = CONFIDENCE
+) -> Interval:
     """Interval of mean(before) - mean(after), after Bonett and Price (2012), doi:10.3102/1076998611411915.
 
     Only samples on which the two disagree tell them apart. Adding one to both kinds of disagreement keeps the interval
@@ -46,7 +50,11 @@ def paired_interval(before_correct: Outcomes, after_correct: Outcomes, confidenc
     """
     import numpy as np
 
-    if before_correct.shape != after_correct.shape or before_correct.ndim != 1 or not before_correct.size:
+    if (
+        before_correct.shape != after_correct.shape
+        or before_correct.ndim != 1
+        or not before_correct.size
+    ):
         raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
     n = before_correct.size
     if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
@@ -60,7 +68,9 @@ def paired_interval(before_correct: Outcomes, after_correct: Outcomes, confidenc
     return counted_interval(n, lost, gained, confidence)
 
 
-def counted_interval(samples: int, lost: int, gained: int, confidence: float = CONFIDENCE) -> Interval:
+def counted_interval(
+    samples: int, lost: int, gained: int, confidence: float = CONFIDENCE
+) -> Interval:
     """The same of samples that are right or wrong: so many were right before only, and so many after only."""
     p_lost, p_gained = (lost + 1) / (samples + 2), (gained + 1) / (samples + 2)
     middle = p_lost - p_gained
@@ -70,7 +80,10 @@ def counted_interval(samples: int, lost: int, gained: int, confidence: float = C
 
 
 def bootstrap_interval(
-    before: Outcomes, after: Outcomes, value: Callable[[Outcomes], float], confidence: float = CONFIDENCE
+    before: Outcomes,
+    after: Outcomes,
+    value: Callable[[Outcomes], float],
+    confidence: float = CONFIDENCE,
 ) -> Interval | None:
     """Interval of value(before) - value(after) by a paired bootstrap: the same samples are drawn for both.
 
@@ -80,7 +93,9 @@ def bootstrap_interval(
     import numpy as np
 
     if before.shape != after.shape or not len(before):
-        raise ValueError("paired outcomes must be two arrays of the same shape, with a row at least")
+        raise ValueError(
+            "paired outcomes must be two arrays of the same shape, with a row at least"
+        )
     rng = np.random.default_rng(0)
     draws = min(max(MOST_DRAWN // before.size, FEWEST_DRAWS), DRAWS)
     apart = []
@@ -95,7 +110,9 @@ def bootstrap_interval(
     return min(low, point), max(high, point)
 
 
-def replicate_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval | None:
+def replicate_interval(
+    before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE
+) -> Interval | None:
     """Interval of before[0] - after[0]; what follows was measured on samples drawn anew, the same for both.
 
     Those that are undefined (NaN) are left out; None where most are.
@@ -124,7 +141,11 @@ def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDE
 
     apart = np.subtract(before, after, dtype=np.float64)
     middle = float(apart.mean())
-    half = _quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size)) if apart.size > 1 else 0.0
+    half = (
+        _quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size))
+        if apart.size > 1
+        else 0.0
+    )
     return middle - half, middle + half
 
 

@@ -13,7 +13,9 @@ from pydantic import ConfigDict, Field
 
 from ltp_pipeline.system.text import number, percent, points, printable
 
-ROUNDING = 1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
+ROUNDING = (
+    1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
+)
 BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
 COUNTED = ("top-1", "agreement")  # shares of samples
 RELATIVE = ("agreement", "explained")  # nearness to the original
@@ -21,7 +23,12 @@ RELATIVE = ("agreement", "explained")  # nearness to the original
 BUILT_IN = ("top-1", "agreement", "explained", "R²", "mIoU", "mean average precision")
 
 # How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
-READ = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True)
+READ = ConfigDict(
+    extra="ignore",
+    strict=True,
+    allow_inf_nan=False,
+    json_schema_serialization_defaults_required=True,
+)
 
 T = TypeVar("T")
 
@@ -39,7 +46,7 @@ class Metric:
     name: str = "top-1"
     unit: str | None = None
     higher_is_better: bool = True
-    share: Annotated[bool, Field(description="at most 1, and 0.01 is a point")] = True
+    is_fraction: Annotated[bool, Field(description="at most 1, and 0.01 is a point")] = True
 
     @property
     def counts_right_answers(self) -> bool:
@@ -64,11 +71,11 @@ class Metric:
         """How much worse the second value is, in the metric's unit; negative where it is better."""
         return self.goodness(before) - self.goodness(after)
 
-    def least(self, original: float, budget: float) -> float:
+    def worst_allowed(self, original: float, budget: float) -> float:
         """The worst value whose drop is within a budget."""
         return original - self.goodness(budget)
 
-    def holds(self, value: float, least: float) -> bool:
+    def is_no_worse(self, value: float, least: float) -> bool:
         """Whether a value is no worse than another, but for rounding."""
         return self.drop(least, value) <= self.rounding(value, least)
 
@@ -82,11 +89,11 @@ class Metric:
 
     def rounding(self, *values: float) -> float:
         """Differences of these values up to which they are the same."""
-        return ROUNDING if self.share else ROUNDING * max(map(abs, values))
+        return ROUNDING if self.is_fraction else ROUNDING * max(map(abs, values))
 
     def default_budget(self, original: float) -> float:
         """The largest drop where none was asked for."""
-        return BUDGET if self.share else BUDGET * abs(original)
+        return BUDGET if self.is_fraction else BUDGET * abs(original)
 
     @property
     def label(self) -> str:
@@ -96,7 +103,7 @@ class Metric:
     @property
     def described(self) -> str:
         """Name, unit and direction, beside bare numbers."""
-        unit = f" in {self.unit}" if self.unit and not self.share else ""
+        unit = f" in {self.unit}" if self.unit and not self.is_fraction else ""
         return f"{self.name}{unit}{self.label.removeprefix(self.name)}"
 
     @property
@@ -106,25 +113,25 @@ class Metric:
 
     def shown(self, value: float) -> str:
         """A value: 91.32 %, 2.31 °C."""
-        return percent(value) if self.share else self._with_unit(number(value))
+        return percent(value) if self.is_fraction else self._with_unit(number(value))
 
     def shown_drop(self, value: float) -> str:
         """A difference of two values: 0.45 points, 0.04 °C."""
-        return f"{points(value)} points" if self.share else self._with_unit(number(value))
+        return f"{points(value)} points" if self.is_fraction else self._with_unit(number(value))
 
     def shown_interval(self, interval: tuple[float, float]) -> str:
         """Both ends of a difference, in the unit that stands beside it: −0.04 to 0.94."""
-        show = points if self.share else number
+        show = points if self.is_fraction else number
         return f"{show(interval[0])} to {show(interval[1])}"
 
     @property
     def axis_unit(self) -> str | None:
         """The unit of the numbers at an axis."""
-        return "%" if self.share else self.unit
+        return "%" if self.is_fraction else self.unit
 
     def at_axis(self, value: float) -> float:
         """A value in that unit."""
-        return 100 * value if self.share else value
+        return 100 * value if self.is_fraction else value
 
     def _with_unit(self, text: str) -> str:
         return f"{text} {self.unit}" if self.unit else text
@@ -139,13 +146,13 @@ class Figure:
     name: str
     value: float
     unit: str | None = None
-    share: bool = True
+    is_fraction: bool = True
     higher_is_better: bool = True
 
     @property
     def metric(self) -> Metric:
         """What the value is of."""
-        return Metric(self.name, self.unit, self.higher_is_better, self.share)
+        return Metric(self.name, self.unit, self.higher_is_better, self.is_fraction)
 
     @property
     def shown(self) -> str:

@@ -30,7 +30,10 @@ def read(path: AnyPath) -> Report:
         report = Report.model_validate_json(text)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-        key, said = ".".join(map(str, problems[0]["loc"])), problems[0]["msg"].removeprefix("Value error, ")
+        key, said = (
+            ".".join(map(str, problems[0]["loc"])),
+            problems[0]["msg"].removeprefix("Value error, "),
+        )
         first = f"{shortened(key, MOST_SHOWN)[1:-1]}: {said}" if key else said
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{path} does not keep to {SCHEMA}: {first}{more}", REMEDY) from None

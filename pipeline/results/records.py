@@ -10,24 +10,28 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import ConfigDict
 
 from ltp_pipeline.results.metric import Figure, Metric
-from ltp_pipeline.settings.file_names import EXACT, Format
+from ltp_pipeline.settings.file_names import EXACT, ExportFormat
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.graph.sparsity import Sparsity
-    from ltp_pipeline.results.values import Outcomes
-    from ltp_pipeline.system.arrays import Array, State
+    from ltp_pipeline.results.values import PairedCounts
+    from ltp_pipeline.system.arrays import Array, StateDict
 
 
-MOST_WEIGHTS = 0.9  # a model whose kernels hold a smaller share of its float weights is warned about
+MOST_WEIGHTS = (
+    0.9  # a model whose kernels hold a smaller share of its float weights is warned about
+)
 
 
 @dataclass(frozen=True)
 class TrailEntry:
     """One of the progressively sparser networks met on the way; a deployable file."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False
+    )
 
     entry: int
     epoch: int
@@ -47,7 +51,7 @@ def finetune_key(entry: int) -> str:
 
 
 @dataclass(frozen=True)
-class Learned:
+class ThresholdLearningResult:
     """What learning leaves behind: the trail, each entry with its thresholds and temperatures."""
 
     trail: tuple[TrailEntry, ...]
@@ -57,7 +61,7 @@ class Learned:
 class Pruned:
     """A hard-pruned network and the masks that hold over it."""
 
-    state: State = field(repr=False)
+    state: StateDict = field(repr=False)
     masks: Mapping[str, Tensor] = field(repr=False)  # True where a weight is kept
     nonzeros: int  # of all kernels
     epochs: Mapping[str, int]  # how long it was trained: {"prune": …, "finetune": …}
@@ -84,7 +88,9 @@ class SparseKernels:
     library_sha256: str
     turned_over: tuple[str, ...]  # kernels
     left_dense: Mapping[str, str]  # kernels that are not, and why
-    ratio: float | None  # of the dense deploy graph's time, for one sample on one thread; None: not asked for
+    ratio: (
+        float | None
+    )  # of the dense deploy graph's time, for one sample on one thread; None: not asked for
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ class ExportedFile:
     @property
     def format(self) -> str:
         """Graph and encoding in one name, as settings have it: `packed`, `deploy-packed`."""
-        return Format(self.graph, self.encoding).name
+        return ExportFormat(self.graph, self.encoding).name
 
 
 @dataclass(frozen=True)
@@ -173,8 +179,10 @@ class Validation:
     parity_max_abs_diff: float
     load_ms: float
     latency: tuple[Latency, ...]  # on one thread first
-    outcomes: Outcomes | None = None  # beside the original's
-    kernels_gap: float | None = None  # how far sparse kernels are from dense ones, as a share of the largest output
+    outcomes: PairedCounts | None = None  # beside the original's
+    kernels_gap: float | None = (
+        None  # how far sparse kernels are from dense ones, as a share of the largest output
+    )
 
 
 @dataclass(frozen=True)
@@ -185,8 +193,12 @@ class Measured:
     scores: Array  # of the least accurate file
     epochs: Mapping[str, int]
     metric: Metric
-    exact_correct: Array | None = None  # of the file by which networks are compared; None: `correct`
-    left_out: Mapping[str, str] = field(default_factory=dict)  # names of files that were not written, and why
+    exact_correct: Array | None = (
+        None  # of the file by which networks are compared; None: `correct`
+    )
+    left_out: Mapping[str, str] = field(
+        default_factory=dict
+    )  # names of files that were not written, and why
 
     @property
     def least_accurate(self) -> Validation:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ltp_pipeline.results.gain import Gain, Point, compare
+from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import (
     Accuracy,
@@ -31,12 +31,15 @@ from ltp_pipeline.results.schema_parts import (
     Verdict,
     hashes_of,
 )
-from ltp_pipeline.results.values import Interval, Name, Number, Outcomes, Share, Whole
-from ltp_pipeline.settings.file_names import EXACT, Format
+from ltp_pipeline.results.values import Interval, Name, Number, PairedCounts, Share, Whole
+from ltp_pipeline.settings.file_names import EXACT, ExportFormat
 
 SCHEMA: Final = "ltp-report/1"
 LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
-IN_BLOCKS, SPARED = "in blocks", "classifier spared"  # what is added to the name of a baseline that does so
+IN_BLOCKS, SPARED = (
+    "in blocks",
+    "classifier spared",
+)  # what is added to the name of a baseline that does so
 FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
@@ -82,7 +85,9 @@ class Stored(Part):
 
     path: Name = ""
     sha256: str | None = None
-    data_sha256: Annotated[str | None, Field(description="of PATH.data, where the weights are outside")] = None
+    data_sha256: Annotated[
+        str | None, Field(description="of PATH.data, where the weights are outside")
+    ] = None
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -97,17 +102,24 @@ class File(Measured, Stored):
     encoding: str = ""
     values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
     bytes: Whole | None = None
-    nonzeros: Annotated[Whole | None, Field(description="of its kernels; rounded values may leave fewer")] = None
+    nonzeros: Annotated[
+        Whole | None, Field(description="of its kernels; rounded values may leave fewer")
+    ] = None
     outcomes: Annotated[
-        Outcomes | None,
-        Field(description="before: the original, after: this file; null where a sample may be right in parts"),
+        PairedCounts | None,
+        Field(
+            description="before: the original, after: this file; null where a sample may be right in parts"
+        ),
     ] = None
     parity_max_abs: Number | None = None
     load_ms: Number | None = None
     latency: tuple[FileLatency, ...] = ()
-    quantization: Annotated[Quantization | None, Field(description="null for a graph that computes in float")] = None
+    quantization: Annotated[
+        Quantization | None, Field(description="null for a graph that computes in float")
+    ] = None
     sparse_kernels: Annotated[
-        SparseKernels | None, Field(description="null for a graph that does not use them; runs without them, too")
+        SparseKernels | None,
+        Field(description="null for a graph that does not use them; runs without them, too"),
     ] = None
 
     @property
@@ -131,7 +143,7 @@ class File(Measured, Stored):
     @property
     def name(self) -> str:
         """What `--export` calls it: packed, deploy-packed."""
-        return Format(self.graph, self.encoding).name
+        return ExportFormat(self.graph, self.encoding).name
 
     @property
     def label(self) -> str:
@@ -151,27 +163,37 @@ class Pruned(Measured):
 
     method: str = LEARNED
     drop: Annotated[
-        float | None, Field(description="how much worse than the original, in the metric's unit; negative is better")
+        float | None,
+        Field(
+            description="how much worse than the original, in the metric's unit; negative is better"
+        ),
     ] = None
     drop_interval: Interval | None = None
     compression: Annotated[float | None, Field(ge=1)] = None
     model_compression: Annotated[
-        float | None, Field(gt=0, description="float weights of the whole model / those that are not zero")
+        float | None,
+        Field(gt=0, description="float weights of the whole model / those that are not zero"),
     ] = None
     sparsity: Share | None = None
     nonzeros: Whole | None = None
-    model_nonzeros: Annotated[Whole | None, Field(description="of all float weights of the file")] = None
+    model_nonzeros: Annotated[
+        Whole | None, Field(description="of all float weights of the file")
+    ] = None
     epochs: Epochs | None = None
     trainings: Annotated[
         Whole | None,
-        Field(description="networks that were trained to find it: fine-tuned entries, points of the curve"),
+        Field(
+            description="networks that were trained to find it: fine-tuned entries, points of the curve"
+        ),
     ] = None
     files: Annotated[tuple[File, ...], FEW] = ()
 
     @property
     def exact(self) -> File | None:
         """The file by which networks are compared: the first with exact weights, or the first where none has them."""
-        return next((file for file in self.files if file.is_exact), self.files[0] if self.files else None)
+        return next(
+            (file for file in self.files if file.is_exact), self.files[0] if self.files else None
+        )
 
     @property
     def exact_value(self) -> float | None:
@@ -181,7 +203,11 @@ class Pruned(Measured):
     def least_accurate(self, metric: Metric) -> File | None:
         """The file whose accuracy is that of the network: a promise holds for every file."""
         known = all(file.value is not None for file in self.files)
-        return metric.worst(self.files, lambda file: file.value or 0.0) if self.files and known else None
+        return (
+            metric.worst(self.files, lambda file: file.value or 0.0)
+            if self.files and known
+            else None
+        )
 
 
 class CurvePoint(Stored):
@@ -203,21 +229,32 @@ class Baseline(Pruned):
     ] = None
     budget: Annotated[
         Number | None,
-        Field(description="the largest drop, within which the gain compares the two; null: at equal accuracy"),
+        Field(
+            description="the largest drop, within which the gain compares the two; null: at equal accuracy"
+        ),
     ] = None
     compression_at_equal_accuracy: Annotated[
         float | None,
-        Field(gt=0, description="linear in log compression between two points; within a budget, of the sparsest point"),
+        Field(
+            gt=0,
+            description="linear in log compression between two points; within a budget, of the sparsest point",
+        ),
     ] = None
     gain: Annotated[
-        float | None, Field(gt=0, description="compression / the one that the baseline reaches at equal accuracy")
+        float | None,
+        Field(
+            gt=0, description="compression / the one that the baseline reaches at equal accuracy"
+        ),
     ] = None
     gain_bound: Annotated[
-        Literal["at least", "at most"] | None, Field(description="where the gain is only known to one side")
+        Literal["at least", "at most"] | None,
+        Field(description="where the gain is only known to one side"),
     ] = None
     single_weights: Annotated[
         CurvePoint | None,
-        Field(description="beside blocks, the same count of single weights, trained as long; null without blocks"),
+        Field(
+            description="beside blocks, the same count of single weights, trained as long; null without blocks"
+        ),
     ] = None
 
 
@@ -226,7 +263,9 @@ class Difference(Part):
 
     value: float | None = None
     interval: Interval | None = None
-    outcomes: Annotated[Outcomes | None, Field(description="before: the pruned network, after: the baseline")] = None
+    outcomes: Annotated[
+        PairedCounts | None, Field(description="before: the pruned network, after: the baseline")
+    ] = None
     reasons: Reasons = Field(default_factory=dict)
 
 
@@ -240,7 +279,9 @@ class Report(Part):
     task: Asked = Asked()
     model: Model = Model()
     data: Data = Data()
-    own_task: Annotated[UserTask | None, Field(description="null where it is none of the user's own")] = None
+    own_task: Annotated[
+        UserTask | None, Field(description="null where it is none of the user's own")
+    ] = None
     original: Original = Original()
     pruned: Pruned = Pruned()
     baseline: Baseline | None = None
@@ -251,9 +292,14 @@ class Report(Part):
     environment: Environment = Environment()
     timings: dict[str, Number] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    budget_missed: Annotated[str | None, Field(description="why the network is outside its accuracy budget")] = None
+    budget_missed: Annotated[
+        str | None, Field(description="why the network is outside its accuracy budget")
+    ] = None
     unlikely_gain: Annotated[
-        str | None, Field(description="a warning where the pruned network is better than the original beyond chance")
+        str | None,
+        Field(
+            description="a warning where the pruned network is better than the original beyond chance"
+        ),
     ] = None
     histograms: tuple[Histogram, ...] = ()
     scatter: Scatter | None = None
@@ -283,9 +329,13 @@ class Report(Part):
         return {**curve, **({} if single is None else {"baseline.single_weights": single})}
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[TradeoffPoint]:
         """Those of the curve as far as they were measured: compression and accuracy."""
-        return [Point(p.compression, p.accuracy) for p in self.curve if p.compression and p.accuracy is not None]
+        return [
+            TradeoffPoint(p.compression, p.accuracy)
+            for p in self.curve
+            if p.compression and p.accuracy is not None
+        ]
 
     @property
     def gain(self) -> Gain | None:
@@ -305,7 +355,7 @@ class Report(Part):
     @model_validator(mode="after")
     def _shares_are_shares(self) -> Self:
         """Refuse percent: a gate would pass on 88 where 0.88 is meant. A share that counts nothing may be below 0."""
-        if not self.metric.share:
+        if not self.metric.is_fraction:
             return self
         lowest = 0.0 if self.metric.counts_samples else -math.inf
         for part in (self.original, *self.networks, *self.files):

@@ -13,7 +13,11 @@ from ltp_pipeline.system.text import printable, shown
 MOST_AXES = 64  # of a tensor
 OF_FILE = "files."  # begins the key of a reason why a file was not written
 STRICT = ConfigDict(
-    extra="allow", strict=True, frozen=True, allow_inf_nan=False, json_schema_serialization_defaults_required=True
+    extra="allow",
+    strict=True,
+    frozen=True,
+    allow_inf_nan=False,
+    json_schema_serialization_defaults_required=True,
 )
 
 
@@ -52,7 +56,9 @@ class Verdict:
         if self.is_hash:  # which tells nobody anything
             return printable(f"{self.name}: {self.detail}")
         detail = f" ({self.detail})" if self.detail else ""
-        return printable(f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}")
+        return printable(
+            f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}"
+        )
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,12 @@ class Asked:
 
     kind: Annotated[str | None, Field(description="as [task] kind, or own")] = None
     output: Annotated[str | None, Field(description="null where several are judged")] = None
-    axis: Annotated[int | None, Field(description="along which the largest number tells the class")] = None
+    axis: Annotated[
+        int | None, Field(description="along which the largest number tells the class")
+    ] = None
     threshold: Annotated[
-        float | None, Field(description="above which a number tells class 1, not 0, or that a label is there")
+        float | None,
+        Field(description="above which a number tells class 1, not 0, or that a label is there"),
     ] = None
 
 
@@ -78,25 +87,37 @@ class Accuracy(Part):
     samples: Whole | None = None
     split: str | None = None
     equal_argmax: Annotated[
-        Share | None, Field(description="beside explained: share of samples whose largest output is the original's")
+        Share | None,
+        Field(
+            description="beside explained: share of samples whose largest output is the original's"
+        ),
     ] = None
-    beside: Annotated[tuple[Figure, ...], Field(description="what else the task tells of the network")] = ()
+    beside: Annotated[
+        tuple[Figure, ...], Field(description="what else the task tells of the network")
+    ] = ()
 
 
 class Quantization(Part):
     """How the graph of a file was quantised."""
 
     method: Annotated[
-        str, Field(description="how fixed ranges of activations were chosen; dynamic: they are found at every run")
+        str,
+        Field(
+            description="how fixed ranges of activations were chosen; dynamic: they are found at every run"
+        ),
     ] = ""
     weight_bits: Whole | None = None
-    samples: Annotated[Whole | None, Field(description="of the training split, by which ranges were chosen")] = None
+    samples: Annotated[
+        Whole | None, Field(description="of the training split, by which ranges were chosen")
+    ] = None
     kernels: Annotated[Whole | None, Field(description="in 8 bits")] = None
-    left_float: Annotated[dict[str, str], Field(description="kernels that are not in 8 bits, and why")] = Field(
-        default_factory=dict
-    )
+    left_float: Annotated[
+        dict[str, str], Field(description="kernels that are not in 8 bits, and why")
+    ] = Field(default_factory=dict)
     validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
-    trained_epochs: Annotated[Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")] = 0
+    trained_epochs: Annotated[
+        Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")
+    ] = 0
 
 
 class SparseKernels(Part):
@@ -105,18 +126,22 @@ class SparseKernels(Part):
     path: Annotated[str, Field(description="the instructions that it took on this processor")] = ""
     library_sha256: str | None = None
     turned_over: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
-    left_dense: Annotated[dict[str, str], Field(description="kernels that it does not, and why")] = Field(
-        default_factory=dict
-    )
+    left_dense: Annotated[
+        dict[str, str], Field(description="kernels that it does not, and why")
+    ] = Field(default_factory=dict)
     ratio: Annotated[
         float | None,
         Field(
-            gt=0, description="of the dense deploy graph's time, by which the file was written; null: it was not asked"
+            gt=0,
+            description="of the dense deploy graph's time, by which the file was written; null: it was not asked",
         ),
     ] = None
     largest_difference: Annotated[
         float | None,
-        Field(ge=0, description="between outputs with and without the library on the test split / the largest output"),
+        Field(
+            ge=0,
+            description="between outputs with and without the library on the test split / the largest output",
+        ),
     ] = None
 
 
@@ -144,12 +169,15 @@ class Model(Part):
     opset: Whole | None = None
     kernels: Whole | None = None
     kernel_elements: Whole | None = None
-    float_elements: Annotated[Whole | None, Field(description="of all float weights, kernels among them")] = None
+    float_elements: Annotated[
+        Whole | None, Field(description="of all float weights, kernels among them")
+    ] = None
     other_weights: Annotated[
         tuple[Weight, ...], Field(description="the largest float weights that are no kernels")
     ] = ()
     data: Annotated[
-        tuple[Inside, ...], Field(description="files beside it that hold weights; the hash covers them")
+        tuple[Inside, ...],
+        Field(description="files beside it that hold weights; the hash covers them"),
     ] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
@@ -172,18 +200,25 @@ class Layer(Weight):
     prunable: bool = True
     reason: str | None = None
     block: Annotated[
-        str | None, Field(description="4x1: four neighbouring output channels together; null: single weights")
+        str | None,
+        Field(description="4x1: four neighbouring output channels together; null: single weights"),
     ] = None
 
     @property
     def kept(self) -> float | None:
         """The share of its weights that is left."""
-        return self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
+        return (
+            self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
+        )
 
     @property
     def baseline_kept(self) -> float | None:
         """The share that the baseline leaves."""
-        return self.baseline_nonzeros / self.elements if self.elements and self.baseline_nonzeros is not None else None
+        return (
+            self.baseline_nonzeros / self.elements
+            if self.elements and self.baseline_nonzeros is not None
+            else None
+        )
 
 
 class Entry(Part):
@@ -196,7 +231,9 @@ class Entry(Part):
     file: NameOfTrail = ""
     model_compression: Number | None = None
     sha256: str | None = None
-    data_sha256: Annotated[str | None, Field(description="of FILE.data, where the weights are outside")] = None
+    data_sha256: Annotated[
+        str | None, Field(description="of FILE.data, where the weights are outside")
+    ] = None
     chosen: bool = False
 
     @property
@@ -221,10 +258,15 @@ class StoredSamples(Part):
 
     type: str | None = None
     shape: Annotated[
-        tuple[Whole | None, ...] | None, Field(description="null for an axis of which samples have more or less")
+        tuple[Whole | None, ...] | None,
+        Field(description="null for an axis of which samples have more or less"),
     ] = None
-    lengths: Annotated[Pair | None, Field(description="shortest and longest, of sequences of uneven length")] = None
-    range: Annotated[tuple[int | float, int | float] | None, Field(description="smallest and largest value")] = None
+    lengths: Annotated[
+        Pair | None, Field(description="shortest and longest, of sequences of uneven length")
+    ] = None
+    range: Annotated[
+        tuple[int | float, int | float] | None, Field(description="smallest and largest value")
+    ] = None
 
 
 class Image(Part):
@@ -249,9 +291,15 @@ class Recipe(Part):
     std: tuple[float, ...] | None = None
     channels_to_back: bool = False
     flatten: bool = False
-    pad: Annotated[float | None, Field(description="what sequences of uneven length are filled up with")] = None
-    mask_of: Annotated[str | None, Field(description="the input whose values it marks; it is not stored")] = None
-    marks_padding: Annotated[bool, Field(description="of a mask: it marks where there is no value")] = False
+    pad: Annotated[
+        float | None, Field(description="what sequences of uneven length are filled up with")
+    ] = None
+    mask_of: Annotated[
+        str | None, Field(description="the input whose values it marks; it is not stored")
+    ] = None
+    marks_padding: Annotated[
+        bool, Field(description="of a mask: it marks where there is no value")
+    ] = False
 
 
 class InputData(Part):
@@ -261,9 +309,12 @@ class InputData(Part):
         tuple[Whole | None, ...] | None, Field(description="of one sample as the model takes it")
     ] = None
     preparation: Annotated[
-        tuple[str, ...] | None, Field(description="from a stored sample to the input, but for scale, mean and std")
+        tuple[str, ...] | None,
+        Field(description="from a stored sample to the input, but for scale, mean and std"),
     ] = None
-    recipe: Annotated[Recipe | None, Field(description="the same for machines, with scale, mean and std")] = None
+    recipe: Annotated[
+        Recipe | None, Field(description="the same for machines, with scale, mean and std")
+    ] = None
 
 
 class Data(Part):
@@ -272,9 +323,13 @@ class Data(Part):
     path: str | None = None
     classes: Whole | None = None
     splits: dict[str, Whole | None] = Field(default_factory=dict)
-    inputs: Annotated[dict[str, InputData], Field(description="by the model's inputs")] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, InputData], Field(description="by the model's inputs")] = Field(
+        default_factory=dict
+    )
     notes: tuple[str, ...] = ()
-    class_names: Annotated[tuple[str, ...] | None, Field(description="by number, where the data have names")] = None
+    class_names: Annotated[
+        tuple[str, ...] | None, Field(description="by number, where the data have names")
+    ] = None
 
 
 class UserTask(Part):

@@ -25,7 +25,9 @@ class InspectedKernel:
     nonzeros: int
     prunable: bool
     reason: str | None  # why it would not be pruned
-    block_axis: int | None = None  # of its output channels, where method.block can prune it in blocks
+    block_axis: int | None = (
+        None  # of its output channels, where method.block can prune it in blocks
+    )
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class InspectedOperator:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class InspectionResult:
     """What a model is made of and, in the sentences of `plan`, what `run` would do with it."""
 
     path: str
@@ -73,8 +75,12 @@ class Against:
     path: str
     accuracy: Accuracy
     drop: float  # from the other file to the measured one
-    drop_interval: tuple[float, float] | None  # None where the metric is undefined on most samples drawn anew
-    agreement: float | None  # share of samples with the same arg-max; None where outputs are no scores
+    drop_interval: (
+        tuple[float, float] | None
+    )  # None where the metric is undefined on most samples drawn anew
+    agreement: (
+        float | None
+    )  # share of samples with the same arg-max; None where outputs are no scores
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]
     latency_ratio: float
@@ -82,7 +88,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class ValidationResult:
     """A file, measured in onnxruntime on the test split; `metric` is what accuracy means."""
 
     path: str
@@ -104,16 +110,16 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Quantized:
+class QuantizationResult:
     """An int8 file, measured beside the one it was made of, and how it was made."""
 
-    measurement: Measurement
+    measurement: ValidationResult
     quantization: Quantization
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Accelerated:
+class AccelerationResult:
     """A file that uses sparse kernels, beside the one it was made of: for one sample on one thread.
 
     `measurement` has accuracy and more, where data were given; without, the proof was by random inputs.
@@ -127,11 +133,11 @@ class Accelerated:
     latency_ratio: float
     proven_on: str
     notes: tuple[str, ...]
-    measurement: Measurement | None = None
+    measurement: ValidationResult | None = None
 
 
 @dataclass(frozen=True)
-class TrailRow(TrailEntry):
+class TrailEntryInfo(TrailEntry):
     """An entry of a run's trail; `file` is relative to the run that was asked for, which may have picked the entry."""
 
     metric: Metric = field(default_factory=Metric)  # what accuracy means

@@ -24,7 +24,9 @@ def _inside(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError(f"{shortened(name)} is no name of a file in the report's folder")
-    if len(name.encode()) > LONGEST_NAME or any(len(part.encode()) > LONGEST_PART for part in parts):
+    if len(name.encode()) > LONGEST_NAME or any(
+        len(part.encode()) > LONGEST_PART for part in parts
+    ):
         raise ValueError(f"the name {shortened(name)} is too long")
     return name
 
@@ -53,7 +55,7 @@ NameOfTrail = Annotated[str, AfterValidator(_of_trail)]
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class PairedCounts:
     """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
 
     __pydantic_config__: ClassVar[ConfigDict] = READ
@@ -82,4 +84,6 @@ class Outcomes:
         """Of the drop from the first to the second."""
         if not self.samples:
             return None
-        return intervals.counted_interval(self.samples, self.only_before, self.only_after, confidence)
+        return intervals.counted_interval(
+            self.samples, self.only_before, self.only_after, confidence
+        )

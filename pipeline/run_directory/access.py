@@ -13,12 +13,16 @@ from filelock import FileLock, Timeout
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.names import LOCK, MANIFEST, remove_leftovers
 
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of file systems without locks, as some on a network
+_NO_LOCKS = (
+    errno.ENOLCK,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+)  # of file systems without locks, as some on a network
 _WRITABLE = "give a writable folder with --out"
 
 
 @contextmanager
-def held(root: Path) -> Iterator[None]:
+def lock_directory(root: Path) -> Iterator[None]:
     """Keep other processes out of the directory; one that is new and stays empty is removed at the end."""
     refuse_foreign(root)
     lock, is_new = FileLock(root / LOCK), not root.exists()
@@ -27,7 +31,9 @@ def held(root: Path) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
-        raise InputError(f"another process is at work in {root}", "wait for it, or give another --out") from None
+        raise InputError(
+            f"another process is at work in {root}", "wait for it, or give another --out"
+        ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise InputError(f"cannot write {root}: {error.strerror}", _WRITABLE) from None
@@ -47,11 +53,15 @@ def refuse_foreign(root: Path) -> None:
     try:
         if not root.exists() or (root / MANIFEST).is_file():
             return
-        foreign = not root.is_dir() or any(not entry.name.startswith(".") for entry in root.iterdir())
+        foreign = not root.is_dir() or any(
+            not entry.name.startswith(".") for entry in root.iterdir()
+        )
     except OSError as error:
         raise InputError(f"cannot read {root}: {error.strerror}", _WRITABLE) from None
     if foreign:
-        raise InputError(f"{root} is not empty and holds no run", "give an empty or new folder with --out")
+        raise InputError(
+            f"{root} is not empty and holds no run", "give an empty or new folder with --out"
+        )
 
 
 def check_writable(folder: Path) -> None:
@@ -73,4 +83,7 @@ def check_writable(folder: Path) -> None:
 def _require_plain(lock: Path) -> None:
     """Refuse a lock that is a folder, a pipe or a link: whoever made it, it is not ours."""
     if lock.is_symlink() or (lock.exists() and not lock.is_file()):
-        raise InputError(f"{lock} is no regular file, so the run cannot be locked", "remove it, or give another --out")
+        raise InputError(
+            f"{lock} is no regular file, so the run cannot be locked",
+            "remove it, or give another --out",
+        )

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _META = "ltp"  # key of the values beside tensors
 
 
-class Damaged(InputError):
+class CorruptFileError(InputError):
     """A file of the run is not as it was written."""
 
     @classmethod
-    def file(cls, path: Path, why: str) -> Damaged:
+    def file(cls, path: Path, why: str) -> CorruptFileError:
         """The error about one file."""
         return cls(f"{path} is damaged: {why}", AGAIN)
 
@@ -43,7 +43,7 @@ class KeptFiles:
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Write a file, hashed on the way; the leader does."""
-        if not distributed.is_leader():
+        if not distributed.is_main_process():
             return
         self._manifest.require()
         content = self._manifest.content
@@ -73,7 +73,7 @@ class KeptFiles:
 
     def find(self, name: str) -> Path | None:
         """A file that is as it was written; None where none was. Damaged where it is another, or gone."""
-        if not distributed.is_leader():
+        if not distributed.is_main_process():
             self._manifest.read()  # the leader has written it
         content, path = self._manifest.content, self.root / name
         known = {digests[name] for digests in (content.files, content.moving) if name in digests}
@@ -82,18 +82,20 @@ class KeptFiles:
         try:
             found = sha256_of(path) if path.is_file() else None
         except OSError as error:
-            raise Damaged.file(path, f"it cannot be read: {error.strerror}") from None
+            raise CorruptFileError.file(path, f"it cannot be read: {error.strerror}") from None
         if found is None:
-            raise Damaged.file(path, "it is no longer there")
+            raise CorruptFileError.file(path, "it is no longer there")
         if found not in known:
-            raise Damaged.file(path, "its content does not have the hash that the manifest names")
+            raise CorruptFileError.file(
+                path, "its content does not have the hash that the manifest names"
+            )
         content.files[name] = found
         content.moving.pop(name, None)
         return path
 
     def write_tensors(self, name: str, tensors: Tensors, meta: Mapping[str, Any]) -> None:
         """Write tensors and a few values, in one file and one move."""
-        if not distributed.is_leader():
+        if not distributed.is_main_process():
             return
         from safetensors.torch import save
 
@@ -101,7 +103,9 @@ class KeptFiles:
         # safetensors orders its header by a hash of its own; ours must be the same bytes every time
         self.write(name, [save(plain, {_META: json_text(dict(sorted(meta.items())))})])
 
-    def read_tensors(self, name: str, with_tensors: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def read_tensors(
+        self, name: str, with_tensors: bool = True
+    ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What `write_tensors` wrote, or None; without tensors, the values beside them."""
         path = self.find(name)
         if path is None:
@@ -110,10 +114,12 @@ class KeptFiles:
 
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = {key: file.get_tensor(key) for key in (file.keys() if with_tensors else ())}
+                tensors = {
+                    key: file.get_tensor(key) for key in (file.keys() if with_tensors else ())
+                }
                 meta = parse_json(file.metadata()[_META], str(path), AGAIN)
         except (SafetensorError, OSError, KeyError, TypeError) as error:
-            raise Damaged.file(path, str(error)) from None
+            raise CorruptFileError.file(path, str(error)) from None
         if not isinstance(meta, dict):
-            raise Damaged.file(path, "the values beside its tensors are no object")
+            raise CorruptFileError.file(path, "the values beside its tensors are no object")
         return tensors, meta

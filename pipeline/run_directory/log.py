@@ -22,13 +22,17 @@ class Log:
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line; one that a kill has cut off is ended first."""
         if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for ever
-            raise InputError(f"{self.path} is no regular file", "move it away, then run the same again")
+            raise InputError(
+                f"{self.path} is no regular file", "move it away, then run the same again"
+            )
         try:
             with self.path.open("ab+") as file:
                 file.write(b"" if self._is_begun or _is_ended(file) else b"\n")
                 file.write(json.dumps(line).encode() + b"\n")
         except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror}", "run the same again") from None
+            raise InputError(
+                f"cannot write {self.path}: {error.strerror}", "run the same again"
+            ) from None
         self._is_begun = True
 
     def read(self) -> tuple[list[dict[str, Any]], int]:
@@ -60,7 +64,9 @@ def _parsed(text: str) -> dict[str, Any] | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(line, dict) or not all(isinstance(line.get(name, ""), str) for name in ("stage", "key")):
+    if not isinstance(line, dict) or not all(
+        isinstance(line.get(name, ""), str) for name in ("stage", "key")
+    ):
         return None
     if not _is_number(line.get("step")):
         return None

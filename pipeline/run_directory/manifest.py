@@ -32,7 +32,9 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, validate_assignment=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, validate_assignment=True
+    )
 
 
 class Identity(_Part):
@@ -42,10 +44,12 @@ class Identity(_Part):
     data: str | None = None  # fingerprint
     settings: dict[str, Any] = {}
     task: str | None = None  # fingerprint of the user's own
-    entry: Annotated[int, Field(ge=0)] | None = None  # of its parent's trail, which this run finishes
+    entry: Annotated[int, Field(ge=0)] | None = (
+        None  # of its parent's trail, which this run finishes
+    )
 
 
-class Inputs(_Part):
+class RunInputs(_Part):
     """Where the inputs lie, for commands that are given only the run."""
 
     model: str
@@ -65,17 +69,21 @@ class Manifest(_Part):
     """The content of manifest.json."""
 
     identity: Identity = Identity()
-    inputs: Inputs | None = None
+    inputs: RunInputs | None = None
     metric: Metric = Metric()
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     default_budget: NotNegative | None = None
     rules: dict[str, Share] = {}  # shares that were found by rule when the run began
-    curve: bool | None = None  # whether the baseline is to be one, as was chosen by the time of its first training
+    curve: bool | None = (
+        None  # whether the baseline is to be one, as was chosen by the time of its first training
+    )
     timings: dict[str, NotNegative] = {}  # seconds by stage
     learned: bool = False  # whether the trail is complete
     proof: Proof | None = None  # of a run that has finished
     files: dict[str, Sha256] = {}  # by name in the run directory
-    moving: dict[str, Sha256] = {}  # files that were about to be moved into place when this was written
+    moving: dict[
+        str, Sha256
+    ] = {}  # files that were about to be moved into place when this was written
 
 
 class ManifestFile:
@@ -105,12 +113,12 @@ class ManifestFile:
     def begin(self, identity: Identity) -> None:
         """Start a new one."""
         self._content = Manifest(identity=identity)
-        if distributed.is_leader():
+        if distributed.is_main_process():
             self._write()
 
     def write(self) -> None:
         """Put the content into the file; the leader does."""
-        if distributed.is_leader():
+        if distributed.is_main_process():
             self.require()
             self._write()
 
@@ -140,7 +148,9 @@ def _read(path: Path) -> Manifest:
     if not isinstance(content, dict):
         raise InputError(f"{path} is damaged: it holds no object", AGAIN)
     if content != sealed(content):
-        raise InputError(f"{path} is damaged: its content does not have the hash that it names", AGAIN)
+        raise InputError(
+            f"{path} is damaged: its content does not have the hash that it names", AGAIN
+        )
     del content[_HASH]
     try:
         return Manifest.model_validate_json(_canonical(content))
@@ -162,7 +172,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) ->
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             found += _differences(a, b, f"{prefix}{key}.")
         elif a != b and not prefix and key in ("data", "model", "task"):
-            found.append(f"its {key} {'were' if key == 'data' else 'was'} another")  # hashes tell nobody anything
+            found.append(
+                f"its {key} {'were' if key == 'data' else 'was'} another"
+            )  # hashes tell nobody anything
         elif a != b:
             found.append(f"{prefix}{key} was {_shown(a)}, is now {_shown(b)}")
     return found

@@ -28,15 +28,23 @@ _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DAT
 _NUMBER = "[0-9][0-9][0-9]"
 _PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
 _FURTHER = ("[0-9]", "single")  # points of the baseline after the first
-_POINTS = tuple(f"baseline{kind}{point}" for kind in ("", "-spared") for point in ("", *(f"-{p}" for p in _FURTHER)))
-_IN_8_BITS = tuple(f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER)))
+_POINTS = tuple(
+    f"baseline{kind}{point}"
+    for kind in ("", "-spared")
+    for point in ("", *(f"-{p}" for p in _FURTHER))
+)
+_IN_8_BITS = tuple(
+    f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER))
+)
 _BASELINES = (BASELINE, *(f"{BASELINE}/{point}" for point in _FURTHER))
 _MADE = (HANDOFF_README, HANDOFF_SETTINGS, HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY)
 _HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
 # Shell-style, by folder
 _FILES = {
     "": (MANIFEST, LOG, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, *_MODELS),
-    STATE: tuple(f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)),
+    STATE: tuple(
+        f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)
+    ),
     WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_POINTS, *_IN_8_BITS)),
     TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA}"),
     **dict.fromkeys(_BASELINES, _MODELS),
@@ -108,7 +116,12 @@ def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 def _folders(root: Path, pattern: str) -> list[Path]:
     places = [root]
     for part in PurePosixPath(pattern).parts:
-        inner = [entry for place in places for entry in sorted(place.iterdir()) if fnmatchcase(entry.name, part)]
+        inner = [
+            entry
+            for place in places
+            for entry in sorted(place.iterdir())
+            if fnmatchcase(entry.name, part)
+        ]
         places = [entry for entry in inner if entry.is_dir() and not entry.is_symlink()]
     return places
 

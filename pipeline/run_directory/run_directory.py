@@ -16,15 +16,15 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory import access, names
 from ltp_pipeline.run_directory.access import check_writable
-from ltp_pipeline.run_directory.hashed_files import Damaged, KeptFiles
+from ltp_pipeline.run_directory.hashed_files import CorruptFileError, KeptFiles
 from ltp_pipeline.run_directory.log import Log
 from ltp_pipeline.run_directory.manifest import (
     AGAIN,
     Identity,
-    Inputs,
     Manifest,
     ManifestFile,
     Proof,
+    RunInputs,
     differences,
 )
 from ltp_pipeline.run_directory.names import (
@@ -61,9 +61,9 @@ __all__ = [
     "REPORT_JSON",
     "REPORT_MD",
     "SUMS",
-    "Damaged",
+    "CorruptFileError",
     "Proof",
-    "Workspace",
+    "RunDirectory",
     "check_writable",
     "point_folder",
 ]
@@ -71,18 +71,18 @@ __all__ = [
 OWN_AGAIN = "give it again: --task FILE.py"  # what to do where a run needs the user's own task
 
 
-class Workspace:
+class RunDirectory:
     """One run directory, with the reporter that tells people about the run."""
 
     def __init__(
         self,
         root: Path,
         progress: Reporter | None = None,
-        parent: Workspace | None = None,
+        parent: RunDirectory | None = None,
         events: bool = False,
     ) -> None:
         self.root = root
-        self._events = Events(root / EVENTS) if events and distributed.is_leader() else None
+        self._events = Events(root / EVENTS) if events and distributed.is_main_process() else None
         self.progress = progress or SilentReporter()
         self.parent = parent  # the run whose trail this one goes on from
         self._file = ManifestFile(root)
@@ -95,10 +95,10 @@ class Workspace:
 
         Of the processes of one run, the leader does.
         """
-        if not distributed.is_leader():
+        if not distributed.is_main_process():
             yield
             return
-        with access.held(self.root):
+        with access.lock_directory(self.root):
             yield
 
     # Which run it is
@@ -119,7 +119,7 @@ class Workspace:
 
     def begin(self, identity: Mapping[str, Any]) -> None:
         """Take the directory for a new run; what an earlier one wrote is removed."""
-        if distributed.is_leader():
+        if distributed.is_main_process():
             access.refuse_foreign(self.root)
             if self.is_run:
                 names.remove_run(self.root)
@@ -130,34 +130,42 @@ class Workspace:
         changed = differences(self.manifest.identity, Identity(**identity))
         if changed:
             raise InputError(
-                f"{self.root} holds another run: {'; '.join(changed)}", "use --fresh to start over, or another --out"
+                f"{self.root} holds another run: {'; '.join(changed)}",
+                "use --fresh to start over, or another --out",
             )
 
-    def remember_inputs(self, model: Path, settings: Settings, metric: Metric | None = None) -> None:
+    def remember_inputs(
+        self, model: Path, settings: Settings, metric: Metric | None = None
+    ) -> None:
         """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
         if settings.data.path is not None:
             data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
             settings = settings.model_copy(update={"data": data})
-        inputs = Inputs(model=str(model.resolve()), settings=settings)
+        inputs = RunInputs(model=str(model.resolve()), settings=settings)
         self.keep(inputs=inputs, metric=metric or self.manifest.metric)
 
     def inputs(self) -> tuple[Path, Settings]:
         """Model and settings of the run in this directory."""
         if not self.is_run:
-            raise InputError(f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote")
+            raise InputError(
+                f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote"
+            )
         inputs = self._file.read().inputs
         if inputs is None:
-            raise InputError(f"{self.root} holds a run that was stopped as it began", "start the same run again")
+            raise InputError(
+                f"{self.root} holds a run that was stopped as it began", "start the same run again"
+            )
         return Path(inputs.model), inputs.settings
 
-    def run_of(self) -> Workspace:
+    def run_of(self) -> RunDirectory:
         """The run that has the trail: this one, or the one that a picked entry comes from."""
         if self.entry is None:
             return self
-        parent = Workspace(self.root.absolute().parent, self.progress)
+        parent = RunDirectory(self.root.absolute().parent, self.progress)
         if not parent.is_run:
             raise InputError(
-                f"{self.root} was picked from the trail of a run that is not around it", "put it back into its run"
+                f"{self.root} was picked from the trail of a run that is not around it",
+                "put it back into its run",
             )
         parent.inputs()
         return parent
@@ -209,11 +217,13 @@ class Workspace:
         """What `save_state` kept, or None; also where it is damaged, which is said: the phase begins again then."""
         try:
             return self._kept.read_tensors(names.tensors_name(STATE, name))
-        except Damaged as error:
-            self.progress.say(f"Note: {error.what}; this phase begins again")
+        except CorruptFileError as error:
+            self.progress.say(f"Note: {error.message}; this phase begins again")
             return None
 
-    def save_weights(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    def save_weights(
+        self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
+    ) -> None:
         """Keep the final weights of a network."""
         self._kept.write_tensors(names.tensors_name(WEIGHTS, name), tensors, meta)
 
@@ -221,15 +231,15 @@ class Workspace:
         """What `save_weights` kept, or None; also where it is damaged, which is said: checkpoints give it again."""
         try:
             return self._kept.read_tensors(names.tensors_name(WEIGHTS, name))
-        except Damaged as error:
-            self.progress.say(f"Note: {error.what}; these weights are made again")
+        except CorruptFileError as error:
+            self.progress.say(f"Note: {error.message}; these weights are made again")
             return None
 
     def weights_meta(self, name: str) -> dict[str, Any] | None:
         """What stands beside kept weights that are as they were written."""
         try:
             found = self._kept.read_tensors(names.tensors_name(WEIGHTS, name), with_tensors=False)
-        except Damaged:
+        except CorruptFileError:
             return None
         return None if found is None else found[1]
 
@@ -243,13 +253,13 @@ class Workspace:
             with source.open("rb") as content:
                 self._kept.write(file, iter(lambda: content.read(COPIED), b""))
 
-    def damaged_state(self, name: str, why: str) -> Damaged:
+    def damaged_state(self, name: str, why: str) -> CorruptFileError:
         """The error where a checkpoint holds something else than it should."""
-        return Damaged.file(self.path(names.tensors_name(STATE, name)), why)
+        return CorruptFileError.file(self.path(names.tensors_name(STATE, name)), why)
 
-    def damaged_weights(self, name: str, why: str) -> Damaged:
+    def damaged_weights(self, name: str, why: str) -> CorruptFileError:
         """The same of kept weights."""
-        return Damaged.file(self.path(names.tensors_name(WEIGHTS, name)), why)
+        return CorruptFileError.file(self.path(names.tensors_name(WEIGHTS, name)), why)
 
     # The trail
 
@@ -262,10 +272,18 @@ class Workspace:
         for data in ("", DATA):
             self._kept.forget(names.trail_name(entry) + data)
 
-    def keep_trail(self, entry: int, hashes: tuple[str | None, str | None], listed: list[dict[str, Any]]) -> None:
+    def keep_trail(
+        self, entry: int, hashes: tuple[str | None, str | None], listed: list[dict[str, Any]]
+    ) -> None:
         """Keep the hashes of an entry that was written and of the data beside it, and the list of all entries."""
         file = names.trail_name(entry)
-        self._kept.note({name: digest for name, digest in zip((file, file + DATA), hashes, strict=True) if digest})
+        self._kept.note(
+            {
+                name: digest
+                for name, digest in zip((file, file + DATA), hashes, strict=True)
+                if digest
+            }
+        )
         self._kept.write(TRAIL_INDEX, [json_text(listed).encode()])
 
     def read_trail(self) -> Any:
@@ -273,9 +291,9 @@ class Workspace:
         path = self._trail_of._kept.find(TRAIL_INDEX)
         return [] if path is None else read_json(path, AGAIN)
 
-    def damaged_trail(self, why: str) -> Damaged:
+    def damaged_trail(self, why: str) -> CorruptFileError:
         """The error where that list makes no sense."""
-        return Damaged.file(self._trail_of.path(TRAIL_INDEX), why)
+        return CorruptFileError.file(self._trail_of.path(TRAIL_INDEX), why)
 
     def check_trail(self) -> None:
         """Raise where a file of the trail is not as it was written: only learning anew would bring it back."""
@@ -284,14 +302,14 @@ class Workspace:
             kept.find(name)
 
     @property
-    def _trail_of(self) -> Workspace:
+    def _trail_of(self) -> RunDirectory:
         return self.parent or self
 
     # The log, and other files
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append one line to the log."""
-        if not distributed.is_leader():
+        if not distributed.is_main_process():
             return
         self._log.append(line)
         if self._events is not None:

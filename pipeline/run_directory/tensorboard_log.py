@@ -19,12 +19,15 @@ class Events:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writers: dict[str, SummaryWriter] = {}  # one for each phase, whose steps count from zero
+        self._writers: dict[
+            str, SummaryWriter
+        ] = {}  # one for each phase, whose steps count from zero
         try:
             import tensorboard  # type: ignore[import-untyped]  # noqa: F401 - found now, not in the middle of training
         except ImportError:
             raise InputError(
-                "log.tensorboard is on and tensorboard is not installed", "pip install 'ltp-pipeline[tensorboard]'"
+                "log.tensorboard is on and tensorboard is not installed",
+                "pip install 'ltp-pipeline[tensorboard]'",
             ) from None
 
     def add(self, line: Mapping[str, Any]) -> None:

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.gain import WIDE, Point, compared_at
+from ltp_pipeline.results.gain import WIDE, TradeoffPoint, compared_at
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import BaselinePoint, Compared, Pruned
 from ltp_pipeline.run_directory.names import point_folder
-from ltp_pipeline.runner.networks import keep, kept_meta, prove, recalled, timed
+from ltp_pipeline.runner.networks import (
+    export_and_evaluate,
+    kept_meta,
+    load_saved_network,
+    save_weights,
+    timed,
+)
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, next_compression
@@ -21,9 +27,9 @@ from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes
 from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import rough
 
 MOST_SPARED = 0.5  # of the nonzeros
@@ -31,7 +37,7 @@ LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
 
 
 @dataclass(frozen=True)
-class Rival:
+class BaselineTarget:
     """What the baseline is measured beside: LTP's network. Accuracies are of the validation split."""
 
     metric: Metric
@@ -47,13 +53,17 @@ class Rival:
         return compared_at(self.metric, self.accuracy, self.original_accuracy, self.budget)
 
 
-def run(job: Job, original: State, rival: Rival, reference: Reference | None) -> Compared | None:
+def run(
+    job: RunContext, original: StateDict, rival: BaselineTarget, reference: Reference | None
+) -> Compared | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
     elements = sum(k.elements for k in job.network.kernels)
     axes, spared = baseline.blocks(job), _spared(job, original, rival)
-    start = Point(elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy)
+    start = TradeoffPoint(
+        elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy
+    )
     most = elements / baseline.fewest_nonzeros(job.network, original, spared, axes)
-    seen: list[Point] = []
+    seen: list[TradeoffPoint] = []
     measured: list[BaselinePoint] = []
     nonzeros: int | None = rival.nonzeros
     is_curve = True
@@ -61,62 +71,88 @@ def run(job: Job, original: State, rival: Rival, reference: Reference | None) ->
         number = len(seen) + 1
         try:
             title = baseline.FIRST if number == 1 else baseline.LATER
-            plain, weights, value = _trained(job, original, number, title, nonzeros, rival.epochs, spared, axes)
+            plain, weights, value = _trained(
+                job, original, number, title, nonzeros, rival.epochs, spared, axes
+            )
         except TrainingFailed as error:
-            if number == 1 or distributed.is_distributed():  # others may not have failed, and would wait for this one
+            if (
+                number == 1 or distributed.is_distributed()
+            ):  # others may not have failed, and would wait for this one
                 raise
-            job.workspace.progress.say(f"The curve of the baseline ends here: {error.what}")
+            job.workspace.progress.say(f"The curve of the baseline ends here: {error.message}")
             break
         settings = job.settings.export if number == 1 else _one_file(job.settings.export)
-        found = prove(job, plain, weights, reference, point_folder(number), settings)
+        found = export_and_evaluate(job, plain, weights, reference, point_folder(number), settings)
         measured += [BaselinePoint(found, value)] if found else []
-        seen.append(Point(elements / plain.nonzeros, value))
+        seen.append(TradeoffPoint(elements / plain.nonzeros, value))
         del plain, weights  # the next point needs the memory
         is_curve = is_curve if seen[1:] else _makes_curve(job)
         nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
     single = _single_weights(job, original, rival, spared, reference) if axes else None
-    return Compared(tuple(measured), is_curve, bool(spared), bool(axes), single) if measured else None
+    return (
+        Compared(tuple(measured), is_curve, bool(spared), bool(axes), single) if measured else None
+    )
 
 
 def _single_weights(
-    job: Job, original: State, rival: Rival, spared: set[str], reference: Reference | None
+    job: RunContext,
+    original: StateDict,
+    rival: BaselineTarget,
+    spared: set[str],
+    reference: Reference | None,
 ) -> BaselinePoint | None:
     """What single weights have at LTP's compression, which no blocks bind."""
     name, epochs = baseline.SINGLE, rival.epochs
     try:
-        plain, weights, value = _trained(job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS)
+        plain, weights, value = _trained(
+            job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS
+        )
     except TrainingFailed as error:
         if distributed.is_distributed():
             raise
-        job.workspace.progress.say(f"The baseline of single weights is left out: {error.what}")
+        job.workspace.progress.say(f"The baseline of single weights is left out: {error.message}")
         return None
-    found = prove(job, plain, weights, reference, point_folder(name), _one_file(job.settings.export))
+    found = export_and_evaluate(
+        job, plain, weights, reference, point_folder(name), _one_file(job.settings.export)
+    )
     return BaselinePoint(found, value) if found else None
 
 
-def _spared(job: Job, original: State, rival: Rival) -> set[str]:
+def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
     """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
     if not job.settings.baseline.spare_classifier:
         return set()
     spared = baseline.classifier(job)
-    if baseline.fewest_nonzeros(job.network, original, spared, baseline.blocks(job)) <= MOST_SPARED * rival.nonzeros:
+    if (
+        baseline.fewest_nonzeros(job.network, original, spared, baseline.blocks(job))
+        <= MOST_SPARED * rival.nonzeros
+    ):
         return spared
-    job.workspace.progress.say("The baseline prunes the classifier too: spared, it would be most of what may be kept")
+    job.workspace.progress.say(
+        "The baseline prunes the classifier too: spared, it would be most of what may be kept"
+    )
     return set()
 
 
 def _trained(
-    job: Job, original: State, point: int | str, title: str, nonzeros: int, epochs: int, spared: set[str], axes: Axes
+    job: RunContext,
+    original: StateDict,
+    point: int | str,
+    title: str,
+    nonzeros: int,
+    epochs: int,
+    spared: set[str],
+    axes: Axes,
 ) -> tuple[Pruned, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
     name = baseline.key(point, job.settings.baseline.spare_classifier)
     with timed(job.workspace, title):
-        if known := recalled(job, name):
+        if known := load_saved_network(job, name):
             plain, weights, kept = known
             return plain, weights, kept.validation_accuracy
         plain = baseline.run(job, original, nonzeros, epochs, title, name, spared, axes)
         value = accuracy(job, plain.state, job.data.val)
-        return plain, keep(job, name, plain, validation_accuracy=value), value
+        return plain, save_weights(job, name, plain, validation_accuracy=value), value
 
 
 def _one_file(settings: ExportSettings) -> ExportSettings:
@@ -124,7 +160,7 @@ def _one_file(settings: ExportSettings) -> ExportSettings:
     return settings.model_copy(update={"formats": (settings.compared,), "values": ()})
 
 
-def _makes_curve(job: Job) -> bool:
+def _makes_curve(job: RunContext) -> bool:
     """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
     workspace, wanted = job.workspace, job.settings.wanted_baseline
     if wanted == "curve":
@@ -132,9 +168,11 @@ def _makes_curve(job: Job) -> bool:
     if wanted != "auto":
         return wanted == "curve"
     runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
-    seconds = distributed.from_leader(max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device)
+    seconds = distributed.broadcast_from_main(
+        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device
+    )
     known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
-    chosen = distributed.from_leader(known, job.device)
+    chosen = distributed.broadcast_from_main(known, job.device)
     makes = seconds < LONGEST if chosen < 0 else bool(chosen)
     workspace.keep(curve=makes)
     if not makes:
@@ -145,7 +183,14 @@ def _makes_curve(job: Job) -> bool:
     return makes
 
 
-def _next(job: Job, seen: list[Point], start: Point, rival: Rival, most: float, elements: int) -> int | None:
+def _next(
+    job: RunContext,
+    seen: list[TradeoffPoint],
+    start: TradeoffPoint,
+    rival: BaselineTarget,
+    most: float,
+    elements: int,
+) -> int | None:
     """Nonzeros of the next point: one that is kept already, or the one that tells most."""
     name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
     if len(seen) < MOST_POINTS and (kept := kept_meta(job.workspace, name)):

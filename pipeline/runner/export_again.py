@@ -20,8 +20,8 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Baseline, Difference, File, Pruned, Report, size_bound
 from ltp_pipeline.results.schema_parts import OF_FILE, Layer, SparseKernels
 from ltp_pipeline.run_directory.names import REPORT_JSON, point_folder
-from ltp_pipeline.run_directory.run_directory import Workspace
-from ltp_pipeline.runner.finish import Outcome, conclude
+from ltp_pipeline.run_directory.run_directory import RunDirectory
+from ltp_pipeline.runner.finish import RunResult, write_report
 from ltp_pipeline.runner.pick import finish_entry
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.file_names import EXACT, INT8, find_format
@@ -35,7 +35,7 @@ from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.stages.write_back import as_file_types
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.records import ExportedFile
@@ -51,33 +51,47 @@ def export_again(
     formats: Sequence[str],
     progress: Reporter,
     values: Sequence[str] | None = None,
-    task: OwnTask | None = None,
-) -> Outcome:
+    task: CustomTask | None = None,
+) -> RunResult:
     """Write and prove further files of a finished run; those it has stay."""
     if distributed.is_distributed():
-        raise InputError("only `run` works with several processes", "start `export` without torchrun")
-    workspace = Workspace(folder, progress)
+        raise InputError(
+            "only `run` works with several processes", "start `export` without torchrun"
+        )
+    workspace = RunDirectory(folder, progress)
     model, settings = workspace.inputs()
     asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
     if workspace.manifest.proof is None:
         how = "run" if workspace.entry is None else "pick"
-        raise InputError(f"{folder} is not finished", f"start the same `{how}` again: it goes on where it stopped")
+        raise InputError(
+            f"{folder} is not finished",
+            f"start the same `{how}` again: it goes on where it stopped",
+        )
     require_task(workspace, task)
     try:
         if task is None and (settings.data.path is None or not settings.data.path.exists()):
-            with threads.used(settings.train.threads, workspace.kept_threads(), progress.say), workspace.held():
+            with (
+                threads.used(settings.train.threads, workspace.kept_threads(), progress.say),
+                workspace.held(),
+            ):
                 return _without_data(workspace, model, asked)
         if workspace.entry is not None:
-            return finish_entry(workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, True, task)
+            return finish_entry(
+                workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, True, task
+            )
         return run(model, asked, folder, progress, exactly=True, task=task)
     except LtpError:
         with suppress(InputError), workspace.held():  # unless another process is at work in it
             workspace.inputs()
-            workspace.remember_inputs(model, settings)  # what could not be written is not asked for again
+            workspace.remember_inputs(
+                model, settings
+            )  # what could not be written is not asked for again
         raise
 
 
-def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str] | None = None) -> ExportSettings:
+def _with_more(
+    had: ExportSettings, formats: Sequence[str], values: Sequence[str] | None = None
+) -> ExportSettings:
     """The files there are and these; `values` None leaves rounding as it was."""
     if values is None:
         values = had.values
@@ -86,12 +100,16 @@ def _with_more(had: ExportSettings, formats: Sequence[str], values: Sequence[str
     return changed_export(had, formats=[*had.formats, *formats], values=values)
 
 
-def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outcome:
+def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> RunResult:
     """Write what is asked for and put it into the report that is there."""
     file, content = read(model), read_write.read(workspace.path(REPORT_JSON))
     if file.sha256 != workspace.manifest.identity.model:
-        raise InputError(f"{model} is no longer the model of the run in {workspace.root}", "bring it back")
-    workspace.progress.say(f"The data at {settings.data.path} are not there: new files are proven, and not measured")
+        raise InputError(
+            f"{model} is no longer the model of the run in {workspace.root}", "bring it back"
+        )
+    workspace.progress.say(
+        f"The data at {settings.data.path} are not there: new files are proven, and not measured"
+    )
     network, _ = import_model.run(file, settings.kernels, settings=settings.model)
     write = _Writer(network, settings.export, workspace, example_inputs(content), content.metric)
     pruned, most, notes = write.files_of(content.pruned, "pruned", "")
@@ -106,11 +124,15 @@ def _without_data(workspace: Workspace, model: Path, settings: Settings) -> Outc
         "baseline": compared,
         "difference": _difference(content, pruned, compared),
         "layers": tuple(_layer(layer, most, most_of_baseline) for layer in content.layers),
-        "sizes": {"original": file.bytes, **{f.label: f.bytes for f in pruned.files}, "bound": bound},
+        "sizes": {
+            "original": file.bytes,
+            **{f.label: f.bytes for f in pruned.files},
+            "bound": bound,
+        },
         "settings": {**content.settings, "export": settings.export.model_dump(mode="json")},
         "notes": tuple(dict.fromkeys((*content.notes, *notes))),
     }
-    return conclude(content.model_copy(update=changes), settings, workspace)
+    return write_report(content.model_copy(update=changes), settings, workspace)
 
 
 def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Baseline, Counts | None]:
@@ -118,14 +140,18 @@ def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Basel
     kept = baseline.key(1, settings.baseline.spare_classifier)
     found, most, _ = write.files_of(part, kept, point_folder(1))
     hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in found.files}
-    curve = part.curve and tuple(point.model_copy(update=hashes.get(point.path, {})) for point in part.curve)
+    curve = part.curve and tuple(
+        point.model_copy(update=hashes.get(point.path, {})) for point in part.curve
+    )
     return found.model_copy(update={"curve": curve}), most
 
 
 def _layer(layer: Layer, most: Counts | None, most_of_baseline: Counts | None) -> Layer:
     """A layer as the files with the most nonzeros have it, where these are new."""
     counts = {"nonzeros": most, "baseline_nonzeros": most_of_baseline}
-    return layer.model_copy(update={key: c.nonzeros[layer.name] for key, c in counts.items() if c is not None})
+    return layer.model_copy(
+        update={key: c.nonzeros[layer.name] for key, c in counts.items() if c is not None}
+    )
 
 
 def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
@@ -144,11 +170,13 @@ class _Writer:
 
     network: Network
     settings: ExportSettings
-    workspace: Workspace
+    workspace: RunDirectory
     feeds: Mapping[str, Array]
     metric: Metric
 
-    def files_of(self, part: NetworkT, name: str, folder: str) -> tuple[NetworkT, Counts | None, list[str]]:
+    def files_of(
+        self, part: NetworkT, name: str, folder: str
+    ) -> tuple[NetworkT, Counts | None, list[str]]:
         """A network of the report with all files that are asked for now.
 
         Also the counts of the first file with the most nonzeros, where it is new, and what is to be noted of the files.
@@ -161,18 +189,30 @@ class _Writer:
         kernels = [k.name for k in self.network.kernels]
         file = self.network.file
         wanted = [name for name in self.settings.formats if find_format(name).graph == INT8]
-        kept = tuple(f for f in part.files if f.name in wanted)  # which need the data, and are there as they were
+        kept = tuple(
+            f for f in part.files if f.name in wanted
+        )  # which need the data, and are there as they were
         if missing := set(wanted) - {f.name for f in kept}:
-            raise InputError(f"an {min(missing)} file needs the data, to choose ranges by", "bring the data back")
+            raise InputError(
+                f"an {min(missing)} file needs the data, to choose ranges by", "bring the data back"
+            )
         others = self.settings.model_copy(
             update={"formats": tuple(n for n in self.settings.formats if n not in wanted)}
         )
         written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
         counted = [count_in_file(file.path, kernels) for file in written.files]
-        files = (*(_entry(file, part, counts) for file, counts in zip(written.files, counted, strict=True)), *kept)
+        files = (
+            *(
+                _entry(file, part, counts)
+                for file, counts in zip(written.files, counted, strict=True)
+            ),
+            *kept,
+        )
         reasons = {OF_FILE + name: why for name, why in written.left_out.items()}
         part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
-        notes = [note for file in written.files for note in file.notes] + left_out_notes(written.left_out)
+        notes = [note for file in written.files for note in file.notes] + left_out_notes(
+            written.left_out
+        )
         part = _summed_up(part, files, self.metric)
         most = max(counted, key=lambda counts: counts.kernels.nonzeros, default=None)
         if most is None or most.kernels.nonzeros < (part.nonzeros or 0):
@@ -181,7 +221,9 @@ class _Writer:
 
     def _recounted(self, part: NetworkT, most: Counts) -> NetworkT:
         """A network with the counts of this file."""
-        whole = Sparsity(sum(c.elements for _, c in float_weights(self.network.file.model)), most.whole.nonzeros)
+        whole = Sparsity(
+            sum(c.elements for _, c in float_weights(self.network.file.model)), most.whole.nonzeros
+        )
         changes = {
             "nonzeros": most.kernels.nonzeros,
             "sparsity": most.kernels.sparsity,
@@ -199,14 +241,20 @@ def _summed_up(part: NetworkT, files: tuple[File, ...], metric: Metric) -> Netwo
         reason = f"that of {unknown[0]} was not measured: {NO_DATA}"
         empty = dict.fromkeys(("accuracy", "drop", "drop_interval"))
         return part.model_copy(
-            update={"files": files, **empty, "reasons": {**part.reasons, **dict.fromkeys(empty, reason)}}
+            update={
+                "files": files,
+                **empty,
+                "reasons": {**part.reasons, **dict.fromkeys(empty, reason)},
+            }
         )
     least = metric.worst(files, lambda file: file.value or 0.0)
     if least.value == part.value or part.value is None or part.drop is None:
         return part.model_copy(update={"files": files})
     drop = part.drop + metric.drop(part.value, least.value or 0.0)
     changes = {"accuracy": least.accuracy, "drop": drop, "drop_interval": None}
-    return part.model_copy(update={"files": files, **changes, "reasons": {**part.reasons, "drop_interval": NO_DATA}})
+    return part.model_copy(
+        update={"files": files, **changes, "reasons": {**part.reasons, "drop_interval": NO_DATA}}
+    )
 
 
 def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
@@ -216,12 +264,18 @@ def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
             return known.model_copy(
                 update={"sha256": file.sha256, "data_sha256": file.data_sha256, "bytes": file.bytes}
             )
-    alike = [f for f in part.files if (f.graph, f.values) == (file.graph, file.values) and f.accuracy is not None]
+    alike = [
+        f
+        for f in part.files
+        if (f.graph, f.values) == (file.graph, file.values) and f.accuracy is not None
+    ]
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
     if not alike or alike[0].outcomes is None:
         reasons["outcomes"] = alike[0].reasons.get("outcomes", NO_DATA) if alike else NO_DATA
     if alike:
-        reasons["accuracy"] = f"not measured: that of {alike[0].path}, whose outputs are the same bit for bit"
+        reasons["accuracy"] = (
+            f"not measured: that of {alike[0].path}, whose outputs are the same bit for bit"
+        )
     return File(
         graph=file.graph,
         encoding=file.encoding,
@@ -233,6 +287,8 @@ def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
         nonzeros=counts.kernels.nonzeros,
         accuracy=alike[0].accuracy if alike else None,
         outcomes=alike[0].outcomes if alike else None,
-        sparse_kernels=None if file.sparse_kernels is None else SparseKernels(**asdict(file.sparse_kernels)),
+        sparse_kernels=None
+        if file.sparse_kernels is None
+        else SparseKernels(**asdict(file.sparse_kernels)),
         reasons=reasons if alike else {**reasons, "accuracy": NO_DATA},
     )

@@ -14,18 +14,18 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import Verdict
 from ltp_pipeline.run_directory.manifest import Proof
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Mode, Settings
 from ltp_pipeline.stages import handoff, report
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.hashing import sha256_of
 
 if TYPE_CHECKING:
-    from ltp_pipeline.stages.train.job import Job
+    from ltp_pipeline.stages.train.job import RunContext
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """A finished run: its directory, its report and the verdicts of its gates."""
 
     folder: Path
@@ -33,64 +33,81 @@ class Outcome:
     verdicts: list[Verdict]
 
 
-def finished_already(job: Job, model: Path, is_there: bool, exactly: bool = False) -> Outcome | None:
+def finished_already(
+    job: RunContext, model: Path, is_there: bool, exactly: bool = False
+) -> RunResult | None:
     """Where the run has all that is asked for now, judge its gates again; all processes are told."""
     workspace, settings, outcome = job.workspace, job.settings, None
-    if distributed.is_leader() and is_there:
+    if distributed.is_main_process() and is_there:
         done = workspace.manifest.proof
-        if done and _covers(done, settings, workspace.manifest.curve, exactly) and _is_whole(workspace):
+        if (
+            done
+            and _covers(done, settings, workspace.manifest.curve, exactly)
+            and _is_whole(workspace)
+        ):
             had = settings.model_copy(
                 update={"export": done.export, "baseline": done.baseline}
             )  # `export` may have added files
             workspace.remember_inputs(model, had, job.task.metric)
-            workspace.progress.say(f"{workspace.root} is finished already; the gates are judged again")
-            outcome = write_verdicts(read_write.read(workspace.path(REPORT_JSON)), settings, workspace)
-    if not distributed.from_leader(float(outcome is not None), job.device):
+            workspace.progress.say(
+                f"{workspace.root} is finished already; the gates are judged again"
+            )
+            outcome = write_verdicts(
+                read_write.read(workspace.path(REPORT_JSON)), settings, workspace
+            )
+    if not distributed.broadcast_from_main(float(outcome is not None), job.device):
         return None
     if outcome is None:
         return outcome_of_leader(job)
-    distributed.wait()
+    distributed.barrier()
     return outcome
 
 
-def outcome_of_leader(job: Job) -> Outcome:
+def outcome_of_leader(job: RunContext) -> RunResult:
     """The outcome that the leader has written."""
-    distributed.wait()
+    distributed.barrier()
     content = read_write.read(job.workspace.path(REPORT_JSON))
-    return Outcome(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
+    return RunResult(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
 
 
-def conclude(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
+def write_report(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
     for name in workspace.keep_models(content.hashes):
         workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = write_verdicts(content, settings, workspace)
     workspace.keep(proof=_made(content, settings))
-    distributed.wait()
+    distributed.barrier()
     return outcome
 
 
-def write_verdicts(content: Report, settings: Settings, workspace: Workspace) -> Outcome:
+def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
     gates, asked, root = settings.gates, settings.export.formats, workspace.root
-    pruned = content.pruned.model_copy(update={"files": tuple(f for f in content.pruned.files if f.name in asked)})
+    pruned = content.pruned.model_copy(
+        update={"files": tuple(f for f in content.pruned.files if f.name in asked)}
+    )
     verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
-    judged_by = {"gates": gates.model_dump(mode="json"), "export": settings.export.model_dump(mode="json")}
+    judged_by = {
+        "gates": gates.model_dump(mode="json"),
+        "export": settings.export.model_dump(mode="json"),
+    }
     content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
     content = with_verdicts(content, verdicts)
     report.write(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
-    return Outcome(root, content, verdicts)
+    return RunResult(root, content, verdicts)
 
 
-def _is_whole(workspace: Workspace) -> bool:
+def _is_whole(workspace: RunDirectory) -> bool:
     """Whether the report and every file it names are there, unchanged and measured."""
     path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
         content = read_write.read(path)
     except InputError:
         return False
-    if not sums.is_file() or sha256_of(path) not in sums.read_text(encoding="utf-8", errors="replace"):
+    if not sums.is_file() or sha256_of(path) not in sums.read_text(
+        encoding="utf-8", errors="replace"
+    ):
         return False
     if not all(file.latency for file in content.files):
         return False  # written without the data, which are there now
@@ -104,7 +121,9 @@ def _made(content: Report, settings: Settings) -> Proof:
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
     hashed = _library(settings.export)
-    return Proof(export=settings.export, baseline=made, quantize=settings.train.quantize, library=hashed)
+    return Proof(
+        export=settings.export, baseline=made, quantize=settings.train.quantize, library=hashed
+    )
 
 
 def _library(export: ExportSettings) -> str | None:

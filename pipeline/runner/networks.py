@@ -13,20 +13,25 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import Measured, Pruned
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.import_model.values import array_to_torch
 from ltp_pipeline.stages.measure import network
-from ltp_pipeline.stages.prune import masks_of
+from ltp_pipeline.stages.prune import nonzero_masks
 from ltp_pipeline.stages.tools import quantize
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.stages.write_back import as_file_types, file_names, lift, lower
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.write_back import (
+    as_file_types,
+    file_names,
+    from_file_weights,
+    to_file_weights,
+)
 
 if TYPE_CHECKING:
-    from ltp_pipeline.exporters.int8.layers import Layer
-    from ltp_pipeline.exporters.int8.training_graph import Trained, Training
+    from ltp_pipeline.exporters.int8.layers import QuantizableLayer
+    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
 
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 
@@ -45,16 +50,16 @@ class Kept(BaseModel):
     tried: int = 1
 
 
-def keep(job: Job, name: str, tuned: Pruned, **more: Any) -> Weights:
+def save_weights(job: RunContext, name: str, tuned: Pruned, **more: Any) -> Weights:
     """Keep the final weights of a network, so that later commands need not train; `more` as in Kept."""
-    weights = lower(job.network, tuned.state)
+    weights = to_file_weights(job.network, tuned.state)
     meta = Kept(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
     job.workspace.save_weights(name, tensors, meta.model_dump())
     return weights
 
 
-def recalled(job: Job, name: str) -> tuple[Pruned, Weights, Kept] | None:
+def load_saved_network(job: RunContext, name: str) -> tuple[Pruned, Weights, Kept] | None:
     """A network whose final weights were kept; None where they were not, or cannot be used."""
     found = job.workspace.load_weights(name)
     if found is None:
@@ -62,27 +67,33 @@ def recalled(job: Job, name: str) -> tuple[Pruned, Weights, Kept] | None:
     tensors, meta = found[0], _kept(job.workspace, name, found[1])
     shapes = {n: job.network.file.model.array(n).shape for n in file_names(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
-        raise job.workspace.damaged_weights(name, "its tensors have other names or shapes than the model's")
+        raise job.workspace.damaged_weights(
+            name, "its tensors have other names or shapes than the model's"
+        )
     weights = as_file_types(job.network, tensors)
-    state = lift(job, weights)
-    return Pruned(state, masks_of(job.network, state), meta.nonzeros, meta.epochs), weights, meta
+    state = from_file_weights(job, weights)
+    return (
+        Pruned(state, nonzero_masks(job.network, state), meta.nonzeros, meta.epochs),
+        weights,
+        meta,
+    )
 
 
-def kept_meta(workspace: Workspace, name: str) -> Kept | None:
+def kept_meta(workspace: RunDirectory, name: str) -> Kept | None:
     """What stands beside kept weights."""
     found = workspace.weights_meta(name)
     return None if found is None else _kept(workspace, name, found)
 
 
-def _kept(workspace: Workspace, name: str, meta: Mapping[str, Any]) -> Kept:
+def _kept(workspace: RunDirectory, name: str, meta: Mapping[str, Any]) -> Kept:
     try:
         return Kept.model_validate(meta)
     except ValidationError as error:
         raise workspace.damaged_weights(name, error.errors()[0]["msg"]) from None
 
 
-def prove(
-    job: Job,
+def export_and_evaluate(
+    job: RunContext,
     tuned: Pruned,
     weights: Weights,
     reference: network.Reference | None,
@@ -96,22 +107,30 @@ def prove(
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
     with timed(job.workspace, "export", but=finetune_qat.NAME):
-        judged = quantize.calibration(file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say)
+        judged = quantize.calibration(
+            file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say
+        )
         if job.settings.train.quantize:
-            judged = replace(judged, train=partial(_train, job, (folder or "pruned").replace("/", "-")))
+            judged = replace(
+                judged, train=partial(_train, job, (folder or "pruned").replace("/", "-"))
+            )
         exported = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
     with timed(job.workspace, "validate"):
-        return network.run(exported, job.network, tuned.state, reference, job.data.test, tuned.epochs)
+        return network.run(
+            exported, job.network, tuned.state, reference, job.data.test, tuned.epochs
+        )
 
 
-def _train(job: Job, title: str, training: Training, layers: Sequence[Layer]) -> Trained:
+def _train(
+    job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
+) -> Trained:
     """Train in 8 bits in the midst of exporting."""
     with timed(job.workspace, finetune_qat.NAME):
         return finetune_qat.run(job, title, training, layers)
 
 
 @contextmanager
-def timed(workspace: Workspace, stage: str, but: str = "") -> Iterator[None]:
+def timed(workspace: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
     """Note the time that a stage takes, also of one that is broken off; not that of another within it."""
     begun, other = time.monotonic(), workspace.manifest.timings.get(but, 0.0)
     try:

@@ -10,11 +10,11 @@ from typing import Any
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.verdicts import asked, effective_limits, gate_settings
 from ltp_pipeline.graph.layer_weights import BLOCK
-from ltp_pipeline.results.records import Learned
-from ltp_pipeline.run_directory.run_directory import Workspace
-from ltp_pipeline.runner.finish import Outcome, finished_already
+from ltp_pipeline.results.records import ThresholdLearningResult
+from ltp_pipeline.run_directory.run_directory import RunDirectory
+from ltp_pipeline.runner.finish import RunResult, finished_already
 from ltp_pipeline.runner.networks import kept_meta
-from ltp_pipeline.runner.run import complete, plan
+from ltp_pipeline.runner.run import finish_candidate, plan
 from ltp_pipeline.settings.file_names import find_format
 from ltp_pipeline.settings.load import changed_export, load_settings
 from ltp_pipeline.settings.schema import (
@@ -33,11 +33,11 @@ from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
 from ltp_pipeline.system.text import pluralize
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 
 
 @dataclass(frozen=True)
-class Point:
+class BaselineSpec:
     """What a baseline is comparable by: nonzeros of all kernels, and epochs of training in total."""
 
     nonzeros: int
@@ -51,16 +51,18 @@ def pick(
     formats: Sequence[str] = (),
     mode: str | None = None,
     limits: Mapping[str, Any] | None = None,
-    task: OwnTask | None = None,
-) -> Outcome:
+    task: CustomTask | None = None,
+) -> RunResult:
     """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own.
 
     It is judged by the `limits` given, or else by those of the run. Without a word about the baseline, the run's own is
     taken where it fits.
     """
     if distributed.is_distributed():
-        raise InputError("only `run` trains with several processes", "start `pick` without torchrun")
-    given = Workspace(folder, progress)
+        raise InputError(
+            "only `run` trains with several processes", "start `pick` without torchrun"
+        )
+    given = RunDirectory(folder, progress)
     given.inputs()
     parent = given.run_of()
     model, settings = parent.inputs()
@@ -70,8 +72,14 @@ def pick(
     gates = effective_limits(given_limits, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
     if mode is None and limits:  # there is no other way to tell
-        mode = "curve" if limits.get("min_gain") else "quick" if limits.get("beat_baseline") else None
-    known = None if mode is None else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
+        mode = (
+            "curve" if limits.get("min_gain") else "quick" if limits.get("beat_baseline") else None
+        )
+    known = (
+        None
+        if mode is None
+        else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
+    )
     if known is not None and not asked(given_limits):
         _require(gates, known)
     return finish_entry(parent, number, model, settings, known, task=task)
@@ -85,35 +93,43 @@ def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
 
 
 def finish_entry(
-    parent: Workspace,
+    parent: RunDirectory,
     number: int,
     model: Path,
     settings: Settings,
     mode: Mode | None,
     exactly: bool = False,
-    task: OwnTask | None = None,
-) -> Outcome:
+    task: CustomTask | None = None,
+) -> RunResult:
     """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
     prepare.require_task(parent, task)
     progress = parent.progress
-    workspace = Workspace(parent.picked_folder(number), progress, parent, settings.log.tensorboard)
+    workspace = RunDirectory(
+        parent.picked_folder(number), progress, parent, settings.log.tensorboard
+    )
     kept = workspace.kept_threads() or parent.kept_threads()
     with threads.used(settings.train.threads, kept, progress.say):
         entries = learn_thresholds.recall(parent).trail
         parent.check_trail()
-        learned = Learned(tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries))
+        learned = ThresholdLearningResult(
+            tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries)
+        )
         entry = select_entry.find(learned, number)
         job, original = prepare.prepare(read(model), settings, workspace, task)
         job = defaults.recall(job, original, parent)
         identity = prepare.identity(job.network.file, job.data, settings)
         parent.require_same(identity)
         elements = sum(k.elements for k in job.network.kernels)
-        point = Point(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
-        points = [baseline.key(n, settings.baseline.spare_classifier) for n in range(1, MOST_POINTS + 1)]
+        point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
+        points = [
+            baseline.key(n, settings.baseline.spare_classifier) for n in range(1, MOST_POINTS + 1)
+        ]
         fits = _fits(_baseline_of(parent, points[0]), point, settings.method)
         told = None
         if mode is None:
-            mode = _mode_of(parent if fits else workspace, points, settings.baseline.spare_classifier)
+            mode = _mode_of(
+                parent if fits else workspace, points, settings.baseline.spare_classifier
+            )
             if mode == "none":
                 remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
                 told = f"No baseline: the run has none of this size; {remedy}"
@@ -134,32 +150,49 @@ def finish_entry(
             workspace.remember_inputs(model, settings, job.task.metric)
             workspace.keep(threads=threads.current())
             if mode != "none" and fits:
-                for name in (*points, baseline.key(baseline.SINGLE, settings.baseline.spare_classifier)):
+                for name in (
+                    *points,
+                    baseline.key(baseline.SINGLE, settings.baseline.spare_classifier),
+                ):
                     workspace.adopt_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
             if told:
                 progress.say(told)
             trained = baseline.epochs(job, point.epochs) if mode != "none" and not fits else {}
             plan(job, {"finetune": job.finetune_epochs, **trained})
-            return complete(job, original, learned, entry)
+            return finish_candidate(job, original, learned, entry)
 
 
-def _mode_of(run: Workspace, points: Sequence[str], spares_classifier: bool) -> Mode:
+def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) -> Mode:
     """How much of the baseline a run has trained; a curve may have ended at its first point."""
     there = [run.weights_meta(name) is not None for name in points[:2]]
     if not there[0]:
         return "none"
     run.inputs()
     proof = run.manifest.proof
-    whole = proof and proof.baseline == BaselineSettings(mode="curve", spare_classifier=spares_classifier)
+    whole = proof and proof.baseline == BaselineSettings(
+        mode="curve", spare_classifier=spares_classifier
+    )
     return "curve" if there[1] or whole else "quick"
 
 
 def _require(gates: GateSettings, mode: Mode) -> None:
     """Refuse gates of the run that need more of a baseline than there is."""
-    needs = [("beat_baseline", gates.beat_baseline and mode == "none", "a baseline of this size", "quick")]
+    needs = [
+        (
+            "beat_baseline",
+            gates.beat_baseline and mode == "none",
+            "a baseline of this size",
+            "quick",
+        )
+    ]
     needs += [
-        ("min_gain", gates.min_gain is not None and mode in ("quick", "none"), "the curve of a baseline", "curve")
+        (
+            "min_gain",
+            gates.min_gain is not None and mode in ("quick", "none"),
+            "the curve of a baseline",
+            "curve",
+        )
     ]
     for name, lacking, what, remedy in needs:
         if lacking:
@@ -169,20 +202,20 @@ def _require(gates: GateSettings, mode: Mode) -> None:
             )
 
 
-def _baseline_of(run: Workspace, name: str) -> Point | None:
+def _baseline_of(run: RunDirectory, name: str) -> BaselineSpec | None:
     """The baseline that a run has trained."""
     found = kept_meta(run, name)
-    return None if found is None else Point(found.nonzeros, sum(found.epochs.values()))
+    return None if found is None else BaselineSpec(found.nonzeros, sum(found.epochs.values()))
 
 
-def _fits(known: Point | None, point: Point, method: MethodSettings) -> bool:
+def _fits(known: BaselineSpec | None, point: BaselineSpec, method: MethodSettings) -> bool:
     """Whether a baseline is one of this point; in blocks it may have a few weights less."""
     if known is None or known.epochs != point.epochs:
         return False
     return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK)
 
 
-def _cost(run: Workspace, point: Point, learning: int) -> str:
+def _cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:
     """What training a baseline takes, by what so many epochs of learning took in the run."""
     seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
     about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"

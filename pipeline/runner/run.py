@@ -11,13 +11,18 @@ from pathlib import Path
 
 from ltp_pipeline.data.images.broken import met_broken
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Learned, Original, Pruned, TrailEntry
+from ltp_pipeline.results.records import Original, Pruned, ThresholdLearningResult, TrailEntry
 from ltp_pipeline.run_directory.access import check_writable
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
-from ltp_pipeline.runner.baseline import Rival
-from ltp_pipeline.runner.finish import Outcome, conclude, finished_already, outcome_of_leader
-from ltp_pipeline.runner.networks import keep, prove, recalled, timed
+from ltp_pipeline.runner.baseline import BaselineTarget
+from ltp_pipeline.runner.finish import RunResult, finished_already, outcome_of_leader, write_report
+from ltp_pipeline.runner.networks import (
+    export_and_evaluate,
+    load_saved_network,
+    save_weights,
+    timed,
+)
 from ltp_pipeline.settings.schema import Settings, check_reachable
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.import_model.read import read
@@ -27,14 +32,16 @@ from ltp_pipeline.stages.report.assemble import Findings, build
 from ltp_pipeline.stages.report.weight_samples import picture_weights
 from ltp_pipeline.stages.select_entry import Selected
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed, threads
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.progress import Reporter
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 
 LEFT_OUT = "left out by --no-baseline"
-NOT_PICKED = "none was trained for this entry of the trail; `ltp-pipeline pick --baseline curve` trains one"
+NOT_PICKED = (
+    "none was trained for this entry of the trail; `ltp-pipeline pick --baseline curve` trains one"
+)
 SEARCHED = ("learn", "finetune")  # until these are over, more networks may be fine-tuned than one
 
 
@@ -45,13 +52,13 @@ def run(
     progress: Reporter,
     fresh: bool = False,
     exactly: bool = False,
-    task: OwnTask | None = None,
-) -> Outcome:
+    task: CustomTask | None = None,
+) -> RunResult:
     """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
     check_reachable(settings)
     prepare.refuse_inputs_inside(out, model, settings)
-    workspace = Workspace(out, progress, events=settings.log.tensorboard)
+    workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
     prepare.require_task(workspace, task, fresh)
     with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
         job, original = prepare.prepare(read(model), settings, workspace, task)
@@ -59,7 +66,9 @@ def run(
             return _run(job, original, model, fresh, exactly)
 
 
-def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> Outcome:
+def _run(
+    job: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
+) -> RunResult:
     workspace, settings = job.workspace, job.settings
     identity = prepare.identity(job.network.file, job.data, settings)
     going_on = not fresh and workspace.holds(identity)
@@ -72,42 +81,55 @@ def _run(job: Job, original: State, model: Path, fresh: bool, exactly: bool) -> 
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric)
     workspace.keep(threads=threads.current())
-    job = defaults.apply(job, original, value)
+    job = defaults.resolve_defaults(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
-    compared = baseline.epochs(job, sum(epochs.values())) if settings.baseline.mode != "none" else {}
-    plan(job, {**epochs, **compared}, SEARCHED if job.settings.budget.accuracy_budget is not None else ())
+    compared = (
+        baseline.epochs(job, sum(epochs.values())) if settings.baseline.mode != "none" else {}
+    )
+    plan(
+        job,
+        {**epochs, **compared},
+        SEARCHED if job.settings.budget.accuracy_budget is not None else (),
+    )
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
     else:
         notes.warn(job, original, value)
     if workspace.manifest.learned:
-        return complete(job, original, learn_thresholds.recall(workspace))
+        return finish_candidate(job, original, learn_thresholds.recall(workspace))
     with timed(workspace, "learn"):
         learned = learn_thresholds.run(job, original, value)
-    return complete(job, original, learned)
+    return finish_candidate(job, original, learned)
 
 
-def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | None = None) -> Outcome:
+def finish_candidate(
+    job: RunContext,
+    original: StateDict,
+    learned: ThresholdLearningResult,
+    entry: TrailEntry | None = None,
+) -> RunResult:
     """From the trail to the report: fine-tune an entry, export and measure it, and the same with the baseline.
 
     Without an entry, the budget tells which. What was trained before is taken from the run directory.
     """
     workspace, settings = job.workspace, job.settings
     measured, reference = None, None
-    if distributed.is_leader():
+    if distributed.is_main_process():
         with timed(workspace, "original"):
             measured, reference = network.measure_original(job)
     with timed(workspace, "finetune"):
         selected, tuned, weights, value = _select(job, learned, entry, measured)
-    pruned, compared = prove(job, tuned, weights, reference), None
+    pruned, compared = export_and_evaluate(job, tuned, weights, reference), None
     pictures = picture_weights(job.network, weights, selected.entry.thresholds)
-    budget = settings.budget.accuracy_budget if entry is None else None  # which a picked entry was not chosen by
+    budget = (
+        settings.budget.accuracy_budget if entry is None else None
+    )  # which a picked entry was not chosen by
     epochs, before = sum(tuned.epochs.values()), _validation_accuracy(job, measured)
-    rival = Rival(job.task.metric, tuned.nonzeros, epochs, value, before, budget)
+    rival = BaselineTarget(job.task.metric, tuned.nonzeros, epochs, value, before, budget)
     del tuned, weights  # the baseline needs the memory
     if settings.baseline.mode != "none":
         compared = baseline_curve.run(job, original, rival, reference)
-    if not distributed.is_leader():
+    if not distributed.is_main_process():
         return outcome_of_leader(job)
     assert measured is not None  # noqa: S101 - the leader has measured
     assert pruned is not None  # noqa: S101 - the leader has measured
@@ -139,41 +161,69 @@ def complete(job: Job, original: State, learned: Learned, entry: TrailEntry | No
         budget_missed=selected.missed,
         no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
     )
-    return conclude(build(findings), settings, workspace)
+    return write_report(build(findings), settings, workspace)
 
 
 def _select(
-    job: Job, learned: Learned, entry: TrailEntry | None, original: Original | None
+    job: RunContext,
+    learned: ThresholdLearningResult,
+    entry: TrailEntry | None,
+    original: Original | None,
 ) -> tuple[Selected, Pruned, Weights, float]:
     """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
-    if known := recalled(job, "pruned"):
+    if known := load_saved_network(job, "pruned"):
         tuned, weights, kept = known
-        selected = Selected(select_entry.find(learned, kept.entry), kept.notes, kept.missed, kept.tried)
+        selected = Selected(
+            select_entry.find(learned, kept.entry), kept.notes, kept.missed, kept.tried
+        )
         return selected, tuned, weights, kept.validation_accuracy
     if entry is None:
         selected, tuned = select_entry.run(job, learned, _least(job, original))
     else:
-        selected, tuned = Selected(entry, [f"entry {entry.entry} of the trail"]), select_entry.finish(job, entry)
+        selected, tuned = (
+            Selected(entry, [f"entry {entry.entry} of the trail"]),
+            select_entry.finish(job, entry),
+        )
     value = accuracy(job, tuned.state, job.data.val)
-    told = {"entry": selected.entry.entry, "notes": selected.notes, "missed": selected.missed, "tried": selected.tried}
-    return selected, tuned, keep(job, "pruned", tuned, **told, validation_accuracy=value), value
+    told = {
+        "entry": selected.entry.entry,
+        "notes": selected.notes,
+        "missed": selected.missed,
+        "tried": selected.tried,
+    }
+    return (
+        selected,
+        tuned,
+        save_weights(job, "pruned", tuned, **told, validation_accuracy=value),
+        value,
+    )
 
 
-def _least(job: Job, original: Original | None) -> float | None:
+def _least(job: RunContext, original: Original | None) -> float | None:
     """The worst validation accuracy within the budget."""
     budget = job.settings.budget.accuracy_budget
-    return None if budget is None else job.task.metric.least(_validation_accuracy(job, original), budget)
+    return (
+        None
+        if budget is None
+        else job.task.metric.worst_allowed(_validation_accuracy(job, original), budget)
+    )
 
 
-def _validation_accuracy(job: Job, original: Original | None) -> float:
+def _validation_accuracy(job: RunContext, original: Original | None) -> float:
     """The original's, as the leader measured it."""
-    return distributed.from_leader(0.0 if original is None else original.validation_accuracy, job.device)
+    return distributed.broadcast_from_main(
+        0.0 if original is None else original.validation_accuracy, job.device
+    )
 
 
-def plan(job: Job, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
+def plan(job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
     if job.settings.train.quantize and job.settings.export.has_int8:
         epochs = {**epochs, finetune_qat.NAME: job.int8_epochs}
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
-    curve = ("learn", "finetune", "baseline", "curve") if job.settings.wanted_baseline in ("auto", "curve") else ()
+    curve = (
+        ("learn", "finetune", "baseline", "curve")
+        if job.settings.wanted_baseline in ("auto", "curve")
+        else ()
+    )
     job.workspace.progress.plan(steps, {*searched, *curve})

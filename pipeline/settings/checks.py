@@ -25,7 +25,7 @@ class MetricUnit(Protocol):
     """What has to be known of a metric to check limits in its unit."""
 
     @property
-    def share(self) -> bool:
+    def is_fraction(self) -> bool:
         """Whether the metric is a fraction."""
 
     @property
@@ -59,7 +59,7 @@ def check(metric: MetricUnit, limits: Mapping[str, float | None]) -> None:
             raise InputError(f"setting {name}: {value} is no number", remedy)
         key = name.rpartition(".")[2]
         low, high = OF_SHARES[key]
-        if not metric.share or low <= value < high or (value == high and key not in BELOW):
+        if not metric.is_fraction or low <= value < high or (value == high and key not in BELOW):
             continue
         fraction = f"fraction from {low:g} to {'below 1' if key in BELOW else '1'}"
         if abs(value) > 1:

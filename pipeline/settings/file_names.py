@@ -21,7 +21,7 @@ GRAPHS = {ORIGINAL: None, DEPLOY: "packed", FAST: "packed", INT8: "packed"}
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """A graph in an encoding."""
 
     graph: str
@@ -47,16 +47,20 @@ class Format:
         return (self.encoding,) if self.graph == ORIGINAL else (self.graph, self.encoding)
 
 
-FORMATS = {f.name: f for f in (Format(graph, encoding) for graph in GRAPHS for encoding in ENCODINGS)}
+FORMATS = {
+    f.name: f for f in (ExportFormat(graph, encoding) for graph in GRAPHS for encoding in ENCODINGS)
+}
 _USUAL = {graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if encoding}
 CHOICES = tuple(dict.fromkeys((*ENCODINGS, *_USUAL, *FORMATS)))  # what may be asked for
 FILE_PATTERNS = tuple(
-    f.file_name(values) for f in FORMATS.values() for values in ((EXACT, "*") if f.can_be_rounded else (EXACT,))
+    f.file_name(values)
+    for f in FORMATS.values()
+    for values in ((EXACT, "*") if f.can_be_rounded else (EXACT,))
 )  # shell-style, of every name that a file may have
 HELP = f"an encoding ({', '.join(ENCODINGS)}), a graph ({', '.join(_USUAL)}), or both ({next(iter(_USUAL))}-dense)"
 
 
-def find_format(name: str) -> Format:
+def find_format(name: str) -> ExportFormat:
     """The format of this name; a graph alone is taken in its usual encoding."""
     found = FORMATS.get(name) or _USUAL.get(name)
     if found is None:

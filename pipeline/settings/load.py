@@ -17,7 +17,9 @@ from ltp_pipeline.system.files import AnyPath, read_text
 
 LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
 CONFIG_NAME = "ltp.toml"
-_SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
+_SECTIONS: dict[str, type[Section]] = {
+    name: type(field.default) for name, field in Settings.model_fields.items()
+}
 
 
 def load_settings(
@@ -55,13 +57,16 @@ def changed_export(had: ExportSettings, **changes: Any) -> ExportSettings:
 
 
 def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
-    if _decides_outcome(more):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
+    if _decides_outcome(
+        more
+    ):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
         into.pop("budget", None)
         into.get("method", {}).pop("lambda", None)
     for section, values in more.items():
         if not isinstance(values, Mapping):
             raise InputError(
-                f"setting {section!r} stands outside a section", "put it under its section, such as [data] or [train]"
+                f"setting {section!r} stands outside a section",
+                "put it under its section, such as [data] or [train]",
             )
         join(into.setdefault(section, {}), values)
 
@@ -76,7 +81,10 @@ def join(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _decides_outcome(values: Mapping[str, Any]) -> bool:
-    budget, method = (part if isinstance(part := values.get(name), Mapping) else {} for name in ("budget", "method"))
+    budget, method = (
+        part if isinstance(part := values.get(name), Mapping) else {}
+        for name in ("budget", "method")
+    )
     return any(v is not None for v in budget.values()) or method.get("lambda") is not None
 
 
@@ -98,15 +106,21 @@ def _unquoted(text: str, error: str) -> str | None:
         return f"a name with such signs must be quoted: {input_section(named[1])}"
     key = re.match(r"\s*([^\s\"'=\[#]+)\s*=", line)
     if key and re.search(r"[^A-Za-z0-9_.-]", key[1]):
-        return f"a name with such signs must be quoted: {json.dumps(key[1], ensure_ascii=False)} = …"
+        return (
+            f"a name with such signs must be quoted: {json.dumps(key[1], ensure_ascii=False)} = …"
+        )
     return None
 
 
 def _read_preset(name: str) -> dict[str, Any]:
     folder = resources.files("ltp_pipeline.presets")
-    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    known = sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
     if name not in known:
-        raise InputError(f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}")
+        raise InputError(
+            f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}"
+        )
     return parse_toml((folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -129,7 +143,9 @@ def _complaint(error: ValidationError) -> tuple[str, str]:
         if item["type"] == "extra_forbidden":
             parts.append(f"unknown setting {key}")
             section = _SECTIONS.get(str(item["loc"][0])) if len(item["loc"]) > 1 else None
-            names = ", ".join(field.alias or name for name, field in (section or Settings).model_fields.items())
+            names = ", ".join(
+                field.alias or name for name, field in (section or Settings).model_fields.items()
+            )
             remedy = f"known {'keys' if section else 'sections'}: {names}"
         else:
             said = item["msg"].removeprefix("Value error, ")

@@ -49,7 +49,9 @@ SPARE_CLASSIFIER = False  # which of the two baselines is the default
 class Section(BaseModel):
     """A section of ltp.toml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
+    )
 
 
 class InputSettings(Section):
@@ -57,7 +59,9 @@ class InputSettings(Section):
 
     scale: Single | None = None
     mean: Annotated[tuple[Single, ...], BeforeValidator(several)] = ()
-    std: Annotated[tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(several)] = ()
+    std: Annotated[
+        tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(several)
+    ] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Pixels, Pixels] | None = None
     pad: Single = 0.0
@@ -67,7 +71,9 @@ class DataSettings(InputSettings):
     """Where the samples are; how they become inputs, for all of these, and for each by its name."""
 
     path: Annotated[Path, BeforeValidator(plain_path)] | None = None
-    inputs: Annotated[dict[str, InputSettings], BeforeValidator(quoted_names)] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, InputSettings], BeforeValidator(quoted_names)] = Field(
+        default_factory=dict
+    )
     classes: dict[str, ClassNumber] | None = None
     validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
@@ -75,12 +81,16 @@ class DataSettings(InputSettings):
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     max_broken: Natural = 100
     max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
-    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = 80_000_000  # of an image; Pillow opens no larger ones
+    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = (
+        80_000_000  # of an image; Pillow opens no larger ones
+    )
 
     @field_serializer("inputs")
     def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
         """What is said of an input and no more: the rest is what holds for all, also when it is read again."""
-        return {name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()}
+        return {
+            name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()
+        }
 
     def section_of(self, name: str, alone: bool) -> str:
         """Where the settings of an input stand, or would; an input that is alone needs no section of its own."""
@@ -90,7 +100,9 @@ class DataSettings(InputSettings):
         """Those of one input: its own, and for the rest those of all."""
         shared = {key: getattr(self, key) for key in InputSettings.model_fields}
         own = self.inputs.get(name)
-        return InputSettings(**{**shared, **({} if own is None else own.model_dump(exclude_unset=True))})
+        return InputSettings(
+            **{**shared, **({} if own is None else own.model_dump(exclude_unset=True))}
+        )
 
 
 class TaskSettings(Section):
@@ -116,7 +128,11 @@ class BudgetSettings(Section):
     @property
     def wanted_compression(self) -> float | None:
         """Target as a compression; None when there is none."""
-        return 1 / (1 - self.target_sparsity) if self.target_sparsity is not None else self.target_compression
+        return (
+            1 / (1 - self.target_sparsity)
+            if self.target_sparsity is not None
+            else self.target_compression
+        )
 
     @model_validator(mode="after")
     def _one_only(self) -> Self:
@@ -183,8 +199,13 @@ class ExportSettings(Section):
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
 
-    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(once)] = ("sparse", "packed")
-    values: Annotated[tuple[Rounding, ...], BeforeValidator(rounded_only), AfterValidator(once)] = ()
+    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(once)] = (
+        "sparse",
+        "packed",
+    )
+    values: Annotated[
+        tuple[Rounding, ...], BeforeValidator(rounded_only), AfterValidator(once)
+    ] = ()
     external_data: bool = False
     int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
     int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
@@ -197,7 +218,9 @@ class ExportSettings(Section):
     def _rounded_where_possible(self) -> Self:
         if self.values and not any(find_format(name).can_be_rounded for name in self.formats):
             able = " or ".join(ROUNDED)
-            raise ValueError(f"values = {self.values[0]!r} is for {able} files; add {able} to the formats")
+            raise ValueError(
+                f"values = {self.values[0]!r} is for {able} files; add {able} to the formats"
+            )
         return self
 
     @property
@@ -237,7 +260,9 @@ class BaselineSettings(Section):
     """
 
     mode: Mode = "auto"
-    spare_classifier: bool = SPARE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
+    spare_classifier: bool = (
+        SPARE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
+    )
 
 
 class LogSettings(Section):
@@ -261,8 +286,12 @@ class GateSettings(Section):
     beat_baseline: bool = False
     by: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
-    max_bytes: Annotated[Count | dict[FormatName, Count] | None, BeforeValidator(limits_by_name)] = None
-    max_latency_ratio: Annotated[Positive | dict[FormatName, Positive] | None, BeforeValidator(limits_by_name)] = None
+    max_bytes: Annotated[
+        Count | dict[FormatName, Count] | None, BeforeValidator(limits_by_name)
+    ] = None
+    max_latency_ratio: Annotated[
+        Positive | dict[FormatName, Positive] | None, BeforeValidator(limits_by_name)
+    ] = None
     per_layer_floor: Fraction | None = None
     confidence: Annotated[Share, Field(gt=0, le=SUREST)] | None = None
 
@@ -272,9 +301,13 @@ class GateSettings(Section):
             raise ValueError("by says how far to beat the baseline; give beat_baseline with it")
         most = 1 - (self.per_layer_floor or 0)
         if self.min_sparsity is not None and self.min_sparsity > most:
-            raise ValueError("min_sparsity and per_layer_floor contradict each other: no result can keep both")
+            raise ValueError(
+                "min_sparsity and per_layer_floor contradict each other: no result can keep both"
+            )
         if self.min_compression is not None and self.min_compression * (1 - most) > 1:
-            raise ValueError("min_compression and per_layer_floor contradict each other: no result can keep both")
+            raise ValueError(
+                "min_compression and per_layer_floor contradict each other: no result can keep both"
+            )
         return self
 
 
@@ -349,4 +382,7 @@ def check_budget(settings: Settings) -> None:
             "give a budget instead of lambda, or leave block out",
         )
     if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
-        raise InputError("a budget and method.lambda contradict each other", "give one: lambda decides the outcome")
+        raise InputError(
+            "a budget and method.lambda contradict each other",
+            "give one: lambda decides the outcome",
+        )

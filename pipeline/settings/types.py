@@ -19,16 +19,22 @@ def no_bool(value: Any) -> Any:
 
 def _no_percent(value: Any) -> Any:
     if isinstance(no_bool(value), int | float) and abs(value) > 1:
-        raise ValueError(f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}")
+        raise ValueError(
+            f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}"
+        )
     return value
 
 
 def plain_path(value: Any) -> Any:
     """A path that every system and every report can hold."""
-    path = os.fspath(value) if isinstance(value, os.PathLike) else value  # pydantic knows no other kind than Path
+    path = (
+        os.fspath(value) if isinstance(value, os.PathLike) else value
+    )  # pydantic knows no other kind than Path
     if isinstance(path, str) and "\0" in path:
         raise ValueError("no path has a zero byte in it")
-    if isinstance(path, str) and any("\ud800" <= sign <= "\udfff" for sign in path):  # as Python reads other bytes
+    if isinstance(path, str) and any(
+        "\ud800" <= sign <= "\udfff" for sign in path
+    ):  # as Python reads other bytes
         raise ValueError("its name is no UTF-8, and no report could hold it; rename it")
     return path
 
@@ -43,7 +49,10 @@ def quoted_names(value: Any) -> Any:
     for name, own in value.items() if isinstance(value, Mapping) else ():
         whole, inner = name, own
         while isinstance(inner, Mapping):
-            key, inner = next(((key, part) for key, part in inner.items() if isinstance(part, Mapping)), ("", None))
+            key, inner = next(
+                ((key, part) for key, part in inner.items() if isinstance(part, Mapping)),
+                ("", None),
+            )
             whole = f"{whole}.{key}" if inner is not None else whole
         if whole != name:
             raise ValueError(f"a name with dots must be quoted: {input_section(whole)}")
@@ -69,7 +78,9 @@ def limits_by_name(value: Any) -> Any:
     if len(named) == 1 and not named[0][1]:
         return named[0][2]
     if not all(name and equal for name, equal, _ in named):
-        raise ValueError("give one limit for all files, or a limit for each by its name, such as int8=0.5")
+        raise ValueError(
+            "give one limit for all files, or a limit for each by its name, such as int8=0.5"
+        )
     return {name: limit for name, _, limit in named}
 
 
@@ -85,9 +96,13 @@ def once(values: tuple[str, ...]) -> tuple[str, ...]:
 FormatName = Annotated[str, AfterValidator(_full_name)]
 Share = Annotated[float, BeforeValidator(_no_percent)]
 Fraction = Annotated[Share, Field(ge=0, le=1)]
-InMetric = Annotated[float, BeforeValidator(no_bool)]  # in the metric's unit; limits.py tells more once that is known
+InMetric = Annotated[
+    float, BeforeValidator(no_bool)
+]  # in the metric's unit; limits.py tells more once that is known
 Positive = Annotated[float, Field(gt=0)]
-Single = Annotated[float, Field(ge=-(2.0**127), le=2.0**127)]  # samples are prepared in single precision
+Single = Annotated[
+    float, Field(ge=-(2.0**127), le=2.0**127)
+]  # samples are prepared in single precision
 Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Natural = Annotated[int, Field(ge=0, lt=2**63)]

@@ -10,7 +10,10 @@ from ltp_pipeline.settings.schema import InputSettings, Section, TaskSettings
 def render(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
     """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
     data, train = (settings.get(section, {}) for section in ("data", "train"))
-    lines = [f"# How samples become the model's input; give the data themselves by {data_option}.", "[data]"]
+    lines = [
+        f"# How samples become the model's input; give the data themselves by {data_option}.",
+        "[data]",
+    ]
     for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
         if data.get(key) not in (None, []):
             lines.append(f"{key} = {_toml(data[key])}")
@@ -30,7 +33,9 @@ def render(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _said(values: Mapping[str, Any], section: type[Section], unless_default: bool = False) -> list[str]:
+def _said(
+    values: Mapping[str, Any], section: type[Section], unless_default: bool = False
+) -> list[str]:
     """The lines of a section that say something."""
     known = {key: values[key] for key in section.model_fields if values.get(key) is not None}
     return [

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray[Any, Any]
 # Trained tensors by name: weights and running statistics, those of restored normalization layers too
-State: TypeAlias = "dict[str, Tensor]"
+StateDict: TypeAlias = "dict[str, Tensor]"

@@ -42,13 +42,17 @@ class RunFailed(Exception):
 FAILURES = (WorkerDied, LoadFailed, RunFailed)
 
 
-class Worker:
+class OrtProcess:
     """The other side of the pipe."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
         command = [sys.executable, "-P", "-m", MODULE]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+        }
         self.process = subprocess.Popen(command, **pipes)
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -89,7 +93,7 @@ class Worker:
         return self.owner == os.getpid() and self.process.poll() is None
 
 
-_worker: Worker | None = None
+_worker: OrtProcess | None = None
 
 
 def run(
@@ -101,7 +105,7 @@ def run(
     """
     global _worker
     if _worker is None or not _worker.usable:
-        _worker = Worker()
+        _worker = OrtProcess()
     folder = folder or model.parent
     _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
     request = {"model": str(model), "names": list(feeds), "level": level, "folder": str(folder)}
@@ -144,7 +148,9 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, str], Any]) -> di
             options.log_severity_level = 4
             options.intra_op_num_threads = request["threads"]
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
+            options.graph_optimization_level = getattr(
+                onnxruntime.GraphOptimizationLevel, LEVELS[level]
+            )
             made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             sessions[path, level] = made
     except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
@@ -164,7 +170,9 @@ def _answer(request: dict[str, Any], sessions: dict[tuple[str, str], Any]) -> di
             counts.append(None)
         else:
             counts.append(len(parts) if isinstance(output, list) else -1)
-            arrays.update((f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts))
+            arrays.update(
+                (f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts)
+            )
     try:
         _save(folder / "outputs.npz", arrays)
     except OSError as error:

@@ -36,12 +36,12 @@ def rank() -> int:
     return int(os.environ["RANK"]) if is_distributed() else 0
 
 
-def is_leader() -> bool:
+def is_main_process() -> bool:
     """Whether this is the one process that writes."""
     return rank() == 0
 
 
-def join(device: torch.device) -> torch.device:
+def init_process_group(device: torch.device) -> torch.device:
     """Meet the others; returns this process's own device."""
     import torch
     from torch import distributed
@@ -52,7 +52,9 @@ def join(device: torch.device) -> torch.device:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE
+        )
     return device
 
 
@@ -65,22 +67,24 @@ def start() -> None:
 def stop_together() -> None:
     """All ranks are about to fail for one reason, which the leader has found: it alone tells of it."""
     global _started
-    wait()
+    barrier()
     _started = False
 
 
-def speaks() -> bool:
+def should_report_errors() -> bool:
     """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
-    return is_leader() or _started
+    return is_main_process() or _started
 
 
 def lost_another(error: Exception) -> bool:
     """Whether an error only says that another process has gone."""
     told = str(error)
-    return is_distributed() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+    return (
+        is_distributed() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+    )
 
 
-def leave() -> None:
+def destroy_process_group() -> None:
     """Part from the others at the end."""
     if is_distributed():
         from torch import distributed
@@ -89,7 +93,7 @@ def leave() -> None:
             distributed.destroy_process_group()
 
 
-def wait() -> None:
+def barrier() -> None:
     """Go on when all have come here."""
     if is_distributed():
         from torch import distributed
@@ -97,7 +101,7 @@ def wait() -> None:
         distributed.barrier()
 
 
-def average(tensor: Tensor) -> Tensor:
+def all_reduce_mean(tensor: Tensor) -> Tensor:
     """The mean over all processes, in place."""
     if is_distributed():
         from torch import distributed
@@ -107,7 +111,7 @@ def average(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def total(value: float, device: torch.device) -> float:
+def all_reduce_sum(value: float, device: torch.device) -> float:
     """The sum over all processes."""
     if not is_distributed():
         return value
@@ -118,24 +122,29 @@ def total(value: float, device: torch.device) -> float:
     return float(told)
 
 
-def gathered(rows: Array, device: torch.device) -> Array:
+def all_gather_rows(rows: Array, device: torch.device) -> Array:
     """The rows of all processes, one after the other."""
     if not is_distributed():
         return rows
     import torch
     from torch import distributed
 
-    counts = [int(total(len(rows) if rank() == other else 0, device)) for other in range(get_world_size())]
+    counts = [
+        int(all_reduce_sum(len(rows) if rank() == other else 0, device))
+        for other in range(get_world_size())
+    ]
     wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
     wide[: len(rows)] = torch.from_numpy(rows.astype("float64"))
     wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)
     parts = [torch.empty_like(wide) for _ in counts]
     distributed.all_gather(parts, wide)
-    found: Array = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
+    found: Array = (
+        torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
+    )
     return found.astype(rows.dtype)
 
 
-def from_leader(value: float, device: torch.device) -> float:
+def broadcast_from_main(value: float, device: torch.device) -> float:
     """The leader's number, on every rank."""
     if not is_distributed():
         return value
@@ -149,4 +158,6 @@ def from_leader(value: float, device: torch.device) -> float:
 def _number(value: float, device: torch.device) -> Tensor:
     import torch
 
-    return torch.tensor([value], dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+    return torch.tensor(
+        [value], dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+    )

@@ -25,7 +25,9 @@ def read_text(path: AnyPath, remedy: str, most: int = MOST_TEXT) -> str:
     try:
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy) from None
+        raise InputError(
+            f"cannot read {path}: not UTF-8, {error.reason} at byte {error.start}", remedy
+        ) from None
 
 
 def read_bytes(path: AnyPath, remedy: str, most: int) -> bytes:
@@ -60,7 +62,9 @@ def require_file(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "give another name, or check its rights") from None
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", "give another name, or check its rights"
+        ) from None
     except ValueError as error:  # a name with a zero byte
         raise InputError(f"cannot write {str(path)!r}: {error}", "give another name") from None
     if not stat.S_ISREG(mode):
@@ -81,7 +85,9 @@ def write_pieces(
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "give a writable folder with --out") from None
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", "give a writable folder with --out"
+        ) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(pieces)
@@ -91,13 +97,20 @@ def write_pieces(
         before_move()
         Path(scratch).replace(path)
     except OSError as error:
-        space, rights = "free some space, then run the same again", "give another name, or check its rights"
-        raise InputError(f"cannot write {path}: {error.strerror}", space if is_full(error) else rights) from None
+        space, rights = (
+            "free some space, then run the same again",
+            "give another name, or check its rights",
+        )
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", space if is_full(error) else rights
+        ) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
 
 
-def write_hashed(path: Path, pieces: Iterable[bytes | memoryview], ready: Callable[[str], None]) -> str:
+def write_hashed(
+    path: Path, pieces: Iterable[bytes | memoryview], ready: Callable[[str], None]
+) -> str:
     """The same, hashed on the way; `ready` is told the SHA-256 before the file is moved into place."""
     digest = hashlib.sha256()
 
@@ -157,4 +170,7 @@ def keep_apart(out: AnyPath, sources: Iterable[Path]) -> None:
     written = [part for part in (Path(out), data_beside(Path(out))) if part.exists()]
     for source in sources:
         if source.exists() and any(part.samefile(source) for part in written):
-            raise InputError(f"writing {out} would replace {source}, which is read", "give another file with --out")
+            raise InputError(
+                f"writing {out} would replace {source}, which is read",
+                "give another file with --out",
+            )

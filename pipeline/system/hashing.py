@@ -21,7 +21,9 @@ def sha256_of(path: Path) -> str:
 def sha256_together(paths: Sequence[Path]) -> str:
     """Hash of one file, or of the hashes of several: a model and the data beside it."""
     digests = [sha256_of(path) for path in paths]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def write_sums(path: Path, hashes: Mapping[str, str | None]) -> None:

@@ -33,7 +33,9 @@ def parse_json(text: str, what: str, remedy: str) -> Any:
         )
         _check(content, 0)
     except (ValueError, RecursionError) as error:
-        why = "lists and objects are nested too deep" if isinstance(error, RecursionError) else error
+        why = (
+            "lists and objects are nested too deep" if isinstance(error, RecursionError) else error
+        )
         raise InputError(f"{what} is not JSON, or was cut off: {why}", remedy) from None
     return content
 

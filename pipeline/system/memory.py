@@ -9,16 +9,27 @@ SHARE = 0.8  # of what is free; other programs need some too
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (  # most and used, of control groups in version 2 and 1
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ),
 )
-_SHORTAGE = ("allocate memory", "not enough memory", "out of memory", "bad_alloc", "Unable to allocate")
+_SHORTAGE = (
+    "allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "Unable to allocate",
+)
 
 
 def available() -> int | None:
     """Bytes that can be taken without swapping, within the limits of a container; None where that is not known."""
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
-        free = int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))) * 1024
+        free = (
+            int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))) * 1024
+        )
     except (OSError, ValueError, StopIteration):  # not every system has this
         return None
     for most, used in _CGROUPS:
@@ -33,7 +44,9 @@ def is_shortage(error: BaseException | None) -> bool:
     """Whether an error, or what caused it, says that memory was refused."""
     if error is None:
         return False
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's, of a device
+    named = (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    )  # torch's, of a device
     return named or any(words in str(error) for words in _SHORTAGE) or is_shortage(error.__cause__)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @contextmanager
-def apart(*parts: int | str) -> Iterator[None]:
+def isolate_rng(*parts: int | str) -> Iterator[None]:
     """Seed every generator that code shares; afterwards each is as it was, that of training above all.
 
     They belong to the process: no other thread may draw meanwhile.

@@ -38,7 +38,9 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
             reason = _reason(error, Path(name))
             if reason is None:
                 raise
-            raise InputError(f"cannot write temporary files in {Path(name).parent}: {reason}", REMEDY) from None
+            raise InputError(
+                f"cannot write temporary files in {Path(name).parent}: {reason}", REMEDY
+            ) from None
 
 
 def _reason(error: Exception, folder: Path) -> str | None:

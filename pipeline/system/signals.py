@@ -41,12 +41,12 @@ def install() -> None:
             _ours.append(number)
 
 
-def asked() -> bool:
+def stop_requested() -> bool:
     """Whether this process was asked to stop."""
     return _asked
 
 
-def over() -> None:
+def ignore_signals() -> None:
     """The command has ended: a signal has nothing more to say."""
     for number in _ours:
         signal.signal(number, signal.SIG_IGN)
@@ -54,7 +54,7 @@ def over() -> None:
 
 def leave(told: bool = True) -> NoReturn:
     """End as one who was interrupted."""
-    over()
+    ignore_signals()
     if _ours:
         _thread.start_new_thread(_end_late, ())  # should a thread never end
     if told:
@@ -63,7 +63,9 @@ def leave(told: bool = True) -> NoReturn:
 
 
 def _tell() -> None:
-    print("\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True)
+    print(
+        "\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True
+    )
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -113,12 +115,14 @@ def _end_late() -> None:
     os._exit(EXIT)
 
 
-def _not_caught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _not_caught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     """An interrupt that came where nothing catches it, as while a command is ending: end all the same."""
     if not _asked:
         sys.__excepthook__(kind, error, trace)
         return
-    over()
+    ignore_signals()
     _tell()
     os._exit(EXIT)  # Python itself would end by the signal
 

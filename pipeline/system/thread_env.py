@@ -15,12 +15,15 @@ TOO_LATE = (
     "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; import ltp_pipeline "
     "first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
 )
-_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}  # of GNU's library, and of Intel's and LLVM's
+_SETTINGS = {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "KMP_BLOCKTIME": "0",
+}  # of GNU's library, and of Intel's and LLVM's
 _OTHERS = ("GOMP_SPINCOUNT",)  # with which a user says the same more exactly
 _late = False
 
 
-def let_threads_sleep(environ: "MutableMapping[str, str]" = os.environ) -> None:
+def set_passive_waiting(environ: "MutableMapping[str, str]" = os.environ) -> None:
     """Have threads that wait give their core away; what a user has set stays."""
     global _late
     if any(name in environ for name in (*_SETTINGS, *_OTHERS)):

@@ -20,7 +20,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 _V2_FOLDERS = ("", "unified")
-_TIMES_CORES, _ALWAYS = 8, 64  # threads that may be asked for; the system refuses thousands, and ends the process
+_TIMES_CORES, _ALWAYS = (
+    8,
+    64,
+)  # threads that may be asked for; the system refuses thousands, and ends the process
 _count: int | None = None  # of the run at work
 
 
@@ -37,7 +40,10 @@ def quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
     for line in _text(own).splitlines():
         _, names, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "")
         if names == "":
-            found += [_share(*_text(group / "cpu.max").split()) for group in _groups(root, _V2_FOLDERS, path)]
+            found += [
+                _share(*_text(group / "cpu.max").split())
+                for group in _groups(root, _V2_FOLDERS, path)
+            ]
         elif "cpu" in names.split(","):
             for group in _groups(root, _V1_FOLDERS, path):
                 files = (group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us")
@@ -69,7 +75,11 @@ def _share(*numbers: str) -> float | None:
 
 
 def number(
-    asked: int | None, kept: int | None, default: int, cores: int, environ: Mapping[str, str] = os.environ
+    asked: int | None,
+    kept: int | None,
+    default: int,
+    cores: int,
+    environ: Mapping[str, str] = os.environ,
 ) -> int:
     """Threads for a run: as asked, as it began with, as OMP_NUM_THREADS says (torch's `default` then), or by cores."""
     if asked or kept:
@@ -79,7 +89,11 @@ def number(
     )  # which it sets where nobody did
     if environ.get("OMP_NUM_THREADS") and not by_torchrun:
         return default
-    share = max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1) if distributed.is_distributed() else cores
+    share = (
+        max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+        if distributed.is_distributed()
+        else cores
+    )
     return share if by_torchrun else min(default, share)
 
 
@@ -104,7 +118,9 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
         what = f"{count} threads are far more than the {pluralize(os.cpu_count() or 1, 'core')} of this machine"
         raise InputError(what, f"set train.threads to at most {most}; the default is by the cores")
     if kept and now != kept:
-        same = f"{pluralize(kept, 'thread')}, as it began, so that its files are the same to the byte"
+        same = (
+            f"{pluralize(kept, 'thread')}, as it began, so that its files are the same to the byte"
+        )
         other = f"{pluralize(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
         say(f"Going on with {same if count == kept else other}")
     if count > 1 and thread_env.came_too_late():

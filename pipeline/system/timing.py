@@ -18,7 +18,7 @@ class Timing(NamedTuple):
     quartiles: tuple[float, float]
 
 
-def in_turns(
+def time_interleaved(
     calls: Sequence[Callable[[], object]],
     rounds: int = ROUNDS,
     seconds: float = 0.0,
@@ -34,7 +34,9 @@ def in_turns(
     begun = time.perf_counter()
     while True:
         done, passed = len(times[0]), time.perf_counter() - begun
-        if (done >= rounds and passed >= seconds) or (done >= FEWEST_ROUNDS and passed > MOST_SECONDS):
+        if (done >= rounds and passed >= seconds) or (
+            done >= FEWEST_ROUNDS and passed > MOST_SECONDS
+        ):
             break
         for call, taken in zip(calls, times, strict=True):
             call()

@@ -17,7 +17,7 @@ FLOOR = 1e-6  # the absolute difference that says nothing; a hundredth of the to
 MARGIN = 10  # times how far onnxruntime is from itself
 
 
-class Gap(NamedTuple):
+class MaxDifference(NamedTuple):
     """The largest difference, and the largest value it is to be seen beside."""
 
     apart: float
@@ -29,10 +29,10 @@ class Gap(NamedTuple):
         return self.apart / (self.scale or 1.0)
 
 
-SAME, OTHER = Gap(0.0, 1.0), Gap(math.inf, 1.0)
+SAME, OTHER = MaxDifference(0.0, 1.0), MaxDifference(math.inf, 1.0)
 
 
-class Verdict(Enum):
+class Agreement(Enum):
     """What a difference says."""
 
     EQUAL = "equal"
@@ -40,25 +40,27 @@ class Verdict(Enum):
     DIFFERENT = "different"
 
 
-def gap(ours: Array, theirs: Array) -> Gap:
+def max_difference(ours: Array, theirs: Array) -> MaxDifference:
     """How far two arrays are apart; of integers the share that differs. Infinities and NaN may be the same."""
     if ours.shape != theirs.shape:
         return OTHER
     if ours.size == 0:
         return SAME
     if not np.issubdtype(ours.dtype, np.floating):
-        return Gap(float(np.mean(ours != theirs)), 1.0)
+        return MaxDifference(float(np.mean(ours != theirs)), 1.0)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
-    return Gap(float(apart.max()), float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)))
+    return MaxDifference(float(apart.max()), float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)))
 
 
-def judge(found: Gap, tolerance: float, noise: Callable[[], float]) -> Verdict:
+def check_tolerance(
+    found: MaxDifference, tolerance: float, noise: Callable[[], float]
+) -> Agreement:
     """Judge a difference; `noise`, asked only in doubt, is how far onnxruntime is from itself without optimisation."""
     if found.apart <= tolerance * found.scale:
-        return Verdict.EQUAL if found.scale else Verdict.SILENT
+        return Agreement.EQUAL if found.scale else Agreement.SILENT
     if found.apart <= max(FLOOR, tolerance / 100) or found.apart <= MARGIN * noise():
-        return Verdict.SILENT
-    return Verdict.DIFFERENT
+        return Agreement.SILENT
+    return Agreement.DIFFERENT

@@ -31,7 +31,9 @@ class Classification(Labelled):
     """Cross-entropy on the labels. A single output is the score of class 1 beside class 0."""
 
     classes: int = 0
-    is_probability: bool = False  # the output comes out of a Softmax, or a single one out of a Sigmoid
+    is_probability: bool = (
+        False  # the output comes out of a Softmax, or a single one out of a Sigmoid
+    )
     is_single: bool = False
 
     task_kind = "classify"
@@ -60,17 +62,26 @@ class Classification(Labelled):
     def _scores(self, output: Tensor) -> Tensor:
         from ltp_pipeline.tasks.losses import log_probabilities, of_two
 
-        scores = output.float().reshape(len(output), -1)  # a single score may have no axis of its own
-        return log_probabilities(of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability)
+        scores = output.float().reshape(
+            len(output), -1
+        )  # a single score may have no axis of its own
+        return log_probabilities(
+            of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability
+        )
 
     def rows(self, output: Array, batch: Batch) -> Array:
         """Whether the label has the largest score, and whether one of the five largest."""
-        scores, y = output.reshape(len(batch), -1), self.class_numbers(batch.targets[TARGET]).reshape(-1)
+        scores, y = (
+            output.reshape(len(batch), -1),
+            self.class_numbers(batch.targets[TARGET]).reshape(-1),
+        )
         if self.is_single:
             scores = np.concatenate([(1 if self.is_probability else 0) - scores, scores], axis=1)
         of_label = np.take_along_axis(scores, y[:, None], axis=1)
         # A tie counts by position, as argmax does; NaN never wins.
-        better = (scores > of_label).sum(1) + ((scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])).sum(1)
+        better = (scores > of_label).sum(1) + (
+            (scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])
+        ).sum(1)
         better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
         return np.stack([better == 0, better < FEW], axis=1)
 
@@ -88,11 +99,17 @@ class Classification(Labelled):
         """Where the label has the largest score."""
         return evidence[:, 0]
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(
+        self, before: Array, after: Array, confidence: float = 0.95
+    ) -> tuple[float, float]:
         """Of a difference of two shares, paired."""
         return paired_interval(self.right(before), self.right(after), confidence)
 
     def guess(self, split: Labels) -> float | None:
         """Accuracy of naming the most frequent class."""
         labels = split.labels if self.one_hot is None else self.class_numbers(split.some_targets)
-        return None if labels is None else float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+        return (
+            None
+            if labels is None
+            else float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+        )

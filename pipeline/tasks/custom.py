@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     Values = dict[str, Any]  # tensors by name; a list of tensors where samples differ in shape
 
 PARTS = ("dataset", "loss", "score", "measure")
-NOT_THEIRS = ("ltp_pipeline", "importlib", "contextlib")  # modules whose lines say nothing of a user's error
+NOT_THEIRS = (
+    "ltp_pipeline",
+    "importlib",
+    "contextlib",
+)  # modules whose lines say nothing of a user's error
 NAME = "task"  # of the object in a file that is the task; without one, the file's own functions are
-UNNAMED = Metric("score", share=False)
+UNNAMED = Metric("score", is_fraction=False)
 
 
 class DataSet(Protocol):
@@ -54,7 +58,7 @@ class Measure(Protocol):
         """The metric of all batches so far."""
 
 
-class UserTask(Protocol):
+class CustomTaskProtocol(Protocol):
     """What a task may have. Only `dataset` must be there.
 
     Without `loss` the network learns from the original's outputs; without `score` and `measure` it is judged by how
@@ -78,7 +82,7 @@ class UserTask(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnTask:
+class CustomTask:
     """A user's task: `code` has the functions, `origin` is what messages call it, `sha256` that of its file."""
 
     code: Any
@@ -86,9 +90,9 @@ class OwnTask:
     sha256: str | None = None
 
     @classmethod
-    def of(cls, given: Any) -> OwnTask:
+    def of(cls, given: Any) -> CustomTask:
         """From a path, an object, or what was made of one before."""
-        if isinstance(given, OwnTask):
+        if isinstance(given, CustomTask):
             return given
         if isinstance(given, str | Path):
             return _load(Path(given))
@@ -120,7 +124,7 @@ class OwnTask:
 
     def call(self, name: str, *args: Any, drawn: tuple[int | str, ...]) -> Any:
         """Call a part of it; random numbers that it draws depend on `drawn` alone."""
-        with self.theirs(name), random_state.apart(*drawn):
+        with self.theirs(name), random_state.isolate_rng(*drawn):
             return getattr(self.code, name)(*args)
 
     def theirs(self, doing: str) -> AbstractContextManager[None]:
@@ -161,10 +165,12 @@ def called(value: Any) -> str:
     """What a message calls something that was not expected."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    return {"str": "text", "NoneType": "None"}.get(type(value).__name__, f"a {type(value).__name__}")
+    return {"str": "text", "NoneType": "None"}.get(
+        type(value).__name__, f"a {type(value).__name__}"
+    )
 
 
-def _load(path: Path) -> OwnTask:
+def _load(path: Path) -> CustomTask:
     if not path.is_file():
         raise InputError(f"there is no task file {path}", "check --task")
     spec = importlib.util.spec_from_file_location("ltp_user_task", path)
@@ -172,22 +178,35 @@ def _load(path: Path) -> OwnTask:
         raise InputError(f"{path} is no Python file", "give --task a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # worker processes and dataclasses look for it there
-    sys.path.insert(0, str(path.resolve().parent))  # as for a script: what lies beside it can be imported
-    with theirs(f"{path.name} cannot be loaded", path.name), random_state.apart("load"):
+    sys.path.insert(
+        0, str(path.resolve().parent)
+    )  # as for a script: what lies beside it can be imported
+    with theirs(f"{path.name} cannot be loaded", path.name), random_state.isolate_rng("load"):
         spec.loader.exec_module(module)
-    return _checked(OwnTask(getattr(module, NAME, module), path.name, sha256_of(path)))
+    return _checked(CustomTask(getattr(module, NAME, module), path.name, sha256_of(path)))
 
 
-def _checked(task: OwnTask) -> OwnTask:
+def _checked(task: CustomTask) -> CustomTask:
     if isinstance(task.code, type):
-        raise InputError(f"{task.origin} has the class {task.code.__name__} as its task", "make an object of it")
+        raise InputError(
+            f"{task.origin} has the class {task.code.__name__} as its task", "make an object of it"
+        )
     if not task.has("dataset"):
-        where = "define dataset(split)" if isinstance(task.code, ModuleType) else "give it a method dataset(split)"
-        raise InputError(f"{task.origin} has no data set", f"{where} that returns samples (docs/tasks.md)")
+        where = (
+            "define dataset(split)"
+            if isinstance(task.code, ModuleType)
+            else "give it a method dataset(split)"
+        )
+        raise InputError(
+            f"{task.origin} has no data set", f"{where} that returns samples (docs/tasks.md)"
+        )
     for part in PARTS:
         found = getattr(task.code, part, None)
         if found is not None and not callable(found):
-            raise InputError(f"{part} of {task.origin} is {called(found)}, no function", "define it, or leave it out")
+            raise InputError(
+                f"{part} of {task.origin} is {called(found)}, no function",
+                "define it, or leave it out",
+            )
     if not isinstance(task.metric, Metric):
         raise InputError(
             f"metric of {task.origin} is {called(task.metric)}, no Metric",
@@ -199,6 +218,9 @@ def _checked(task: OwnTask) -> OwnTask:
 def _trace(error: BaseException) -> str:
     """The traceback from their first line on."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THEIRS:
+    while (
+        trace is not None
+        and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in NOT_THEIRS
+    ):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))

@@ -22,7 +22,7 @@ import numpy as np
 
 from ltp_pipeline.data import vocabulary
 from ltp_pipeline.data.checks import NUMBERS, first_lost, refuse_value
-from ltp_pipeline.data.dataset import ArraySamples, Batch, Data, Input, Split
+from ltp_pipeline.data.dataset import ArraySamples, Batch, DatasetSplits, Input, Split
 from ltp_pipeline.data.open import ANY_TASK, open_data
 from ltp_pipeline.data.preprocessing import Preparation, show, type_of
 from ltp_pipeline.data.splitting import divide
@@ -34,40 +34,61 @@ from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks import custom
 
 if TYPE_CHECKING:
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
 
 SPLITS = ("train", "val", "test")
 LOOKED_AT = 256
-TAKEN = frozenset({"path", "validation_share", "workers"})  # of [data], where samples are a user's own
+TAKEN = frozenset(
+    {"path", "validation_share", "workers"}
+)  # of [data], where samples are a user's own
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 
 def open_own(
-    task: OwnTask,
+    task: CustomTask,
     settings: DataSettings,
     inputs: Sequence[TensorInfo],
     seed: int,
     tables: Mapping[str, int] | None = None,
-) -> Data:
+) -> DatasetSplits:
     """The three splits of a user's data set; samples that are missing for validation are split off.
 
     `tables` has, for each input of tokens, how many rows the model's table has for them.
     """
     if settings.path is not None:
-        raise InputError(f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them")
-    prepared = [name for name, value in settings if name not in TAKEN and value != getattr(DataSettings(), name)]
+        raise InputError(
+            f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them"
+        )
+    prepared = [
+        name
+        for name, value in settings
+        if name not in TAKEN and value != getattr(DataSettings(), name)
+    ]
     if prepared:
         raise InputError(
             f"{prepared[0]} under [data] does nothing with a task ({task.origin}): samples are taken as it gives them",
             "prepare them in dataset, and take the line out",
         )
-    found = {name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS}  # one order for all
+    found = {
+        name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS
+    }  # one order for all
     if found["train"] is None:
-        raise InputError(f"dataset('train') of {task.origin} is None", "return the training samples")
-    sets = {name: Rows(task, name, given, settings.workers) for name, given in found.items() if given is not None}
-    rows, notes = divide({n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_share, seed)
+        raise InputError(
+            f"dataset('train') of {task.origin} is None", "return the training samples"
+        )
+    sets = {
+        name: Rows(task, name, given, settings.workers)
+        for name, given in found.items()
+        if given is not None
+    }
+    rows, notes = divide(
+        {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_share, seed
+    )
     takers = [Taken(info, (tables or {}).get(info.name)) for info in inputs]
-    splits = {name: OwnSplit(name, sets[source], takers, chosen) for name, (source, chosen) in rows.items()}
+    splits = {
+        name: OwnSplit(name, sets[source], takers, chosen)
+        for name, (source, chosen) in rows.items()
+    }
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     sizes = " ".join(f"{name} {len(sets[rows[name][0]])}" for name in SPLITS)
@@ -75,13 +96,15 @@ def open_own(
     for name in SPLITS:
         digest.update(splits[name].rows.tobytes())
     steps = {info.name: () for info in inputs}
-    return Data(splits["train"], splits["val"], splits["test"], None, digest.hexdigest(), notes, steps=steps)
+    return DatasetSplits(
+        splits["train"], splits["val"], splits["test"], None, digest.hexdigest(), notes, steps=steps
+    )
 
 
 class Rows:
     """A data set, read by rows: here and now, or by worker processes."""
 
-    def __init__(self, task: OwnTask, split: str, given: Any, workers: int) -> None:
+    def __init__(self, task: CustomTask, split: str, given: Any, workers: int) -> None:
         self.task, self.workers, self._given = task, workers, given
         self._name = f"dataset({split!r})"
         self.origin = f"{self._name} of {task.origin}"
@@ -105,17 +128,23 @@ class Rows:
         return samples
 
     def _here(self, rows: Array, seed: int) -> list[dict[str, Any]]:
-        with random_state.apart():
+        with random_state.isolate_rng():
             return read_some(self._given, rows.tolist(), seed, self._name, self.task.origin)
 
     def _by_workers(self, rows: Array, seed: int) -> list[dict[str, Any]]:
         parts = [part.tolist() for part in np.array_split(rows, min(self.workers, len(rows)))]
         with self._lock, self.task.theirs(f"reading {self._name} by worker processes"):
             try:
-                return [s for part in self._start().map(_read_in_worker, parts, [seed] * len(parts)) for s in part]
+                return [
+                    s
+                    for part in self._start().map(_read_in_worker, parts, [seed] * len(parts))
+                    for s in part
+                ]
             except BrokenProcessPool:
                 what = f"a process that reads {self.origin} has ended"
-                raise InputError(what, "if memory ran out, set fewer workers in [data]; else try workers = 0") from None
+                raise InputError(
+                    what, "if memory ran out, set fewer workers in [data]; else try workers = 0"
+                ) from None
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -129,16 +158,24 @@ class Rows:
         for name in sorted(names ^ set(sample)):
             has = f"has no {name!r}; it has {', '.join(map(repr, sample))}"
             what = f"{said} {has if name in names else f'has {name!r}, which others have not'}"
-            raise InputError(what, "give every sample the same names; an empty array where there is nothing")
+            raise InputError(
+                what, "give every sample the same names; an empty array where there is nothing"
+            )
         for name, value in sample.items():
             if not custom.is_numbers(value):
                 what = f"{name!r} of {said} holds {value.dtype}, not numbers"
-                raise InputError(what, "give numbers; for text, where in a list of your own it stands")
+                raise InputError(
+                    what, "give numbers; for text, where in a list of your own it stands"
+                )
 
 
-def read_some(given: Any, rows: Sequence[int], seed: int, name: str, origin: str) -> list[dict[str, Any]]:
+def read_some(
+    given: Any, rows: Sequence[int], seed: int, name: str, origin: str
+) -> list[dict[str, Any]]:
     """Some samples, each with every generator of random numbers set by the seed and its row."""
-    return [_read_one(given, row, seed, f"sample {row} of {name} of {origin}", origin) for row in rows]
+    return [
+        _read_one(given, row, seed, f"sample {row} of {name} of {origin}", origin) for row in rows
+    ]
 
 
 def _read_one(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
@@ -146,7 +183,10 @@ def _read_one(given: Any, row: int, seed: int, said: str, origin: str) -> dict[s
     with custom.theirs(f"reading {said} failed", origin):
         sample = given[row]
     if not isinstance(sample, Mapping):
-        raise InputError(f"{said} is {custom.called(sample)}, not a dict", "return a dict of arrays by their names")
+        raise InputError(
+            f"{said} is {custom.called(sample)}, not a dict",
+            "return a dict of arrays by their names",
+        )
     return {str(key): custom.as_array(value) for key, value in sample.items()}
 
 
@@ -197,8 +237,12 @@ class Taken:
         for values, row in zip(found, rows, strict=True):
             self._check(values, f"{self.name!r} of sample {row} of {origin}")
         if any(values.shape != found[0].shape for values in found):
-            shapes = " and ".join(str(shape) for shape in dict.fromkeys(values.shape for values in found))
-            raise InputError(f"samples of {origin} differ in the shape of {self.name!r}: {shapes}", "pad them")
+            shapes = " and ".join(
+                str(shape) for shape in dict.fromkeys(values.shape for values in found)
+            )
+            raise InputError(
+                f"samples of {origin} differ in the shape of {self.name!r}: {shapes}", "pad them"
+            )
         whole = np.stack(found)
         place = first_lost(whole, self.dtype)
         if place is not None:
@@ -210,7 +254,9 @@ class Taken:
 
     def _check(self, values: Array, said: str) -> None:
         if values.dtype.kind not in NUMBERS:
-            raise InputError(f"{said} holds {values.dtype}, not numbers", "give the model's inputs as numbers")
+            raise InputError(
+                f"{said} holds {values.dtype}, not numbers", "give the model's inputs as numbers"
+            )
         dims = values.shape if self.info.shape is None else self.info.shape[1:]
         fits = len(dims) == values.ndim and all(
             n == d for n, d in zip(values.shape, dims, strict=True) if isinstance(d, int)
@@ -231,7 +277,7 @@ class OwnSplit(Split):
         return self._source.workers > 0
 
     @property
-    def task(self) -> OwnTask:
+    def task(self) -> CustomTask:
         """Whose data set it is."""
         return self._source.task
 
@@ -240,7 +286,10 @@ class OwnSplit(Split):
         first = source.read(rows[:1], None)
         for taken in inputs:
             taken.stacked(first, rows[:1], source.origin)
-        columns = {i.name: Input(Column(source, i, first[0][i.name]), Preparation(i.dtype)) for i in inputs}
+        columns = {
+            i.name: Input(CustomInputColumn(source, i, first[0][i.name]), Preparation(i.dtype))
+            for i in inputs
+        }
         super().__init__(name, columns, {}, rows)
 
     def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
@@ -248,13 +297,16 @@ class OwnSplit(Split):
         rows = self.rows[indices]
         samples = self._source.read(rows, augment_seed)
         origin = self._source.origin
-        inputs = {i.name: np.ascontiguousarray(i.stacked(samples, rows, origin), i.dtype) for i in self._inputs}
+        inputs = {
+            i.name: np.ascontiguousarray(i.stacked(samples, rows, origin), i.dtype)
+            for i in self._inputs
+        }
         rest = [name for name in samples[0] if name not in inputs]
         beside = {name: _alike(_found(samples, rows, name, origin)) for name in rest}
         return Batch(inputs, {**beside, **inputs})
 
 
-class Column:
+class CustomInputColumn:
     """One input of the samples, for those who look at it alone."""
 
     def __init__(self, source: Rows, taken: Taken, first: Array) -> None:
@@ -275,7 +327,9 @@ class Column:
         return self._taken.stacked(samples, indices, self._source.origin)
 
 
-def _found(samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str) -> list[Array]:
+def _found(
+    samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str
+) -> list[Array]:
     """What samples hold under a name; each must have it."""
     for sample, row in zip(samples, rows, strict=True):
         if name not in sample:
@@ -292,8 +346,12 @@ def _alike(values: list[Array]) -> Array | list[Array]:
 
 
 def open_for(
-    file: ModelFile, settings: DataSettings, seed: int, task: TaskSettings = ANY_TASK, own: OwnTask | None = None
-) -> Data:
+    file: ModelFile,
+    settings: DataSettings,
+    seed: int,
+    task: TaskSettings = ANY_TASK,
+    own: CustomTask | None = None,
+) -> DatasetSplits:
     """The data of a model, from files or from a user's own data set, checked against all that its graph tells."""
     rows = vocabulary.sizes(file.model.graph)
     if own is not None:

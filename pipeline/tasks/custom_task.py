@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.imitation import Imitation
     from ltp_pipeline.tasks.protocol import Labels
 
@@ -30,10 +30,10 @@ REPLICATES = 50  # of a metric that is no mean, by which its interval is told
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomTaskAdapter:
     """Their loss and metric; `imitation` stands in for what they did not write."""
 
-    own: OwnTask
+    own: CustomTask
     imitation: Imitation
     replicates: int = REPLICATES
 
@@ -70,7 +70,7 @@ class Own:
         return not self._measures
 
     @property
-    def quick(self) -> Own:
+    def quick(self) -> CustomTaskAdapter:
         """Without what only an interval needs."""
         return replace(self, replicates=0)
 
@@ -82,7 +82,9 @@ class Own:
     def _measures(self) -> bool:
         return self.own.has("measure") and not self._scores
 
-    def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Any], taught: Sequence[Tensor] | None) -> Tensor:
+    def loss(
+        self, outputs: Sequence[Tensor], targets: Mapping[str, Any], taught: Sequence[Tensor] | None
+    ) -> Tensor:
         """Theirs; it must be one number, and have a gradient where one is asked for."""
         import torch
 
@@ -96,10 +98,19 @@ class Own:
     def _loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Any]) -> Tensor:
         import torch
 
-        loss = self.own.call("loss", self._named(outputs), dict(targets), drawn=("loss", torch.initial_seed()))
+        loss = self.own.call(
+            "loss", self._named(outputs), dict(targets), drawn=("loss", torch.initial_seed())
+        )
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            told = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else called(loss)
-            raise InputError(f"loss of {self.own.origin} returns {told}, not one number", "return its mean, a tensor")
+            told = (
+                f"a tensor of shape {tuple(loss.shape)}"
+                if isinstance(loss, torch.Tensor)
+                else called(loss)
+            )
+            raise InputError(
+                f"loss of {self.own.origin} returns {told}, not one number",
+                "return its mean, a tensor",
+            )
         return loss.reshape(())
 
     def _no_gradient(self) -> InputError:
@@ -127,9 +138,16 @@ class Own:
             loss = self._loss([y.clone() for y in leaves], _tensors(batch.targets))
             value = float(loss.detach())
             if not np.isfinite(value):
-                raise InputError(f"loss of {self.own.origin} is {value} on the first samples", "return a finite number")
+                raise InputError(
+                    f"loss of {self.own.origin} is {value} on the first samples",
+                    "return a finite number",
+                )
             with self.own.theirs("gradient of loss"):
-                found = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else [None]
+                found = (
+                    torch.autograd.grad(loss, leaves, allow_unused=True)
+                    if loss.requires_grad
+                    else [None]
+                )
         if all(gradient is None for gradient in found):
             raise self._no_gradient()
 
@@ -140,7 +158,9 @@ class Own:
     def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:
         """A score for each sample; or the metric of all, and of samples drawn anew."""
         if self._scores:
-            return np.concatenate([self._each(i, outputs, batch) for i, (outputs, batch, _) in enumerate(judged)])
+            return np.concatenate(
+                [self._each(i, outputs, batch) for i, (outputs, batch, _) in enumerate(judged)]
+            )
         if self._measures:
             return self._measured(judged)
         return self.imitation.evidence(judged, scale)
@@ -161,7 +181,9 @@ class Own:
         except (TypeError, ValueError):  # lists of uneven length
             found = np.array(None)
         if not is_numbers(found):
-            raise InputError(f"{part} of {self.own.origin} returns {called(given)}, not numbers", remedy)
+            raise InputError(
+                f"{part} of {self.own.origin} returns {called(given)}, not numbers", remedy
+            )
         if not (may_be_undefined or np.isfinite(found).all()):
             what = f"{part} of {self.own.origin} returns {found[~np.isfinite(found)].flat[0]}"
             raise InputError(what, "return finite numbers")
@@ -179,13 +201,21 @@ class Own:
             samples += len(batch)
             found, whole = self._named(_tensors(outputs)), _tensors(batch.targets)
             counts = rng.poisson(1.0, (self.replicates, len(batch)))
-            drawn = [np.arange(len(batch)), *(np.repeat(np.arange(len(batch)), times) for times in counts)]
+            drawn = [
+                np.arange(len(batch)),
+                *(np.repeat(np.arange(len(batch)), times) for times in counts),
+            ]
             for meter, rows in zip(meters, drawn, strict=True):
                 if len(rows):
-                    with self.own.theirs("update"), random_state.apart("update", number):
+                    with self.own.theirs("update"), random_state.isolate_rng("update", number):
                         meter.update(_rows(found, rows), _rows(whole, rows))
         may_be_undefined = [on_few] + [True] * self.replicates
-        return np.array([(self._computed(*each), samples) for each in zip(meters, may_be_undefined, strict=True)])
+        return np.array(
+            [
+                (self._computed(*each), samples)
+                for each in zip(meters, may_be_undefined, strict=True)
+            ]
+        )
 
     def _meter(self) -> Any:
         found = self.own.call("measure", drawn=("measure",))
@@ -200,7 +230,7 @@ class Own:
 
     def _computed(self, meter: Any, may_be_undefined: bool) -> float:
         """Their metric; NaN where it may be undefined, and is no number or fails as such metrics do."""
-        with self.own.theirs("compute"), random_state.apart("compute"):
+        with self.own.theirs("compute"), random_state.isolate_rng("compute"):
             try:
                 value = meter.compute()
             except (ArithmeticError, ValueError):
@@ -209,7 +239,9 @@ class Own:
                 return np.nan
         found = self._numbers("compute", value, "return one number", may_be_undefined)
         if found.size != 1:
-            raise InputError(f"compute of {self.own.origin} returns shape {found.shape}", "return one number")
+            raise InputError(
+                f"compute of {self.own.origin} returns shape {found.shape}", "return one number"
+            )
         return float(found.item()) if np.isfinite(found).all() else np.nan
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
@@ -225,7 +257,9 @@ class Own:
         """Known where nearness to the original is measured; a score of theirs may be any number."""
         return self.imitation.right(evidence) if self.is_relative else None
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
+    def interval(
+        self, before: Array, after: Array, confidence: float = 0.95
+    ) -> tuple[float, float] | None:
         """Of the drop, which is positive where the second is worse."""
         if self.is_relative:
             return self.imitation.interval(before, after, confidence)
@@ -258,4 +292,6 @@ def _tensors(values: Any) -> Any:
 
 def _rows(values: Mapping[str, Any], rows: Array) -> dict[str, Any]:
     """These samples of a batch."""
-    return {name: [v[i] for i in rows] if isinstance(v, list) else v[rows] for name, v in values.items()}
+    return {
+        name: [v[i] for i in rows] if isinstance(v, list) else v[rows] for name, v in values.items()
+    }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.tasks.protocol import Judged
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class Evaluator:
     def _judged(self, run: Run, split: Split, rows: Array | None) -> Iterator[Judged]:
         original = self._original
         for batch in batches(split, BATCH, rows):
-            yield Judged(run(batch.inputs), batch, None if original is None else original(batch.inputs))
+            yield Judged(
+                run(batch.inputs), batch, None if original is None else original(batch.inputs)
+            )
 
     def _scale(self, split: Split) -> Sequence[float]:
         if self._original is None:
@@ -53,10 +55,10 @@ class Evaluator:
         return self._scales[split.name]
 
 
-def outcomes(task: Task, before: Array, after: Array) -> Outcomes | None:
+def outcomes(task: Task, before: Array, after: Array) -> PairedCounts | None:
     """Two networks on the same samples, by their evidence; None where samples are not just right or wrong."""
     first, second = task.right(before), task.right(after)
     if first is None or second is None:
         return None
     counts = ((first & second), (first & ~second), (~first & second), (~first & ~second))
-    return Outcomes(*(int(one.sum()) for one in counts))
+    return PairedCounts(*(int(one.sum()) for one in counts))

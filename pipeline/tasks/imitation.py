@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import Labels
 
-AGREEMENT = Metric("agreement")  # share of samples with the same class as the original's, where all outputs are scores
-EXPLAINED = Metric("explained")  # share of the variance of the original's outputs that is met, where any is values
+AGREEMENT = Metric(
+    "agreement"
+)  # share of samples with the same class as the original's, where all outputs are scores
+EXPLAINED = Metric(
+    "explained"
+)  # share of the variance of the original's outputs that is met, where any is values
 LARGEST_ERROR = 1e6  # error of a sample, in variances; more, or no number at all, counts as this
 
 
@@ -65,7 +69,9 @@ class Imitation:
             )
         if imitate == "scores" and all(output.kind == "values" for output in found):
             named = ", ".join(repr(output.name) for output in found)
-            raise InputError(f"no output has the shape of class scores: {named}", 'set train.imitate to "auto"')
+            raise InputError(
+                f"no output has the shape of class scores: {named}", 'set train.imitate to "auto"'
+            )
         return cls(tuple(found), from_softmax(graph))
 
     @property
@@ -107,7 +113,9 @@ class Imitation:
         for output, found, wanted in zip(self.outputs, outputs, taught, strict=True):
             if output.kind == "scores":
                 is_probability = output.position in self.probabilities
-                terms.append(divergence(*(log_probabilities(y, is_probability) for y in (found, wanted))))
+                terms.append(
+                    divergence(*(log_probabilities(y, is_probability) for y in (found, wanted)))
+                )
             else:
                 terms.append(relative_error(found.float(), wanted.float()))
         return torch.stack(terms).mean()
@@ -135,7 +143,11 @@ class Imitation:
         for outputs, _, originals in judged:
             assert originals is not None  # noqa: S101 - whoever asks for nearness says to what
             same = _same_class(outputs, originals, self.outputs)
-            parts.append(np.stack([_explained(outputs, originals, scale), *same], axis=1) if self.is_steep else same[0])
+            parts.append(
+                np.stack([_explained(outputs, originals, scale), *same], axis=1)
+                if self.is_steep
+                else same[0]
+            )
         return np.concatenate(parts)
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
@@ -143,20 +155,28 @@ class Imitation:
         if not self.is_steep:
             return Accuracy(float(evidence.mean()), None, None, len(evidence), split)
         share = float(evidence[:, 1].mean()) if evidence.shape[1] > 1 else None
-        return Accuracy(max(float(evidence[:, 0].mean()), 0.0), None, None, len(evidence), split, share)
+        return Accuracy(
+            max(float(evidence[:, 0].mean()), 0.0), None, None, len(evidence), split, share
+        )
 
     def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array]:
         """The original is the nearest to itself; that needs no measuring."""
         columns = 1 + any(o.has_argmax for o in self.outputs)
         whole = len(self.outputs) == 1
-        evidence = np.ones((samples, columns)) if self.is_steep else np.ones(samples, bool if whole else float)
+        evidence = (
+            np.ones((samples, columns))
+            if self.is_steep
+            else np.ones(samples, bool if whole else float)
+        )
         return self.accuracy(evidence, split), evidence
 
     def right(self, evidence: Array) -> Array | None:
         """Where the class is the original's, of one output; of several, a sample may be right in parts."""
         return evidence if evidence.dtype == np.bool_ else None
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(
+        self, before: Array, after: Array, confidence: float = 0.95
+    ) -> tuple[float, float]:
         """Of a mean of differences."""
         first, second = (e[:, 0] if self.is_steep else e for e in (before, after))
         return paired_interval(first, second, confidence)
@@ -177,7 +197,9 @@ def _added(total: Array | float, more: Array) -> Array:
     return summed
 
 
-def _same_class(found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]) -> list[Array]:
+def _same_class(
+    found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]
+) -> list[Array]:
     """For each sample, whether the largest score is the original's; the mean over outputs that could be scores.
 
     A list of one, or of none where no output could be scores.
@@ -198,6 +220,8 @@ def _explained(found: Sequence[Array], wanted: Sequence[Array], scale: Sequence[
     parts: list[Array] = []
     for y, original, spread in zip(found, wanted, scale, strict=True):
         missed = np.square(_flat(y) - _flat(original)).sum(1) / max(spread, 1e-30)
-        parts.append(1 - np.where(np.isfinite(missed), np.minimum(missed, LARGEST_ERROR), LARGEST_ERROR))
+        parts.append(
+            1 - np.where(np.isfinite(missed), np.minimum(missed, LARGEST_ERROR), LARGEST_ERROR)
+        )
     mean: Array = np.stack(parts).mean(0)
     return mean

@@ -13,7 +13,7 @@ from ltp_pipeline.tasks.telling import of_labels
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.settings.schema import Imitate, TaskSettings
     from ltp_pipeline.tasks.protocol import Task
 
@@ -21,7 +21,7 @@ __all__ = ["Classification", "Imitation", "Labelled", "find_task"]
 
 
 def find_task(
-    data: Data,
+    data: DatasetSplits,
     graph: GraphProto,
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,

@@ -12,20 +12,23 @@ from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.system.arrays import Array
 
 SEVERAL = 'or write kind = "multilabel" under [task] where a sample may have several'
 
 
-def check_classes(data: Data, classes: int, ignored: int | None = None) -> None:
+def check_classes(data: DatasetSplits, classes: int, ignored: int | None = None) -> None:
     """Refuse labels that the model has no output for; one that is `ignored` may be among those of positions."""
     ends = _ends(data, ignored)
     if ends is None:
         return
     lowest, highest = ends
     if lowest < 0:
-        what, remedy = f"{_holder(data, lowest)} {lowest}, which is no class number", "number the classes from 0"
+        what, remedy = (
+            f"{_holder(data, lowest)} {lowest}, which is no class number",
+            "number the classes from 0",
+        )
         raise InputError(what, remedy if ignored is None else f"{remedy}; {_void(lowest)}")
     if highest < classes:
         return
@@ -36,11 +39,15 @@ def check_classes(data: Data, classes: int, ignored: int | None = None) -> None:
     others = None if ignored is None else _ends(data, ignored, highest)
     if others is None or others[1] >= classes:
         raise InputError(what, "give the data the model was trained for, with its class numbers")
-    remedy = f"; if it is the second class, write 1 for {highest}" if others[1] == 0 and classes == 2 else ""
+    remedy = (
+        f"; if it is the second class, write 1 for {highest}"
+        if others[1] == 0 and classes == 2
+        else ""
+    )
     raise InputError(what, _void(highest) + remedy)
 
 
-def _holder(data: Data, label: int) -> str:
+def _holder(data: DatasetSplits, label: int) -> str:
     """Where a label stands first."""
     for start, chunk in _chunks(data):
         found = np.argwhere(chunk == label)
@@ -53,7 +60,7 @@ def _void(label: int) -> str:
     return f"if {label} marks what has no label, write ignored_label = {label} under [task]"
 
 
-def _ends(data: Data, *without: int | None) -> tuple[int, int] | None:
+def _ends(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:
     """Smallest and largest label but for some; None where there are no others."""
     found = list[int]()
     for _, chunk in _chunks(data):
@@ -63,29 +70,32 @@ def _ends(data: Data, *without: int | None) -> tuple[int, int] | None:
         parts = known[known != np.rint(known)] if known.dtype.kind == "f" else known[:0]
         if parts.size:
             raise InputError(
-                f"the labels hold {parts.flat[0]:g}, which is no class number", "number the classes from 0"
+                f"the labels hold {parts.flat[0]:g}, which is no class number",
+                "number the classes from 0",
             )
         if known.size:
             found += [int(known.min()), int(known.max())]
     return (min(found), max(found)) if found else None
 
 
-def _chunks(data: Data) -> Iterator[tuple[int, Array]]:
+def _chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
     """All labels of all splits, a few at a time."""
     for target in {id(s.targets[TARGET]): s.targets[TARGET] for s in data.splits}.values():
         yield from chunks(target)
 
 
-def check_multi_hot(data: Data) -> None:
+def check_multi_hot(data: DatasetSplits) -> None:
     """Refuse what is neither 0 nor 1."""
     for start, chunk in _chunks(data):
         _require_zero_or_one(start, chunk, "mark labels that are there by 1, and all others by 0")
 
 
-def check_one_hot(data: Data, axis: int) -> None:
+def check_one_hot(data: DatasetSplits, axis: int) -> None:
     """Refuse labels that do not mark exactly one class along an axis."""
     for start, chunk in _chunks(data):
-        remedy = "mark one class by 1, and all others by 0" + (f"; {SEVERAL}" if chunk.ndim == 2 else "")
+        remedy = "mark one class by 1, and all others by 0" + (
+            f"; {SEVERAL}" if chunk.ndim == 2 else ""
+        )
         _require_zero_or_one(start, chunk, remedy)
         marked = chunk.sum(axis, dtype=np.int64)
         wrong = np.argwhere(marked != 1)
@@ -105,4 +115,6 @@ def is_one_hot(labels: Array, axis: int) -> bool:
     """Whether each sample, or position of one, marks exactly one of two classes or more along an axis."""
     if labels.ndim < 2 or labels.shape[axis] < 2:
         return False
-    return bool(((labels == 0) | (labels == 1)).all() and (labels.sum(axis, dtype=np.int64) == 1).all())
+    return bool(
+        ((labels == 0) | (labels == 1)).all() and (labels.sum(axis, dtype=np.int64) == 1).all()
+    )

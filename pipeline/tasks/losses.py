@@ -35,6 +35,8 @@ def divergence(scores: Tensor, taught: Tensor) -> Tensor:
 
 def relative_error(values: Tensor, taught: Tensor) -> Tensor:
     """Mean squared error in units of the teacher's own variance in the whole batch: no scale has to be tuned."""
-    centred = taught - distributed.average(taught.mean(0))
-    spread, energy = distributed.average(torch.stack([centred.square().mean(), taught.square().mean()])).unbind()
+    centred = taught - distributed.all_reduce_mean(taught.mean(0))
+    spread, energy = distributed.all_reduce_mean(
+        torch.stack([centred.square().mean(), taught.square().mean()])
+    ).unbind()
     return F.mse_loss(values, taught) / spread.clamp_min(1e-6 * energy + 1e-30)

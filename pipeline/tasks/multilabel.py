@@ -40,7 +40,9 @@ class Multilabel(Labelled):
 
     def error(self, output: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy."""
-        return _cross_entropy(output.float().flatten(1), target.float().flatten(1), self.is_probability)
+        return _cross_entropy(
+            output.float().flatten(1), target.float().flatten(1), self.is_probability
+        )
 
     def distance(self, output: Tensor, taught: Tensor) -> Tensor:
         """Binary cross-entropy with the original's probabilities, less the least it can be."""

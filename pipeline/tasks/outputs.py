@@ -20,7 +20,9 @@ _SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Iden
 
 def is_score(shape: Sequence[int], samples: int) -> bool:
     """Whether an output of this shape can be class scores: one row per sample, two classes at least."""
-    return len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
+    return (
+        len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
+    )
 
 
 def threshold(is_probability: bool) -> float:

@@ -32,7 +32,9 @@ class ClassMap(Labelled):
 
     classes: int = 0
     axis: int = -1
-    is_probability: bool = False  # the output comes out of a Softmax, or single scores out of a Sigmoid
+    is_probability: bool = (
+        False  # the output comes out of a Softmax, or single scores out of a Sigmoid
+    )
     is_single: bool = False
     ignored: int = -100
 
@@ -47,8 +49,13 @@ class ClassMap(Labelled):
         """Cross-entropy; a batch without any label has none."""
         import torch.nn.functional as F
 
-        scores, labels = self._scores(output), self.class_numbers(target).reshape(len(target), -1).long()
-        labels = F.pad(labels, (0, _missing(labels.shape[1], scores.shape[2])), value=self.ignored)  # see answers
+        scores, labels = (
+            self._scores(output),
+            self.class_numbers(target).reshape(len(target), -1).long(),
+        )
+        labels = F.pad(
+            labels, (0, _missing(labels.shape[1], scores.shape[2])), value=self.ignored
+        )  # see answers
         total = F.cross_entropy(
             scores,
             labels,
@@ -62,7 +69,9 @@ class ClassMap(Labelled):
         """Divergence of the softened probabilities, over all positions."""
         from ltp_pipeline.tasks.losses import divergence
 
-        return divergence(*(self._scores(y).movedim(1, -1).flatten(0, -2) for y in (output, taught)))
+        return divergence(
+            *(self._scores(y).movedim(1, -1).flatten(0, -2) for y in (output, taught))
+        )
 
     def _scores(self, output: Tensor) -> Tensor:
         """Classes on axis 1, positions on axis 2."""
@@ -105,7 +114,11 @@ class Positions(ClassMap):
         """How many positions are right, and how many there are."""
         found, labels = self.answers(output, batch)
         return np.stack(
-            [((found == labels) & (labels != self.ignored)).sum(1), (labels != self.ignored).sum(1)], axis=1
+            [
+                ((found == labels) & (labels != self.ignored)).sum(1),
+                (labels != self.ignored).sum(1),
+            ],
+            axis=1,
         )
 
     def value(self, evidence: Array) -> float:

@@ -98,7 +98,12 @@ class Task(Protocol):
     def quick(self) -> Task:
         """The same, without what only intervals need: networks are chosen by it."""
 
-    def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
+    def loss(
+        self,
+        outputs: Sequence[Tensor],
+        targets: Mapping[str, Tensor],
+        taught: Sequence[Tensor] | None,
+    ) -> Tensor:
         """Loss of a batch; `taught` are the original's outputs where the task is taught."""
 
     def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
@@ -113,7 +118,9 @@ class Task(Protocol):
     def right(self, evidence: Array) -> Array | None:
         """Whether each sample is right; None where the metric is no share of samples that are right or wrong."""
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
+    def interval(
+        self, before: Array, after: Array, confidence: float = 0.95
+    ) -> tuple[float, float] | None:
         """How sure the drop from one network to another is, by the evidence of both on the same samples.
 
         Positive is worse. None where that is not known (intervals.UNDEFINED).

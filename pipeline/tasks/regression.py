@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ltp_pipeline.tasks.protocol import Labels
 
 R2 = Metric("R²")
-MOST_COLUMNS = 64  # of targets whose variances are told apart; of more, all values are taken together
+MOST_COLUMNS = (
+    64  # of targets whose variances are told apart; of more, all values are taken together
+)
 LARGEST = 1e150  # error of one value; more, or no number at all, counts as this
 
 
@@ -39,7 +41,9 @@ class Regression(Labelled):
         """Mean error over all values."""
         import torch.nn.functional as F
 
-        found, wanted = (y.float().flatten(1) if y.dim() > 1 else y.float()[:, None] for y in (output, target))
+        found, wanted = (
+            y.float().flatten(1) if y.dim() > 1 else y.float()[:, None] for y in (output, target)
+        )
         if self.kind == "absolute":
             return F.l1_loss(found, wanted) / self.spread
         return F.mse_loss(found, wanted) / self.spread**2
@@ -56,14 +60,21 @@ class Regression(Labelled):
         parts = [apart**2, apart, wanted, wanted**2]
         if wanted.shape[1] > MOST_COLUMNS:
             parts = [part.sum(1, keepdims=True) for part in parts]
-        return np.concatenate([*parts, np.full((len(batch), 1), wanted.shape[1] / parts[0].shape[1])], axis=1)
+        return np.concatenate(
+            [*parts, np.full((len(batch), 1), wanted.shape[1] / parts[0].shape[1])], axis=1
+        )
 
     def value(self, evidence: Array) -> float:
         """1 - squared error / variance of the targets, averaged over columns; one that never varies is left out."""
-        (squared, _, total, squares), count = np.split(evidence[:, :-1].sum(0), 4), evidence[:, -1].sum()
+        (squared, _, total, squares), count = (
+            np.split(evidence[:, :-1].sum(0), 4),
+            evidence[:, -1].sum(),
+        )
         variance = squares - total**2 / count
         varies = variance > 1e-12 * squares
-        return float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
+        return (
+            float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
+        )
 
     def accuracy(self, evidence: Array, split: str) -> Accuracy:
         """R², and beside it the error in the targets' unit."""
@@ -73,7 +84,7 @@ class Regression(Labelled):
             name, error = "mean absolute error", float(absolute.sum() / values)
         else:
             name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
-        beside = (Figure(name, error, share=False, higher_is_better=False),)
+        beside = (Figure(name, error, is_fraction=False, higher_is_better=False),)
         return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
 
     def guess(self, split: Labels) -> float:  # noqa: ARG002 - a Task's

@@ -32,9 +32,17 @@ class Segmentation(ClassMap):
         known = labels != self.ignored
         places = np.arange(len(batch))[:, None] * self.classes
         parts = []
-        for classes, counted in ((labels, known & (found == labels)), (found, known & (found >= 0)), (labels, known)):
+        for classes, counted in (
+            (labels, known & (found == labels)),
+            (found, known & (found >= 0)),
+            (labels, known),
+        ):
             flat = (places + classes)[counted]
-            parts.append(np.bincount(flat, minlength=len(batch) * self.classes).reshape(len(batch), self.classes))
+            parts.append(
+                np.bincount(flat, minlength=len(batch) * self.classes).reshape(
+                    len(batch), self.classes
+                )
+            )
         return np.concatenate(parts, axis=1)
 
     def value(self, evidence: Array) -> float:

@@ -33,7 +33,9 @@ class Labelled:
     output: Output
     distill: float = 0.0  # share of the loss that is learned from the original
     label_smoothing: float = 0.0  # share of a class label that is spread over all classes
-    one_hot: int | None = None  # axis of the labels along which a 1 marks the class; None where they are its number
+    one_hot: int | None = (
+        None  # axis of the labels along which a 1 marks the class; None where they are its number
+    )
 
     task_kind: ClassVar[TaskKind]
     metric: ClassVar[Metric]
@@ -65,7 +67,12 @@ class Labelled:
         """The same task, with this share of the loss learned from the original, and labels smoothed."""
         return replace(self, distill=share, label_smoothing=label_smoothing)
 
-    def loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Tensor], taught: Sequence[Tensor] | None) -> Tensor:
+    def loss(
+        self,
+        outputs: Sequence[Tensor],
+        targets: Mapping[str, Tensor],
+        taught: Sequence[Tensor] | None,
+    ) -> Tensor:
         """Error on the labels, mixed with the distance from the original where it is learned from."""
         errors = self.error(outputs[0], targets[TARGET])
         if taught is None:
@@ -120,6 +127,8 @@ class Labelled:
         """A sample may be right in parts."""
         return None
 
-    def interval(self, before: Array, after: Array, confidence: float = 0.95) -> tuple[float, float] | None:
+    def interval(
+        self, before: Array, after: Array, confidence: float = 0.95
+    ) -> tuple[float, float] | None:
         """By resampling: the metric is no mean over samples."""
         return bootstrap_interval(before, after, self.value, confidence)

@@ -10,8 +10,8 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.fitting import (
-    Candidate,
-    Wanted,
+    LabelSpec,
+    OutputSpec,
     class_axis,
     class_numbers,
     is_class_map,
@@ -33,23 +33,23 @@ from ltp_pipeline.tasks.segmentation import Segmentation
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.settings.schema import TaskKind, TaskSettings
     from ltp_pipeline.tasks.supervised import Labelled
 
 
 def of_labels(
-    data: Data,
+    data: DatasetSplits,
     graph: GraphProto,
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,
     settings: TaskSettings,
 ) -> Labelled:
     """The task of a model whose data have labels; an error where none can be told, or labels do not fit."""
-    target = Wanted.of(data)
+    target = LabelSpec.of(data)
     made = makers(graph)
     outputs = [
-        Candidate(i, graph.output[i].name, shape[1:], made[i], open_axes(graph.output[i]))
+        OutputSpec(i, graph.output[i].name, shape[1:], made[i], open_axes(graph.output[i]))
         for i, shape in enumerate(shapes)
         if shape and shape[0] == samples and settings.output in (None, graph.output[i].name)
     ]
@@ -58,13 +58,24 @@ def of_labels(
         what = f"output {settings.output!r} is no output of numbers with a row per sample"
         raise InputError(what, f"name one under [task]: {names}")
     if not outputs:
-        found = _shown([Candidate(i, graph.output[i].name, shape, "") for i, shape in enumerate(shapes) if shape])
+        found = _shown(
+            [
+                OutputSpec(i, graph.output[i].name, shape, "")
+                for i, shape in enumerate(shapes)
+                if shape
+            ]
+        )
         raise InputError(
             f"no output has a row for each of {samples} samples: {found or names}",
             "samples must lie on the first axis of inputs and outputs; export the model so",
         )
     read = [(class_numbers(target, o, settings.kind), o) for o in outputs]
-    fitting = [(t, o, kind) for t, o in read for kind in [settings.kind or told(t, o)] if kind and FITS[kind](t, o)]
+    fitting = [
+        (t, o, kind)
+        for t, o in read
+        for kind in [settings.kind or infer_task_kind(t, o)]
+        if kind and FITS[kind](t, o)
+    ]
     if not fitting:
         raise InputError(
             f"no output fits labels of {_words(target)}: {_shown(outputs) or names}",
@@ -73,11 +84,14 @@ def of_labels(
     labels, output, kind = fitting[0]
     if output.position and len(fitting) > 1:
         listed = _shown([o for _, o, _ in fitting])
-        raise InputError(f"several outputs fit the labels: {listed}", 'say which is meant: output = "…" under [task]')
+        raise InputError(
+            f"several outputs fit the labels: {listed}",
+            'say which is meant: output = "…" under [task]',
+        )
     return MAKE[kind](labels, output, settings)
 
 
-def told(target: Wanted, output: Candidate) -> TaskKind | None:
+def infer_task_kind(target: LabelSpec, output: OutputSpec) -> TaskKind | None:
     """What labels mean beside an output; None where they do not go together."""
     squashed = output.maker in SIGMOID
     if target.shape == ():
@@ -94,7 +108,12 @@ def told(target: Wanted, output: Candidate) -> TaskKind | None:
     of_maps = len(target.shape) > 1
     if target.is_whole and class_axis(target, output) is not None:
         return "segment" if of_maps else "classify"
-    if target.is_whole and squashed and (of_maps or None in target.shape) and is_single(target, output):
+    if (
+        target.is_whole
+        and squashed
+        and (of_maps or None in target.shape)
+        and is_single(target, output)
+    ):
         return "segment" if of_maps else "classify"
     if not same_size(target, output):
         return None
@@ -103,17 +122,17 @@ def told(target: Wanted, output: Candidate) -> TaskKind | None:
     return "multilabel" if is_zero_or_one(target) or (target.is_whole and squashed) else "regress"
 
 
-def _fits_classify(target: Wanted, output: Candidate) -> bool:
+def _fits_classify(target: LabelSpec, output: OutputSpec) -> bool:
     if target.shape == ():
         return target.is_whole and (is_score((1, *output.shape), 1) or values(output) == 1)
     return target.is_whole and len(target.shape) == 1 and is_class_map(target, output)
 
 
-def _fits_segment(target: Wanted, output: Candidate) -> bool:
+def _fits_segment(target: LabelSpec, output: OutputSpec) -> bool:
     return target.is_whole and len(target.shape) >= 2 and is_class_map(target, output)
 
 
-FITS: dict[str, Callable[[Wanted, Candidate], bool]] = {
+FITS: dict[str, Callable[[LabelSpec, OutputSpec], bool]] = {
     "classify": _fits_classify,
     "multilabel": lambda target, output: len(target.shape) == 1 and same_size(target, output),
     "regress": same_size,
@@ -121,7 +140,7 @@ FITS: dict[str, Callable[[Wanted, Candidate], bool]] = {
 }
 
 
-def _classify(target: Wanted, output: Candidate, settings: TaskSettings) -> Labelled:
+def _classify(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
     if target.shape:
         return _class_map(Positions, target, output, settings)
     single = values(output) == 1
@@ -139,7 +158,9 @@ def _classify(target: Wanted, output: Candidate, settings: TaskSettings) -> Labe
     )
 
 
-def _class_map(kind: type[ClassMap], target: Wanted, output: Candidate, settings: TaskSettings) -> ClassMap:
+def _class_map(
+    kind: type[ClassMap], target: LabelSpec, output: OutputSpec, settings: TaskSettings
+) -> ClassMap:
     axis = class_axis(target, output)
     classes = 2 if axis is None else output.shape[axis - 1]
     if target.one_hot is None:
@@ -157,24 +178,24 @@ def _class_map(kind: type[ClassMap], target: Wanted, output: Candidate, settings
     )
 
 
-def _segment(target: Wanted, output: Candidate, settings: TaskSettings) -> Labelled:
+def _segment(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
     return _class_map(Segmentation, target, output, settings)
 
 
-def _multilabel(target: Wanted, output: Candidate, settings: TaskSettings) -> Labelled:
+def _multilabel(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
     del settings
     check_multi_hot(target.data)
     return Multilabel(_output(output, "values"), is_probability=output.maker in SIGMOID)
 
 
-def _regress(target: Wanted, output: Candidate, settings: TaskSettings) -> Labelled:
+def _regress(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
     spread = float(target.some.astype(np.float64).std())
     if not spread > 0:
         raise InputError("all targets are the same number", "give targets that vary")
     return Regression(_output(output, "values"), spread=spread, kind=settings.error)
 
 
-MAKE: dict[str, Callable[[Wanted, Candidate, TaskSettings], Labelled]] = {
+MAKE: dict[str, Callable[[LabelSpec, OutputSpec, TaskSettings], Labelled]] = {
     "classify": _classify,
     "multilabel": _multilabel,
     "regress": _regress,
@@ -182,21 +203,23 @@ MAKE: dict[str, Callable[[Wanted, Candidate, TaskSettings], Labelled]] = {
 }
 
 
-def _output(found: Candidate, kind: str) -> Output:
+def _output(found: OutputSpec, kind: str) -> Output:
     return Output(found.position, found.name, "scores" if kind == "scores" else "values")
 
 
-def _words(target: Wanted) -> str:
+def _words(target: LabelSpec) -> str:
     shape = "×".join("?" if n is None else str(n) for n in target.shape)
     kind = "whole numbers" if target.is_whole else "numbers"
     return f"{shape} {kind} a sample" if shape else f"one {kind.removesuffix('s')} a sample"
 
 
-def _shown(outputs: Sequence[Candidate]) -> str:
-    return ", ".join(f"{o.name!r} of shape {'×'.join(map(str, o.shape)) or '()'} a sample" for o in outputs)
+def _shown(outputs: Sequence[OutputSpec]) -> str:
+    return ", ".join(
+        f"{o.name!r} of shape {'×'.join(map(str, o.shape)) or '()'} a sample" for o in outputs
+    )
 
 
-def _remedy(target: Wanted, outputs: Sequence[Candidate], kind: str | None) -> str:
+def _remedy(target: LabelSpec, outputs: Sequence[OutputSpec], kind: str | None) -> str:
     if len(target.shape) == 1 and target.shape[0] is not None and is_one_hot(target.some, -1):
         return 'give class numbers: argmax(axis=1) of these one-hot rows; or write kind = "multilabel" under [task]'
     if kind is not None:

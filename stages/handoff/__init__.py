@@ -9,7 +9,7 @@ from ltp_pipeline.results import read_write
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.run_directory import names
 from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON, SUMS
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings import write
 from ltp_pipeline.stages.handoff import example, of_baseline, scripts, sparse_ops, text
 from ltp_pipeline.stages.report import html
@@ -21,25 +21,38 @@ README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
 PREPROCESS, EXAMPLE, VERIFY = names.HANDOFF_PREPROCESS, names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
 
 
-def run(report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None) -> Path:
+def run(
+    report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
+) -> Path:
     """Fill `out` from the run directory `source`; a folder that holds anything else is left alone.
 
     The example has the stored `samples` that are given, by input; without any it has generated ones.
     """
     if not (source / REPORT_HTML).is_file():
-        raise InputError(f"{source / REPORT_HTML} is missing", "start the same run again; it writes what is missing")
-    copied = {**_models(report, source), **{name: source / name for name in (REPORT_JSON, REPORT_HTML)}}
+        raise InputError(
+            f"{source / REPORT_HTML} is missing",
+            "start the same run again; it writes what is missing",
+        )
+    copied = {
+        **_models(report, source),
+        **{name: source / name for name in (REPORT_JSON, REPORT_HTML)},
+    }
     return _fill(out, report, copied, {}, samples)
 
 
-def run_of_baseline(report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None) -> Path:
+def run_of_baseline(
+    report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
+) -> Path:
     """The same with the run's baseline, and a report in which that is the pruned network."""
-    workspace = Workspace(source)
+    workspace = RunDirectory(source)
     if workspace.is_run:
         workspace.inputs()
     report = of_baseline.as_pruned(report, picked=workspace.entry is not None)
     log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
-    pages = {REPORT_JSON: json_text(read_write.plain(report)), REPORT_HTML: html.render(report, log)}
+    pages = {
+        REPORT_JSON: json_text(read_write.plain(report)),
+        REPORT_HTML: html.render(report, log),
+    }
     return _fill(out, report, _models(report, source / BASELINE), pages, samples)
 
 
@@ -55,10 +68,14 @@ def _fill(
     handed = sparse_ops.find(report)
     if handed is not None and handed.path is not None:
         copied = {**copied, handed.path.name: handed.path}
-    made = _made(report, [path for path in copied.values() if path.suffix == ".onnx"], samples, handed)
+    made = _made(
+        report, [path for path in copied.values() if path.suffix == ".onnx"], samples, handed
+    )
     made |= {name: page.encode() for name, page in pages.items()}
     stale = _listed_in(out) - {*copied, *made}
-    write_bytes(out / README, made[README])  # first: it marks the folder as ours, should we be stopped
+    write_bytes(
+        out / README, made[README]
+    )  # first: it marks the folder as ours, should we be stopped
     for name in (*stale, SUMS):
         (out / name).unlink(missing_ok=True)
     for name, content in made.items():
@@ -70,7 +87,10 @@ def _fill(
 
 
 def _made(
-    report: Report, models: Sequence[Path], samples: Mapping[str, Samples] | None, handed: sparse_ops.Kernels | None
+    report: Report,
+    models: Sequence[Path],
+    samples: Mapping[str, Samples] | None,
+    handed: sparse_ops.Kernels | None,
 ) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
     inputs = example.inputs_of(report)
@@ -84,7 +104,11 @@ def _made(
         VERIFY: scripts.verify(),
     }
     sources = {} if handed is None else {sparse_ops.SOURCES: handed.sources}
-    return {EXAMPLE: shown.content, **{name: page.encode() for name, page in pages.items()}, **sources}
+    return {
+        EXAMPLE: shown.content,
+        **{name: page.encode() for name, page in pages.items()},
+        **sources,
+    }
 
 
 def _models(report: Report, source: Path) -> dict[str, Path]:
@@ -92,7 +116,9 @@ def _models(report: Report, source: Path) -> dict[str, Path]:
     sums = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
     for path in (source / name for name in sums):
         if path.parent != source or not path.is_file():
-            raise InputError(f"{path} is missing", "start the same run again; it writes what is missing")
+            raise InputError(
+                f"{path} is missing", "start the same run again; it writes what is missing"
+            )
     for name, digest in sums.items():
         if sha256_of(source / name) != digest:
             again = "export it again: ltp-pipeline export"
@@ -108,7 +134,9 @@ def _refuse_foreign(out: Path) -> None:
     page = out / README
     ours = page.is_file() and page.read_bytes().startswith(text.MARK.encode())
     if not ours and any(out.iterdir()):
-        raise InputError(f"{out} is not empty and holds no handoff", "give an empty or new folder with --out")
+        raise InputError(
+            f"{out} is not empty and holds no handoff", "give an empty or new folder with --out"
+        )
 
 
 def _listed_in(folder: Path) -> set[str]:

@@ -29,7 +29,9 @@ SEED = 0
 SAMPLES = 4
 MOST_BYTES = 16 << 20  # of an example with more than one sample
 TOLERANCE = 1e-3  # of an output's largest value: what other processors and versions may differ by
-INT8_TOLERANCE = 5e-2  # the same of a file that computes in 8 bits, of which some are rounded the other way
+INT8_TOLERANCE = (
+    5e-2  # the same of a file that computes in 8 bits, of which some are rounded the other way
+)
 HALF_TOLERANCE = 2e-2  # the same where nodes round to half precision
 STORED, INPUT = "samples/", "input/"  # what names in the file begin with
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -45,7 +47,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModelInputs:
     """What the model takes, and how each input is made of stored samples."""
 
     tensors: Sequence[Tensor]
@@ -59,25 +61,33 @@ class Inputs:
 
     def type_of(self, tensor: Tensor) -> str:
         """What numpy calls the type of an input; half-precision models are trained on single precision."""
-        return "float16" if tensor.type == "FLOAT16" else str(self.recipes[tensor.name].prepare.dtype.name)
+        return (
+            "float16"
+            if tensor.type == "FLOAT16"
+            else str(self.recipes[tensor.name].prepare.dtype.name)
+        )
 
     def prepare(self, samples: Mapping[str, Samples]) -> dict[str, Array]:
         """All of these samples as the model takes them."""
-        return {tensor.name: self._prepared(tensor, samples[tensor.name]) for tensor in self.tensors}
+        return {
+            tensor.name: self._prepared(tensor, samples[tensor.name]) for tensor in self.tensors
+        }
 
     def _prepared(self, tensor: Tensor, samples: Samples) -> Array:
         taken = samples.take(np.arange(len(samples)))
         return self.recipes[tensor.name].prepare(taken).astype(self.type_of(tensor))
 
 
-def inputs_of(report: Report) -> Inputs:
+def inputs_of(report: Report) -> ModelInputs:
     """What a report says of the model's inputs; one that does not say how each is made is refused."""
     tensors = report.model.inputs
-    return Inputs(tensors, recipe.of_report(report.data.model_dump(), [tensor.name for tensor in tensors]))
+    return ModelInputs(
+        tensors, recipe.of_report(report.data.model_dump(), [tensor.name for tensor in tensors])
+    )
 
 
 def make(
-    inputs: Inputs,
+    inputs: ModelInputs,
     models: Sequence[Path],
     real: Mapping[str, Samples] | None,
     libraries: Mapping[str, str] | None = None,
@@ -91,9 +101,15 @@ def make(
     counts = [batch or SAMPLES, batch or 1] if real is None else [batch or given]
     arrays = dict[str, Array]()
     for count in counts:
-        samples = _generated(inputs, count) if real is None else rows_of(real, np.arange(count) % given)
+        samples = (
+            _generated(inputs, count) if real is None else rows_of(real, np.arange(count) % given)
+        )
         feeds = inputs.prepare(samples)
-        arrays = {**_stored(samples), **{INPUT + name: x for name, x in feeds.items()}, "tolerance": np.array(limit)}
+        arrays = {
+            **_stored(samples),
+            **{INPUT + name: x for name, x in feeds.items()},
+            "tolerance": np.array(limit),
+        }
         for path in models:
             arrays |= _outputs(path, feeds)
             if _computes_in_8_bits(path):
@@ -112,7 +128,7 @@ def example_inputs(report: Report) -> dict[str, Array]:
     return inputs.prepare(_generated(inputs, inputs.fixed_batch or SAMPLES))
 
 
-def _generated(inputs: Inputs, count: int) -> dict[str, Samples]:
+def _generated(inputs: ModelInputs, count: int) -> dict[str, Samples]:
     return recipe.generated(inputs.recipes, count, SEED)
 
 
@@ -121,7 +137,10 @@ def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
     arrays = dict[str, Array]()
     for name, values in samples.items():
         if isinstance(values, RaggedSamples):
-            arrays |= {STORED + name: values.values, STORED + offsets_of(name, samples): values.offsets}
+            arrays |= {
+                STORED + name: values.values,
+                STORED + offsets_of(name, samples): values.offsets,
+            }
         elif not isinstance(values, MaskSamples):
             arrays[STORED + name] = values.take(np.arange(len(values)))
     return arrays
@@ -129,7 +148,11 @@ def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     found = enumerate(run_proof.outputs(path, feeds))
-    return {f"{path.name}/{n}": y for n, y in found if isinstance(y, np.ndarray) and y.dtype.kind in "biuf"}
+    return {
+        f"{path.name}/{n}": y
+        for n, y in found
+        if isinstance(y, np.ndarray) and y.dtype.kind in "biuf"
+    }
 
 
 def _rounds_to_half(path: Path) -> bool:

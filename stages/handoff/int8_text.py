@@ -24,9 +24,15 @@ def section(report: Report) -> str:
     assert how is not None  # noqa: S101 - chosen so
     processor = escape(report.environment.processor or "an unknown processor")
     lines = [filters.speed(report, file, code) for file in files]
-    ranges = "found at every run" if how.method == "dynamic" else f"part of the file, chosen by {escape(how.method)}"
+    ranges = (
+        "found at every run"
+        if how.method == "dynamic"
+        else f"part of the file, chosen by {escape(how.method)}"
+    )
     if how.trained_epochs:
-        ranges += f"; the network was trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
+        ranges += (
+            f"; the network was trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
+        )
     said = f"Ranges of activations are {ranges}. {SAFE if (how.weight_bits or 8) < 8 else UNSAFE}"
     return "\n\n".join(
         [

@@ -12,7 +12,11 @@ from ltp_pipeline.stages.report.notes import unlikely_gain
 from ltp_pipeline.system.text import pluralize
 
 COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
-OF_LEARNING = ("thresholds ", "tried ", "entry ")  # how notes begin that are about thresholds or the trail
+OF_LEARNING = (
+    "thresholds ",
+    "tried ",
+    "entry ",
+)  # how notes begin that are about thresholds or the trail
 
 
 def as_pruned(report: Report, picked: bool = False) -> Report:
@@ -23,7 +27,9 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
     baseline = report.baseline
     if baseline is None:
         why = report.reasons.get("baseline", "none was run")
-        raise InputError(f"the run has no baseline to hand over: {why}", "start it again with --baseline quick")
+        raise InputError(
+            f"the run has no baseline to hand over: {why}", "start it again with --baseline quick"
+        )
     pruned = _pruned(baseline)
     limits = report.settings.get("gates", {})
     kept = {name: value for name, value in limits.items() if name not in COMPARING}
@@ -65,21 +71,33 @@ def _pruned(baseline: Baseline) -> Pruned:
     """The network with its files beside the report, and without what compares it."""
     of_curve = Baseline.model_fields.keys() - Pruned.model_fields.keys()
     values = {name: getattr(baseline, name) for name in Pruned.model_fields}
-    values["files"] = tuple(f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files)
+    values["files"] = tuple(
+        f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files
+    )
     values["reasons"] = {key: why for key, why in baseline.reasons.items() if key not in of_curve}
     return Pruned(**{**values, "trainings": 1})
 
 
 def _bound(report: Report, pruned: Pruned) -> int | None:
     """The least size of a file with as many nonzeros as this network has."""
-    original, elements, nonzeros = report.original.bytes, report.model.kernel_elements, pruned.nonzeros
-    return size_bound(original, elements, nonzeros) if original and elements and nonzeros is not None else None
+    original, elements, nonzeros = (
+        report.original.bytes,
+        report.model.kernel_elements,
+        pruned.nonzeros,
+    )
+    return (
+        size_bound(original, elements, nonzeros)
+        if original and elements and nonzeros is not None
+        else None
+    )
 
 
 def _notes(report: Report, pruned: Pruned) -> list[str]:
     """What holds for this network too, after what it is."""
     epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
-    told = [f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"]
+    told = [
+        f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"
+    ]
     left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
     if left_out:
         told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")

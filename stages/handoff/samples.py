@@ -10,20 +10,27 @@ from ltp_pipeline.data.sequences import rows_of
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages.prepare import require_task
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_own
 
 
-def stored_samples(folder: Path, report: Report, count: int, own: OwnTask | None = None) -> dict[str, Samples]:
+def stored_samples(
+    folder: Path, report: Report, count: int, own: CustomTask | None = None
+) -> dict[str, Samples]:
     """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
-    workspace = Workspace(folder)
+    workspace = RunDirectory(folder)
     require_task(workspace, own)
     _, settings = workspace.inputs()
     if not report.model.inputs:
-        raise InputError(f"the report in {folder} does not say what the model takes", "start the run again")
-    inputs = [TensorInfo(i.name, i.type, None if i.shape is None else tuple(i.shape)) for i in report.model.inputs]
+        raise InputError(
+            f"the report in {folder} does not say what the model takes", "start the run again"
+        )
+    inputs = [
+        TensorInfo(i.name, i.type, None if i.shape is None else tuple(i.shape))
+        for i in report.model.inputs
+    ]
     if own is None:
         data = open_data(settings.data, inputs, settings.train.seed, settings.task)
     else:

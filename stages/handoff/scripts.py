@@ -9,7 +9,7 @@ from ltp_pipeline.data.columns import OFFSETS, offsets_of
 from ltp_pipeline.data.images.collection import DECODED
 from ltp_pipeline.data.images.decode import DECODERS
 from ltp_pipeline.data.recipe import Recipe, numbers
-from ltp_pipeline.stages.handoff.example import Inputs
+from ltp_pipeline.stages.handoff.example import ModelInputs
 from ltp_pipeline.stages.report.inputs import span
 
 _CHECKED = '''
@@ -76,10 +76,14 @@ Where an input is called NAME_offsets itself, the offsets are NAME_offsets_."""
 
 def verify() -> str:
     """The text of verify.py, which is the same for every model."""
-    return resources.files("ltp_pipeline.stages.handoff").joinpath("verify.py").read_text(encoding="utf-8")
+    return (
+        resources.files("ltp_pipeline.stages.handoff")
+        .joinpath("verify.py")
+        .read_text(encoding="utf-8")
+    )
 
 
-def preprocess(inputs: Inputs) -> str:
+def preprocess(inputs: ModelInputs) -> str:
     """The text of preprocess.py: the steps of this data set, and no others.
 
     With several inputs there is a function for each, and one above them. Names may be any text; they are literals.
@@ -89,7 +93,9 @@ def preprocess(inputs: Inputs) -> str:
     resizes, sequences = any(map(_resizes, recipes)), any(recipe.lengths for recipe in recipes)
     pillow = resizes or any(recipe.form for recipe in recipes)
     archive = not alone or sequences
-    clash = sequences and any(offsets_of(name, inputs.recipes) != name + OFFSETS for name in inputs.recipes)
+    clash = sequences and any(
+        offsets_of(name, inputs.recipes) != name + OFFSETS for name in inputs.recipes
+    )
     given = "SAMPLES.npz" if archive else "IMAGE..." if recipes[0].form else "SAMPLES.npy"
     lines = [
         f'"""From samples as they are stored to the model\'s {"input" if alone else "inputs"}, as it was done when'
@@ -107,12 +113,18 @@ def preprocess(inputs: Inputs) -> str:
         "import numpy as np",
         *(["from PIL import Image"] if pillow else []),
         "",
-        *(_CHECKED.splitlines() if any(r.lengths is None and r.mask_of is None for r in recipes) else []),
+        *(
+            _CHECKED.splitlines()
+            if any(r.lengths is None and r.mask_of is None for r in recipes)
+            else []
+        ),
         *((_PADDED + _MASK).splitlines() if sequences else []),
         *(_RESIZE.splitlines() if resizes else []),
     ]
     for place, (tensor, recipe) in enumerate(zip(inputs.tensors, recipes, strict=True)):
-        lines += _function("" if alone else f"_{place}", tensor.name, recipe, inputs.type_of(tensor))
+        lines += _function(
+            "" if alone else f"_{place}", tensor.name, recipe, inputs.type_of(tensor)
+        )
     lines += [] if alone else _all_inputs(inputs)
     lines += ["", 'if __name__ == "__main__":', *(f"    {line}" for line in _main(inputs, archive))]
     return "\n".join(lines) + "\n"
@@ -130,11 +142,17 @@ def _function(suffix: str, name: str, recipe: Recipe, input_type: str) -> Iterat
     elif recipe.lengths is not None:
         yield '    """Turn stored sequences into the model\'s input."""'
         pad = repr(recipe.pad or 0.0) if recipe.dtype.kind == "f" else int(recipe.pad or 0)
-        taken = f"padded(samples, {recipe.dtype.name!r}, {recipe.shape[1:]!r}, {pad}{_width(recipe)})"
+        taken = (
+            f"padded(samples, {recipe.dtype.name!r}, {recipe.shape[1:]!r}, {pad}{_width(recipe)})"
+        )
     else:
         yield '    """Turn stored samples, one or several along a first axis, into the model\'s input."""'
         taken = f"checked(samples, {recipe.dtype.name!r}, {recipe.shape!r})"
-    values = "" if recipe.mask_of is not None else f"  # values were {span(recipe.dtype.name, recipe.low, recipe.high)}"
+    values = (
+        ""
+        if recipe.mask_of is not None
+        else f"  # values were {span(recipe.dtype.name, recipe.low, recipe.high)}"
+    )
     yield f"    x = {taken}{values}"
     yield from (f"    {line}" for line in _steps(recipe, input_type))
     yield from ("    return np.ascontiguousarray(x)", "")
@@ -144,7 +162,7 @@ def _width(recipe: Recipe) -> str:
     return "" if recipe.shape[0] is None else f", {recipe.shape[0]}"
 
 
-def _all_inputs(inputs: Inputs) -> Iterator[str]:
+def _all_inputs(inputs: ModelInputs) -> Iterator[str]:
     """The function above those of the inputs."""
     yield from ("", "def prepare(samples):")
     yield '    """Turn stored samples, by the names of their inputs, into all that the model takes, by name as well.'
@@ -157,7 +175,7 @@ def _all_inputs(inputs: Inputs) -> Iterator[str]:
     yield from ("    }", "")
 
 
-def _main(inputs: Inputs, archive: bool) -> Iterator[str]:
+def _main(inputs: ModelInputs, archive: bool) -> Iterator[str]:
     """What is done from a shell."""
     alone, first = len(inputs.tensors) == 1, inputs.recipes[inputs.tensors[0].name]
     yield f"if len(sys.argv) {'!=' if archive else '<'} 3:"
@@ -185,7 +203,11 @@ def _main(inputs: Inputs, archive: bool) -> Iterator[str]:
 def _read(name: str, recipes: Mapping[str, Recipe]) -> str:
     """The stored samples of an input, from an archive."""
     values, offsets = f"stored[{name!a}]", offsets_of(name, recipes)
-    return values if recipes[name].lengths is None else f"np.split({values}, stored[{offsets!a}][1:-1])"
+    return (
+        values
+        if recipes[name].lengths is None
+        else f"np.split({values}, stored[{offsets!a}][1:-1])"
+    )
 
 
 def _resizes(recipe: Recipe) -> bool:
@@ -206,7 +228,12 @@ def _load(recipe: Recipe, suffix: str) -> Iterator[str]:
     if crop is None:
         yield f"        image = image.resize(({columns}, {rows}), Image.Resampling.BILINEAR)"
     else:
-        values = {"tall": round(rows / crop), "wide": round(columns / crop), "rows": rows, "columns": columns}
+        values = {
+            "tall": round(rows / crop),
+            "wide": round(columns / crop),
+            "rows": rows,
+            "columns": columns,
+        }
         yield from textwrap.indent(_CROP.strip().format(**values), "        ").splitlines()
     yield f"        return np.asarray(image).reshape({recipe.shape!r})"
     yield ""

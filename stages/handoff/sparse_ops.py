@@ -32,7 +32,9 @@ def find(report: Report) -> Kernels | None:
     files = fast_files(report)
     if not files:
         return None
-    wanted = {file.sparse_kernels.library_sha256 for file in files if file.sparse_kernels is not None}
+    wanted = {
+        file.sparse_kernels.library_sha256 for file in files if file.sparse_kernels is not None
+    }
     try:
         path = library.kernels_library()
     except InputError:
@@ -50,7 +52,10 @@ def section(report: Report, kernels: Kernels) -> str:
     files = fast_files(report)
     processor = escape(report.environment.processor or "an unknown processor")
     name = library.FILE if kernels.path is None else kernels.path.name
-    lines = [f"{filters.speed(report, file, code)} Latency was measured on {processor}." for file in files]
+    lines = [
+        f"{filters.speed(report, file, code)} Latency was measured on {processor}."
+        for file in files
+    ]
     return "\n\n".join(
         [
             "## Sparse kernels",

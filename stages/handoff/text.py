@@ -19,7 +19,10 @@ MOST_CLASSES = 20  # that are named one by one
 
 
 def render(
-    report: Report, tolerance: float = TOLERANCE, real: int = 0, handed: sparse_ops.Kernels | None = None
+    report: Report,
+    tolerance: float = TOLERANCE,
+    real: int = 0,
+    handed: sparse_ops.Kernels | None = None,
 ) -> str:
     """HANDOFF.md; `tolerance` holds for outputs on the example, which has `real` samples or else generated ones.
 
@@ -50,7 +53,10 @@ def example(report: Report) -> str:
     filled = {tensor.name: _filled(report, tensor) for tensor in _given(report)}
     given, feeds = f"x = {next(iter(filled.values()))}", f"{{{next(iter(filled))!a}: x}}"
     if len(filled) > 1:
-        given, feeds = f"x = {{{', '.join(f'{name!a}: {made}' for name, made in filled.items())}}}", "x"
+        given, feeds = (
+            f"x = {{{', '.join(f'{name!a}: {made}' for name, made in filled.items())}}}",
+            "x",
+        )
     taken, task = "[0]", report.task
     names = "None" if len(report.model.outputs) < 2 else f"[{task.output!a}]"
     result = "output" if task.axis is None and task.threshold is None else "scores"
@@ -82,7 +88,11 @@ def _filled(report: Report, tensor: Tensor) -> str:
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in tensor.shape or []]
     if part.sample_shape is not None:
         shape = [*(shape[:1] or [1]), *(n or 1 for n in part.sample_shape)]
-    is_one = part.recipe is not None and part.recipe.mask_of is not None and not part.recipe.marks_padding
+    is_one = (
+        part.recipe is not None
+        and part.recipe.mask_of is not None
+        and not part.recipe.marks_padding
+    )
     return f"np.{'ones' if is_one else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
 
 
@@ -92,13 +102,17 @@ def _dtype(tensor: Tensor) -> str:
 
 def _heading(report: Report) -> str:
     metric = report.metric
-    return "Accuracy" if metric.counts_right_answers else filters.capital(filters.metric_words(metric))
+    return (
+        "Accuracy" if metric.counts_right_answers else filters.capital(filters.metric_words(metric))
+    )
 
 
 def _first_file(report: Report) -> str:
     """The file that is recommended."""
     files = {f.name: f.path for f in report.pruned.files if f.values == EXACT}
-    return next((files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx"))
+    return next(
+        (files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx")
+    )
 
 
 def _summary(report: Report) -> str:
@@ -113,7 +127,11 @@ def _summary(report: Report) -> str:
 
 def _method(report: Report) -> str:
     pruned = report.pruned
-    return "" if pruned.method == LEARNED else f" It was pruned by {filters.network_words(pruned)}, the plain method."
+    return (
+        ""
+        if pruned.method == LEARNED
+        else f" It was pruned by {filters.network_words(pruned)}, the plain method."
+    )
 
 
 def _warning(report: Report) -> str:
@@ -122,7 +140,9 @@ def _warning(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(report.verdict, "")
+    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(
+        report.verdict, ""
+    )
     missed = bool(report.budget_missed)
     if failed := report.verdict == "failed":
         names = [code(gate.name) for gate in report.gates if not gate.passed]
@@ -136,13 +156,21 @@ def _verdict(report: Report) -> str:
 def _verification(report: Report, tolerance: float, real: int) -> str:
     relative = report.metric.is_relative
     against = " --against ORIGINAL.onnx" if relative else ""
-    needed = " ORIGINAL.onnx is the network before pruning, which is not in this folder." if relative else ""
+    needed = (
+        " ORIGINAL.onnx is the network before pruning, which is not in this folder."
+        if relative
+        else ""
+    )
     version = report.environment.versions.get("ltp-pipeline") or "of an unknown version"
-    samples = "Its samples are generated: random values of the stored type and range, from a fixed seed."
+    samples = (
+        "Its samples are generated: random values of the stored type and range, from a fixed seed."
+    )
     if real:
         samples = f"**Its samples are real data**: the first {real} of the test split."
     given = "--data DATA"
-    measured = "the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards)"
+    measured = (
+        "the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards)"
+    )
     if report.own_task is not None:
         file = " ".join(report.own_task.name.split()) if report.own_task.sha256 else "FILE.py"
         given, measured = f"--task {shlex.quote(file)}", "the test split of that task"
@@ -164,12 +192,25 @@ source at that version: `pip install -c constraints.txt .`"""
 
 def _files(report: Report) -> str:
     metric = report.metric
-    rows = [f"| file | bytes | of the original | {metric.name} | what it is |", "|---|--:|--:|--:|---|"]
+    rows = [
+        f"| file | bytes | of the original | {metric.name} | what it is |",
+        "|---|--:|--:|--:|---|",
+    ]
     whole, files = report.original.bytes, report.pruned.files
     for file in files:
-        share = filters.percent(file.bytes / whole, 1) if file.bytes is not None and whole else filters.NOTHING
+        share = (
+            filters.percent(file.bytes / whole, 1)
+            if file.bytes is not None and whole
+            else filters.NOTHING
+        )
         names = " with ".join(map(escape, file.hashes))
-        cells = (names, filters.plain(file.bytes), share, filters.value(metric, file.value), _about(file))
+        cells = (
+            names,
+            filters.plain(file.bytes),
+            share,
+            filters.value(metric, file.value),
+            _about(file),
+        )
         rows.append(f"| {' | '.join(cells)} |")
     said = f"The original has {filters.plain(whole)} bytes."
     if len(files) > 1:
@@ -188,14 +229,18 @@ def _about(file: File) -> str:
         about = escape(file.name)
     else:
         about = f"as {encoding.name}, {graph.about}" if graph.about else encoding.about
-    return about if file.values == EXACT else f"{about}; **values rounded to {escape(file.values)}**"
+    return (
+        about if file.values == EXACT else f"{about}; **values rounded to {escape(file.values)}**"
+    )
 
 
 def _tensors(report: Report) -> str:
     lines = []
     for kind, tensors in (("input", report.model.inputs), ("output", report.model.outputs)):
         for tensor in tensors:
-            lines.append(f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}")
+            lines.append(
+                f"- {kind} {code(tensor.name)}: {escape(_dtype(tensor))}, {_shape(tensor.shape)}"
+            )
     for tensor in report.model.inputs:
         if _fed(report, tensor).sample_shape is not None:
             of = "" if len(report.model.inputs) == 1 else f" for {code(tensor.name)}"
@@ -210,7 +255,9 @@ def _measured(report: Report, tensor: Tensor) -> list[int | str | None]:
     if recipe.mask_of is not None:
         recipe = (report.data.inputs.get(recipe.mask_of) or InputData()).recipe or Recipe()
     lengths = recipe.stored.lengths if recipe.stored else None
-    return ["–".join(map(str, lengths)) if d is None and lengths else d for d in part.sample_shape or ()]
+    return [
+        "–".join(map(str, lengths)) if d is None and lengths else d for d in part.sample_shape or ()
+    ]
 
 
 def _shape(shape: Sequence[int | str | None] | None) -> str:
@@ -223,7 +270,9 @@ def _preprocessing(report: Report) -> str:
     script = f"`preprocess.py` does what follows: {_called(report)}, or from a shell as its first lines say."
     parts = [script] if all(_fed(report, tensor).recipe for tensor in tensors) else []
     if len(tensors) > 1:
-        told = [f"### {code(tensor.name)}\n{one}" for tensor, one in zip(tensors, told, strict=True)]
+        told = [
+            f"### {code(tensor.name)}\n{one}" for tensor, one in zip(tensors, told, strict=True)
+        ]
     return "\n\n".join([*parts, *told])
 
 
@@ -235,9 +284,19 @@ def _called(report: Report) -> str:
         if recipe.mask_of is None:
             load = "load" if alone else f"load_{place}"
             of_sequences = recipe.stored is not None and recipe.stored.lengths is not None
-            kind = f"[{load}(file), …]" if recipe.image else "[sequence, …]" if of_sequences else "samples"
+            kind = (
+                f"[{load}(file), …]"
+                if recipe.image
+                else "[sequence, …]"
+                if of_sequences
+                else "samples"
+            )
             samples[tensor.name] = kind
-    given = "".join(samples.values()) if alone else f"{{{', '.join(f'{n!a}: {kind}' for n, kind in samples.items())}}}"
+    given = (
+        "".join(samples.values())
+        if alone
+        else f"{{{', '.join(f'{n!a}: {kind}' for n, kind in samples.items())}}}"
+    )
     return code(f"prepare({given})")
 
 
@@ -268,7 +327,11 @@ def _outputs(report: Report) -> str:
     if task.axis is not None:
         answer = f"`scores.argmax(axis={task.axis})` is the class, counted from zero"
     else:
-        is_true = "where a label is there" if task.kind == "multilabel" else "for class 1 and false for class 0"
+        is_true = (
+            "where a label is there"
+            if task.kind == "multilabel"
+            else "for class 1 and false for class 0"
+        )
         answer = f"`scores > {task.threshold:g}` is true {is_true}"
     each = ", of each pixel" if task.kind == "segment" else ""
     count = f" The data have {report.data.classes} classes." if report.data.classes else ""
@@ -276,7 +339,9 @@ def _outputs(report: Report) -> str:
     if names and len(names) <= MOST_CLASSES:
         count += f" By number: {', '.join(f'{i} {code(name)}' for i, name in enumerate(names))}."
     elif names:
-        count += " Their names stand in report.json, in the order of their numbers (`data.class_names`)."
+        count += (
+            " Their names stand in report.json, in the order of their numbers (`data.class_names`)."
+        )
     return f"`scores` has one row per sample; {answer}{each}.{count}"
 
 
@@ -285,7 +350,9 @@ def _accuracy(report: Report) -> str:
     metric, lost = report.metric, report.pruned.drop
     spread = filters.interval(metric, report.pruned.drop_interval)
     rows = ["| | original | pruned |", "|---|--:|--:|"]
-    rows.append(f"| {metric.label} | {filters.value(metric, before.value)} | {filters.value(metric, after.value)} |")
+    rows.append(
+        f"| {metric.label} | {filters.value(metric, before.value)} | {filters.value(metric, after.value)} |"
+    )
     if before.top5 is not None:
         rows.append(f"| top-5 | {filters.percent(before.top5)} | {filters.percent(after.top5)} |")
     rows += [f"| {' | '.join(row)} |" for row in beside_rows(report.original, report.pruned)]
@@ -296,7 +363,11 @@ def _accuracy(report: Report) -> str:
         + f"\n\nDrop: {drop}. Measured in onnxruntime on {measured}; of several files, the weakest counts."
         + _uncounted(report)
         + _whose(report)
-        + "".join(f"\n\n{' '.join(told)}" for told in [comparison_facts.sentences(report, for_handoff=True)] if told)
+        + "".join(
+            f"\n\n{' '.join(told)}"
+            for told in [comparison_facts.sentences(report, for_handoff=True)]
+            if told
+        )
     )
 
 
@@ -322,7 +393,12 @@ def _readers(report: Report) -> str:
     encodings = [encoding for name, encoding in ENCODINGS.items() if name in used]
     rows = [f"| | {' | '.join(e.name for e in encodings)} |", "|---" * (len(encodings) + 1) + "|"]
     for tool in dict.fromkeys(tool for encoding in encodings for tool in encoding.readers):
-        rows.append(f"| {tool} | {' | '.join(e.readers.get(tool, 'not tested') for e in encodings)} |")
+        rows.append(
+            f"| {tool} | {' | '.join(e.readers.get(tool, 'not tested') for e in encodings)} |"
+        )
     unpack = "`ltp-pipeline unpack FILE --out dense.onnx` writes any of them dense."
     others = "Other runtimes (TensorRT, Core ML, browsers) were not tested; try packed, else dense."
-    return "\n".join(rows) + f"\n\n{others} {unpack} Encode last: transform a dense file, not an encoded one."
+    return (
+        "\n".join(rows)
+        + f"\n\n{others} {unpack} Encode last: transform a dense file, not an encoded one."
+    )

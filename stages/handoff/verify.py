@@ -17,7 +17,10 @@ except ImportError as error:
     sys.exit(f"FAILED  {error}: pip install numpy onnxruntime")
 
 SUMS, EXAMPLE = "SHA256SUMS", "example.npz"
-ROUNDING, ROUNDING_HALF = 1e-6, 2e-4  # differences of single and half precision that mean nothing, whatever the size
+ROUNDING, ROUNDING_HALF = (
+    1e-6,
+    2e-4,
+)  # differences of single and half precision that mean nothing, whatever the size
 
 
 def hashed(folder: Path) -> dict[str, str]:
@@ -31,7 +34,11 @@ def hashed(folder: Path) -> dict[str, str]:
         elif not path.is_file():
             found[name] = "is missing"
         else:
-            found[name] = "" if sha256(path) == digest else "is not the file that was handed over: its hash is another"
+            found[name] = (
+                ""
+                if sha256(path) == digest
+                else "is not the file that was handed over: its hash is another"
+            )
     return found
 
 
@@ -46,7 +53,11 @@ def sha256(path: Path) -> str:
 
 def apart(found: Any, expected: Any) -> float:
     """The largest difference of two outputs as a share of the largest value; whatever is no float must be equal."""
-    if not isinstance(found, np.ndarray) or found.shape != expected.shape or found.dtype != expected.dtype:
+    if (
+        not isinstance(found, np.ndarray)
+        or found.shape != expected.shape
+        or found.dtype != expected.dtype
+    ):
         return float("inf")
     if expected.dtype.kind != "f":
         return 0.0 if np.array_equal(found, expected) else float("inf")
@@ -104,7 +115,9 @@ def check(folder: Path) -> bool:
         try:
             found = differs(folder / name, example)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            say(f"{name} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}", "")
+            say(
+                f"{name} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}", ""
+            )
             continue
         own = f"tolerance/{name}"
         limit = float(example[own if own in example.files else "tolerance"])
@@ -117,7 +130,9 @@ def check(folder: Path) -> bool:
             found = differs(folder / name, example, folder / library)
         except Exception as error:  # noqa: BLE001 - it may have been made for another system
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            print(f"note    {library} cannot be used here, and {name} is as slow as a dense file: {reason}")
+            print(
+                f"note    {library} cannot be used here, and {name} is as slow as a dense file: {reason}"
+            )
             continue
         said = f"{name} with {library}: outputs differ by {found:.2g} of the largest value; {limit:g} is allowed"
         say("" if found <= limit else said, said)

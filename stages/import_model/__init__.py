@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from onnx import ModelProto
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.graph.layer_weights import elsewhere, find_kernels, others
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import elsewhere, find_layer_weights, others
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
@@ -23,7 +23,7 @@ from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
-from ltp_pipeline.system.arrays import Array, State
+from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
 
@@ -34,8 +34,10 @@ __all__ = ["build", "import_model", "read", "require_consistent", "require_pruna
 
 
 def import_model(
-    source: AnyPath | ModelProto, kernels: KernelSettings | None = None, settings: ModelSettings | None = None
-) -> tuple[Network, State]:
+    source: AnyPath | ModelProto,
+    kernels: KernelSettings | None = None,
+    settings: ModelSettings | None = None,
+) -> tuple[Network, StateDict]:
     """Make a file, or a model in memory, trainable; the public entry."""
     return run(read(source), kernels or KernelSettings(), settings=settings)
 
@@ -45,7 +47,7 @@ def run(
     kernels: KernelSettings,
     samples: Mapping[str, Array] | None = None,
     settings: ModelSettings | None = None,
-) -> tuple[Network, State]:
+) -> tuple[Network, StateDict]:
     """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
     given, _ = normalise(file.model)  # as it was given, but for what training left in it
@@ -62,7 +64,9 @@ def run(
         return _checked(_noted(network, simplify.NOTES[when]), state, given, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":
-            raise UnsupportedModel(f"the graph cannot be simplified: {error}", 'set simplify = "never"') from None
+            raise UnsupportedModel(
+                f"the graph cannot be simplified: {error}", 'set simplify = "never"'
+            ) from None
         raise refused from None
     except UnsupportedModel:
         if when == "always":
@@ -70,7 +74,7 @@ def run(
         raise refused from None
 
 
-def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
+def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, StateDict]:
     """Compile the graph, without running it."""
     from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError
@@ -90,17 +94,21 @@ def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, State]:
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
     trained = set(forward.weights)
-    found = tuple(k for k in find_kernels(walked, kernels.include, kernels.exclude) if k.name in trained)
+    found = tuple(
+        k for k in find_layer_weights(walked, kernels.include, kernels.exclude) if k.name in trained
+    )
     elements = sum(k.elements for k in found)
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
     if zeros > elements / 100:
-        notes.append(f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})")
+        notes.append(
+            f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})"
+        )
     if unpruned := elsewhere(found, others(walked, found)):
         notes.append(unpruned)
     return Network(file, forward, found, notes=tuple(notes)), state
 
 
-def prepare(file: ModelFile) -> tuple[ModelFile, Model, list[str]]:
+def prepare(file: ModelFile) -> tuple[ModelFile, OnnxModel, list[str]]:
     """The file to write back to, the model to walk, and what was done to get there; needs no torch."""
     reason = opset_problem(file.model.proto)
     if reason is not None:
@@ -125,8 +133,8 @@ def require_prunable(network: Network) -> None:
 
 
 def _checked(
-    network: Network, state: State, given: Model, samples: Mapping[str, Array] | None
-) -> tuple[Network, State]:
+    network: Network, state: StateDict, given: OnnxModel, samples: Mapping[str, Array] | None
+) -> tuple[Network, StateDict]:
     """Compare with what onnxruntime makes of the model that was given."""
     from ltp_pipeline.stages.import_model.parity import check_parity, fixed_batch
 
@@ -137,7 +145,9 @@ def _checked(
             replace(network, forward=replace(network.forward, batch=size)),
             f"the graph only runs on {pluralize(size, 'sample')} at a time, so larger batches are run in parts",
         )
-    return (network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")), state
+    return (
+        network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")
+    ), state
 
 
 def _noted(network: Network, note: str) -> Network:

@@ -23,7 +23,11 @@ class BodyFunction:
     """
 
     def __init__(
-        self, node: NodeProto, schema: Any, opset: int, builder: Callable[[GraphProto, int], "Program"]
+        self,
+        node: NodeProto,
+        schema: Any,
+        opset: int,
+        builder: Callable[[GraphProto, int], "Program"],
     ) -> None:
         self.node = node
         self.schema = schema
@@ -54,11 +58,15 @@ class BodyFunction:
         return self.builder(graph, opset_of(function, "", self.opset))
 
     def _body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
-        version = max((v for v in self.schema.all_function_opset_versions if v <= self.opset), default=None)
+        version = max(
+            (v for v in self.schema.all_function_opset_versions if v <= self.opset), default=None
+        )
         if version is None:
             raise ValueError(f"the standard's definition needs a newer opset than {self.opset}")
         if not self.schema.has_context_dependent_function:
-            plain: FunctionProto = FunctionProto.FromString(self.schema.get_function_with_opset_version(version))
+            plain: FunctionProto = FunctionProto.FromString(
+                self.schema.get_function_with_opset_version(version)
+            )
             return plain
         types = [TypeProto() if x is None else _type_of(x) for x in inputs]
         content = self.schema.get_context_dependent_function_with_opset_version(
@@ -70,7 +78,11 @@ class BodyFunction:
         return function
 
     def _attributes(self, function: FunctionProto) -> dict[str, AttributeProto]:
-        defaults = {name: a.default_value for name, a in self.schema.attributes.items() if a.default_value.name}
+        defaults = {
+            name: a.default_value
+            for name, a in self.schema.attributes.items()
+            if a.default_value.name
+        }
         given = {a.name: a for a in self.node.attribute}
         return {**defaults, **{a.name: a for a in function.attribute_proto}, **given}
 
@@ -79,7 +91,9 @@ def _type_of(x: Tensor) -> TypeProto:
     return helper.make_tensor_type_proto(_ONNX_TYPES[x.dtype], [None] * x.dim())
 
 
-def as_graph(function: FunctionProto, attributes: Mapping[str, AttributeProto], given: Mapping[str, Any]) -> GraphProto:
+def as_graph(
+    function: FunctionProto, attributes: Mapping[str, AttributeProto], given: Mapping[str, Any]
+) -> GraphProto:
     """The body as a graph over the inputs that are there, references to attributes replaced by their values."""
     absent = set(function.input) - given.keys()
     graph = GraphProto(name=function.name)
@@ -95,7 +109,9 @@ def as_graph(function: FunctionProto, attributes: Mapping[str, AttributeProto], 
     return graph
 
 
-def _substitute(node: NodeProto, attributes: Mapping[str, AttributeProto], absent: set[str]) -> None:
+def _substitute(
+    node: NodeProto, attributes: Mapping[str, AttributeProto], absent: set[str]
+) -> None:
     for i, name in enumerate(node.input):
         if name in absent:
             node.input[i] = ""

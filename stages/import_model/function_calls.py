@@ -6,7 +6,7 @@ from typing import NamedTuple
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.nodes import every_node, standard_domain
+from ltp_pipeline.graph.nodes import iter_nodes, standard_domain
 from ltp_pipeline.system.text import pluralize
 
 DEEPEST = 100  # calls within calls
@@ -38,15 +38,17 @@ def require_bounded(model: ModelProto) -> None:
         if key in above:
             raise InputError(f"the function '{key[1]}' calls itself", REMEDY)
         if len(above) >= DEEPEST:
-            raise InputError(f"the function '{key[1]}' is called through more than {DEEPEST} others", REMEDY)
+            raise InputError(
+                f"the function '{key[1]}' is called through more than {DEEPEST} others", REMEDY
+            )
         if key not in sizes:
             body = functions[key]
-            nodes = list(every_node(body))
+            nodes = list(iter_nodes(body))
             sizes[key] = called(nodes, Size(len(nodes), body.ByteSize()), (*above, key))
         return sizes[key]
 
-    total = called(every_node(model.graph), Size(0, 0), ())
-    nodes = total.nodes - sum(1 for f in model.functions for _ in every_node(f))
+    total = called(iter_nodes(model.graph), Size(0, 0), ())
+    nodes = total.nodes - sum(1 for f in model.functions for _ in iter_nodes(f))
     size_ = total.bytes - sum(f.ByteSize() for f in model.functions)
     if nodes > MOST_NODES or size_ > MOST_BYTES:
         grown = f"{pluralize(total.nodes, 'node')} and {pluralize(total.bytes, 'byte')}"
@@ -54,4 +56,8 @@ def require_bounded(model: ModelProto) -> None:
 
 
 def _key(domain: str, name: str, held: FunctionProto | NodeProto) -> Key:
-    return standard_domain(domain), name, getattr(held, "overload", "")  # which older versions of onnx do not have
+    return (
+        standard_domain(domain),
+        name,
+        getattr(held, "overload", ""),
+    )  # which older versions of onnx do not have

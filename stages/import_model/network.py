@@ -14,20 +14,20 @@ import torch
 from onnx import GraphProto
 from torch import Tensor
 
-from ltp_pipeline.graph.layer_weights import Kernel
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.layer_weights import LayerWeight
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.nodes import attribute, is_standard, label
 from ltp_pipeline.graph.schemas import standard_opset
-from ltp_pipeline.graph.view import reads
+from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import ops
-from ltp_pipeline.stages.import_model.fixed_batch import any_batch, in_parts
+from ltp_pipeline.stages.import_model.fixed_batch import any_batch, run_in_chunks
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
 from ltp_pipeline.stages.import_model.roles import Role, assign_roles
 from ltp_pipeline.stages.import_model.values import HALF_TYPES, TORCH_TYPES, to_torch, widened
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 __all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
 
@@ -46,7 +46,9 @@ class Forward:
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
     statistics: Mapping[str, float]  # running statistics of norms, and how far a batch moves each
-    batch: int | None = None  # how many samples it is run on at a time, where it does not run on any number
+    batch: int | None = (
+        None  # how many samples it is run on at a time, where it does not run on any number
+    )
 
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
@@ -57,11 +59,15 @@ class Forward:
         if self.batch is None:
             return self._run(inputs, state, training)
         try:
-            return in_parts(partial(self._run, state=state, training=training), inputs, self.batch)
+            return run_in_chunks(
+                partial(self._run, state=state, training=training), inputs, self.batch
+            )
         except ValueError as error:
             raise NodeError(str(error)) from None
 
-    def _run(self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool) -> tuple[Any, ...]:
+    def _run(
+        self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool
+    ) -> tuple[Any, ...]:
         values = self.program.blank()
         for name, slot in self.slots.items():
             values[slot] = state[name]
@@ -83,7 +89,7 @@ class Forward:
         return tuple(name for name in self.slots if self.roles[name] is Role.WEIGHT)
 
 
-def compile_graph(model: Model) -> tuple[Forward, State]:
+def compile_graph(model: OnnxModel) -> tuple[Forward, StateDict]:
     """Compile a graph; also its tensors that training changes."""
     graph = model.graph
     opset = standard_opset(model.proto)
@@ -109,7 +115,7 @@ def _update_shares(graph: GraphProto, roles: Mapping[str, Role]) -> dict[str, fl
     """For each running statistic, the share of the way to a batch's own that the batch moves it."""
     return {
         name: update_share(attribute(node, "momentum", 0.9))
-        for node, _, name in reads(graph)
+        for node, _, name in iter_uses(graph)
         if is_standard(node, "BatchNormalization") and roles.get(name) is Role.STATISTIC
     }
 
@@ -136,19 +142,23 @@ class Network:
 
     file: ModelFile  # with the original weights; its graph is the one that is written back
     forward: Forward
-    kernels: tuple[Kernel, ...]
-    parity: float | None = None  # largest difference between torch and onnxruntime, relative to the output's size
+    kernels: tuple[LayerWeight, ...]
+    parity: float | None = (
+        None  # largest difference between torch and onnxruntime, relative to the output's size
+    )
     notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
     norms: tuple[RestoredNorm, ...] = ()  # in graph order
-    observed: Forward | None = field(default=None, repr=False)  # returns, last, what each restored norm reads
+    observed: Forward | None = field(
+        default=None, repr=False
+    )  # returns, last, what each restored norm reads
 
     @property
-    def prunable(self) -> tuple[Kernel, ...]:
+    def prunable(self) -> tuple[LayerWeight, ...]:
         """The kernels that pruning may touch, in graph order."""
         return tuple(k for k in self.kernels if k.prunable)
 
 
-def observer(model: Model, names: Sequence[str]) -> Forward:
+def observer(model: OnnxModel, names: Sequence[str]) -> Forward:
     """The same graph, compiled to return these values too, last."""
     proto = copy_of(model.proto)
     for name in names:
@@ -156,16 +166,20 @@ def observer(model: Model, names: Sequence[str]) -> Forward:
     return compile_graph(replace(model, proto=proto))[0]
 
 
-def read_tensors(model: Model) -> dict[str, Tensor]:
+def read_tensors(model: OnnxModel) -> dict[str, Tensor]:
     """Initializers, and the tensors that some exporters write as Constant nodes instead."""
     tensors: dict[str, Tensor] = {}
     for tensor in model.graph.initializer:
         if tensor.name in tensors:
             raise NodeError(f"the initializer {tensor.name!r} is there twice")
-        if tensor.data_type in TORCH_TYPES:  # a node that reads one of another type says so by itself
+        if (
+            tensor.data_type in TORCH_TYPES
+        ):  # a node that reads one of another type says so by itself
             what = f"the initializer {tensor.name!r} cannot be read"
             tensors[tensor.name] = guarded(partial(to_torch, weights=model.weights), tensor, what)
     for node in model.graph.node:
         if is_tensor_constant(node) and node.output[0] not in tensors:
-            tensors[node.output[0]] = guarded(partial(constant_value, weights=model.weights), node, label(node))
+            tensors[node.output[0]] = guarded(
+                partial(constant_value, weights=model.weights), node, label(node)
+            )
     return tensors

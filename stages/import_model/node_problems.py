@@ -21,7 +21,13 @@ _QUANTISED_STARTS = (
     "MatMulNBits",
     "MatMulInteger",
 )
-_QUANTISED = ("QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulBnb4", "GatherBlockQuantized")
+_QUANTISED = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "ConvInteger",
+    "MatMulBnb4",
+    "GatherBlockQuantized",
+)
 _CONSTANT_VALUES = {
     "value": AttributeProto.TENSOR,
     "value_float": AttributeProto.FLOAT,
@@ -44,7 +50,9 @@ def node_problems(model: ModelProto) -> list[str]:
     return list(_walk(model.graph, opsets(model), {}))
 
 
-def _walk(graph: GraphProto, versions: Mapping[str, int], outer: Mapping[str, str]) -> Iterator[str]:
+def _walk(
+    graph: GraphProto, versions: Mapping[str, int], outer: Mapping[str, str]
+) -> Iterator[str]:
     here = _unreadable(graph)
     unreadable = {**outer, **here} if here else outer
     for node in graph.node:
@@ -62,7 +70,9 @@ def _walk(graph: GraphProto, versions: Mapping[str, int], outer: Mapping[str, st
 
 def _unreadable(graph: GraphProto) -> dict[str, str]:
     """Names of inputs and initializers whose type torch does not have, each with that type."""
-    found = {t.name: type_name(t.data_type) for t in graph.initializer if t.data_type not in NUMBER_TYPES}
+    found = {
+        t.name: type_name(t.data_type) for t in graph.initializer if t.data_type not in NUMBER_TYPES
+    }
     found |= {t.values.name: "sparse tensor" for t in graph.sparse_initializer}
     for value in graph.input:
         kind = value.type.WhichOneof("value")
@@ -90,7 +100,11 @@ def node_problem(node: NodeProto, opset: int) -> str | None:
     if is_standard(node, "Constant"):
         return constant_problem(node)
     nests = any(a.type == AttributeProto.GRAPH for a in node.attribute)
-    return "no implementation" if nests and not operators.is_implemented(node.op_type, known.since, domain) else None
+    return (
+        "no implementation"
+        if nests and not operators.is_implemented(node.op_type, known.since, domain)
+        else None
+    )
 
 
 @cache
@@ -165,5 +179,7 @@ def _schema_problem(node: NodeProto, known: Signature) -> str | None:
         if slot < count and not node.input[slot]:
             return f"input {name!r} is missing"
     if not known.outputs[0] <= len(node.output) <= known.outputs[1]:
-        return f"{len(node.output)} outputs where {known.outputs[0]} to {known.outputs[1]} are wanted"
+        return (
+            f"{len(node.output)} outputs where {known.outputs[0]} to {known.outputs[1]} are wanted"
+        )
     return None

@@ -15,7 +15,9 @@ from ltp_pipeline.stages.import_model.values import array_to_torch, to_torch
 
 def is_tensor_constant(node: NodeProto) -> bool:
     """Whether a node is a Constant that holds a numeric tensor."""
-    return is_standard(node, "Constant") and len(node.output) == 1 and constant_problem(node) is None
+    return (
+        is_standard(node, "Constant") and len(node.output) == 1 and constant_problem(node) is None
+    )
 
 
 def attribute_value(attribute: AttributeProto) -> Any:

@@ -15,7 +15,9 @@ TABLE = "operators.json"
 
 @cache
 def _table() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(resources.files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        resources.files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
+    )
     return found
 
 

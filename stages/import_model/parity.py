@@ -18,7 +18,7 @@ import torch
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.rewrites.flatten import flatten
@@ -32,12 +32,14 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.values import HALF_TYPES, array_to_torch
 from ltp_pipeline.system import child_process, memory
 from ltp_pipeline.system import tolerance as closeness
-from ltp_pipeline.system.arrays import Array, State
+from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.scratch import scratch_folder
-from ltp_pipeline.system.tolerance import Gap, Verdict
+from ltp_pipeline.system.tolerance import Agreement, MaxDifference
 
 TOLERANCE = 1e-4
-TOLERANCE_HALF = 2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
+TOLERANCE_HALF = (
+    2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
+)
 _HALF = ("FLOAT16", "BFLOAT16")
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TOO_LARGE = "beyond reason"  # which operators say of sizes
@@ -45,7 +47,7 @@ _STEPS_BACK = 3  # from an output that says nothing to what it is computed from
 
 
 def check_parity(
-    model: Model, network: Network, state: State, samples: Mapping[str, Array] | None = None
+    model: OnnxModel, network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
 ) -> tuple[float | None, str | None]:
     """Compare what torch computes with what onnxruntime makes of the model as it was given.
 
@@ -64,15 +66,21 @@ def check_parity(
                 return None, problem
             return _Comparison(path, model, network, state).of(first)
         except child_process.WorkerDied as error:
-            raise UnsupportedModel(f"onnxruntime {error} on this model", "export it again") from None
+            raise UnsupportedModel(
+                f"onnxruntime {error} on this model", "export it again"
+            ) from None
         except child_process.LoadFailed as error:
-            if samples is None and "NOT_IMPLEMENTED" in str(error):  # e.g. bf16, which few of its CPU operators have
+            if samples is None and "NOT_IMPLEMENTED" in str(
+                error
+            ):  # e.g. bf16, which few of its CPU operators have
                 return None, str(error)
             remedy = "export it again; a newer opset often helps"
             raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
 
 
-def fixed_batch(network: Network, state: State, samples: Mapping[str, Array] | None = None) -> int | None:
+def fixed_batch(
+    network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
+) -> int | None:
     """The batch size that a file fixes, where its graph does not give the same for samples of larger batches."""
     size = batches.declared_batch(network.file.model.graph)
     inputs = network.file.inputs
@@ -85,7 +93,9 @@ def fixed_batch(network: Network, state: State, samples: Mapping[str, Array] | N
                 network.forward(tensors, state)
             except NodeError:
                 continue
-            alike = batches.runs_on_any(partial(network.forward, state=state), tensors, size, _alike)
+            alike = batches.runs_on_any(
+                partial(network.forward, state=state), tensors, size, _alike
+            )
             return None if alike else size
     return None
 
@@ -93,7 +103,7 @@ def fixed_batch(network: Network, state: State, samples: Mapping[str, Array] | N
 def _alike(ours: object, theirs: torch.Tensor) -> bool:
     tolerance = TOLERANCE_HALF if theirs.dtype in HALF_TYPES else TOLERANCE
     found = gap(ours, (theirs.float() if theirs.dtype in HALF_TYPES else theirs).cpu().numpy())
-    return closeness.judge(found, tolerance, lambda: 0.0) is not Verdict.DIFFERENT
+    return closeness.check_tolerance(found, tolerance, lambda: 0.0) is not Agreement.DIFFERENT
 
 
 class _Run(NamedTuple):
@@ -105,7 +115,11 @@ class _Run(NamedTuple):
 
 
 def _first_run(
-    path: Path, forward: Forward, state: State, inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None
+    path: Path,
+    forward: Forward,
+    state: StateDict,
+    inputs: Sequence[TensorInfo],
+    samples: Mapping[str, Array] | None,
 ) -> tuple[_Run | None, str | None]:
     """Try inputs until both run. torch goes first: it names a node that asks for too much."""
     problem = "the graph has no inputs"
@@ -127,7 +141,9 @@ def _first_run(
         except child_process.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             if feeds.shown == parity_inputs.SAMPLES:  # on which it is to be measured
-                raise UnsupportedModel(problem, "check the model and the shape of the data") from None
+                raise UnsupportedModel(
+                    problem, "check the model and the shape of the data"
+                ) from None
             continue
         if wrong is not None:
             raise _unsupported(wrong) from None
@@ -146,13 +162,17 @@ def _unsupported(error: NodeError) -> UnsupportedModel:
 class _Comparison:
     """Settles output after output; one that differs is an error."""
 
-    def __init__(self, path: Path, model: Model, network: Network, state: State) -> None:
+    def __init__(self, path: Path, model: OnnxModel, network: Network, state: StateDict) -> None:
         self.path, self.model, self.network, self.state = path, model, network, state
         self.inputs = inputs = network.file.inputs
         initial = model.graph.initializer
-        self.half = any(i.type in _HALF for i in inputs) or any(t.data_type in _HALF_TYPES for t in initial)
+        self.half = any(i.type in _HALF for i in inputs) or any(
+            t.data_type in _HALF_TYPES for t in initial
+        )
         self.tolerance = TOLERANCE_HALF if self.half else TOLERANCE
-        self.settled: dict[str, float] = {}  # relative difference of every value that was told to be equal
+        self.settled: dict[
+            str, float
+        ] = {}  # relative difference of every value that was told to be equal
 
     def of(self, first: _Run) -> tuple[float | None, str | None]:
         names = [o.name for o in self.model.graph.output]
@@ -167,7 +187,11 @@ class _Comparison:
         worst = max(self.settled.values(), default=None)
         if not silent:
             return worst, None
-        which = f"output {silent[0]!r} is" if len(silent) == 1 else f"outputs {', '.join(map(repr, silent))} are"
+        which = (
+            f"output {silent[0]!r} is"
+            if len(silent) == 1
+            else f"outputs {', '.join(map(repr, silent))} are"
+        )
         return worst, f"{which} too small on every input tried"
 
     def _others(self, first: _Run) -> Iterator[_Run]:
@@ -178,11 +202,20 @@ class _Comparison:
                 ours = _run_torch(self.network.forward, self.state, feeds)
             except (child_process.RunFailed, NodeError):
                 continue
-            if all(np.isfinite(y).all() for y in theirs if isinstance(y, np.ndarray) and y.dtype.kind == "f"):
+            if all(
+                np.isfinite(y).all()
+                for y in theirs
+                if isinstance(y, np.ndarray) and y.dtype.kind == "f"
+            ):
                 yield _Run(feeds, ours, theirs)
 
     def _judge(
-        self, path: Path, run: _Run, names: Sequence[str], wanted: Sequence[str], made: Mapping[str, str] | None = None
+        self,
+        path: Path,
+        run: _Run,
+        names: Sequence[str],
+        wanted: Sequence[str],
+        made: Mapping[str, str] | None = None,
     ) -> None:
         """Settle those of `wanted` that are equal; `made` says which output a value inside the graph belongs to."""
 
@@ -197,22 +230,28 @@ class _Comparison:
             if name not in wanted:
                 continue
             found = gap(run.ours[i], run.theirs[i])
-            verdict = closeness.judge(found, self.tolerance, partial(noise, i))
-            if verdict is Verdict.DIFFERENT:
-                what = f"value {name!r}, which output {made[name]!r} is computed from," if made else f"output {name!r}"
+            verdict = closeness.check_tolerance(found, self.tolerance, partial(noise, i))
+            if verdict is Agreement.DIFFERENT:
+                what = (
+                    f"value {name!r}, which output {made[name]!r} is computed from,"
+                    if made
+                    else f"output {name!r}"
+                )
                 raise UnsupportedModel(
                     f"torch and onnxruntime disagree on {what} by {found.relative:.2g} of its largest value, "
                     f"more than {self.tolerance:.0e} ({run.feeds.shown})",
                     "please report the model's operators (ltp-pipeline inspect) as a bug",
                 )
-            if verdict is Verdict.EQUAL:
+            if verdict is Agreement.EQUAL:
                 self.settled[name] = found.relative
 
     def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
         """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
         walked, _ = flatten(self.network.file.model)
         known = {name for node in walked.graph.node for name in node.output}
-        sources = {name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent}
+        sources = {
+            name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent
+        }
         made = {source: name for name in silent for source in sources[name]}
         if not made:
             return list(silent)
@@ -227,7 +266,11 @@ class _Comparison:
             ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
         except (child_process.LoadFailed, child_process.RunFailed, NodeError):
             return list(silent)
-        floats = [n for n, y in zip(made, theirs, strict=True) if isinstance(y, np.ndarray) and y.dtype.kind == "f"]
+        floats = [
+            n
+            for n, y in zip(made, theirs, strict=True)
+            if isinstance(y, np.ndarray) and y.dtype.kind == "f"
+        ]
         self._judge(path, _Run(first.feeds, ours, theirs), list(made), floats, made)
         return [name for name in silent if not self.settled.keys() & sources[name]]
 
@@ -244,17 +287,21 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     front = [output]
     for _ in range(_STEPS_BACK):
         read = [name for made in front if made in producers for name in producers[made].input]
-        front = [n for n in dict.fromkeys(read) if n in live and n in producers and n not in (output, *found)]
+        front = [
+            n
+            for n in dict.fromkeys(read)
+            if n in live and n in producers and n not in (output, *found)
+        ]
         found += front
     return found
 
 
-def _run_torch(forward: Forward, state: State, feeds: Feeds) -> tuple[object, ...]:
+def _run_torch(forward: Forward, state: StateDict, feeds: Feeds) -> tuple[object, ...]:
     with torch.no_grad():
         return forward({name: array_to_torch(array) for name, array in feeds.arrays.items()}, state)
 
 
-def gap(ours: object, theirs: object) -> Gap:
+def gap(ours: object, theirs: object) -> MaxDifference:
     """How far two outputs are apart; of lists, the worst part. What is not made of numbers is not compared."""
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(ours) != len(theirs):
@@ -263,9 +310,13 @@ def gap(ours: object, theirs: object) -> Gap:
         return max(parts, key=lambda part: part.relative, default=closeness.SAME)
     if isinstance(ours, torch.Tensor):
         ours = (ours.float() if ours.dtype is torch.bfloat16 else ours).detach().cpu().numpy()
-    if not isinstance(theirs, np.ndarray) or not isinstance(ours, np.ndarray) or theirs.dtype == object:
+    if (
+        not isinstance(theirs, np.ndarray)
+        or not isinstance(ours, np.ndarray)
+        or theirs.dtype == object
+    ):
         return closeness.SAME
-    return closeness.gap(ours, theirs)
+    return closeness.max_difference(ours, theirs)
 
 
 def difference(ours: object, theirs: object) -> float:

@@ -14,7 +14,16 @@ BATCH = 2
 SAMPLES = "samples"  # what inputs are called that are of the data
 LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
 SCALES = (1.0, 10.0, 100.0, 0.1)  # of random input, until every output has said something
-_GUESSES = (64, 224, 32, 299, 512, 16, 8, 1)  # for a dimension the file leaves open, when no data tell
+_GUESSES = (
+    64,
+    224,
+    32,
+    299,
+    512,
+    16,
+    8,
+    1,
+)  # for a dimension the file leaves open, when no data tell
 _CHANNELS = (3, 1)
 
 
@@ -25,7 +34,9 @@ class Feeds(NamedTuple):
     shown: str
 
 
-def likely(inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None) -> Iterator[Feeds | None]:
+def likely(
+    inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None
+) -> Iterator[Feeds | None]:
     """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
     known = samples or {}
     if known and all(i.name in known for i in inputs):
@@ -63,10 +74,16 @@ def as_input(info: TensorInfo, samples: Array) -> Array:
     return np.resize(samples, (count, *samples.shape[1:])).astype(dtype)  # repeats what is there
 
 
-def _random(inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0) -> Feeds:
-    sizes = ", ".join(f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True))
+def _random(
+    inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0
+) -> Feeds:
+    sizes = ", ".join(
+        f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True)
+    )
     shown = f"random input {sizes}" + ("" if scale == 1 else f", {scale:g} times as large")
-    return Feeds({i.name: _values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)}, shown)
+    return Feeds(
+        {i.name: _values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)}, shown
+    )
 
 
 def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
@@ -74,24 +91,36 @@ def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
     rng = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
     if _floating(info):
-        return np.asarray(scale * rng.standard_normal(shape)).astype(dtype)  # without axes it is no array
+        return np.asarray(scale * rng.standard_normal(shape)).astype(
+            dtype
+        )  # without axes it is no array
     return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
 
 
-def _shapes(inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+def _shapes(
+    inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]
+) -> Iterator[list[tuple[int, ...]]]:
     """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed.
 
     A symbol has one size wherever it stands.
     """
     tried = set()
     known = {i.name: tuple(_declared(i, of_samples.get(i.name))) for i in inputs}
-    given = {d: size for i in inputs for d, size in _given(known[i.name], of_samples.get(i.name)) if isinstance(d, str)}
+    given = {
+        d: size
+        for i in inputs
+        for d, size in _given(known[i.name], of_samples.get(i.name))
+        if isinstance(d, str)
+    }
     guesses = _GUESSES if any(_open(i) for i in inputs) else _GUESSES[:1]
     for guess in guesses:
         for channels in _CHANNELS:
             for batch in (BATCH, 1):
                 sizes = dict(given)
-                shapes = [_shape(known[i.name], guess, channels, batch, of_samples.get(i.name), sizes) for i in inputs]
+                shapes = [
+                    _shape(known[i.name], guess, channels, batch, of_samples.get(i.name), sizes)
+                    for i in inputs
+                ]
                 if tuple(shapes) not in tried:
                     tried.add(tuple(shapes))
                     yield shapes

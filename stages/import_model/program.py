@@ -25,7 +25,14 @@ from ltp_pipeline.stages.import_model.values import to_torch, widened
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
 LARGEST_TOTAL = 2 * LARGEST_CONSTANT  # elements of all folded constants together
 _NEVER_FOLDED = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+    {
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    }
 )
 _HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
@@ -49,13 +56,18 @@ class Step:
     settings: frozenset[int]  # positions of inputs that stay on the CPU
     label: str
 
-    def call(self, args: Sequence[Any], outer: Any, training: bool, off_cpu: bool) -> tuple[Any, ...]:
+    def call(
+        self, args: Sequence[Any], outer: Any, training: bool, off_cpu: bool
+    ) -> tuple[Any, ...]:
         """Run the node; `outer` holds the values that its subgraphs capture, by slot."""
         keywords = self.keywords
         if self.wants_training:
             keywords = {**keywords, "training": training}
         if self.branches:
-            keywords = {**keywords, **{n: _closure(p, outer, training, off_cpu) for n, p in self.branches}}
+            keywords = {
+                **keywords,
+                **{n: _closure(p, outer, training, off_cpu) for n, p in self.branches},
+            }
         try:
             if off_cpu:
                 args = _on_one_device(args, self.settings)
@@ -68,7 +80,10 @@ class Step:
 
     def reads(self) -> list[int]:
         """Slots whose values the step needs, those that its subgraphs capture included."""
-        return [*self.inputs, *(slot for _, program in self.branches for slot, _ in program.captures)]
+        return [
+            *self.inputs,
+            *(slot for _, program in self.branches for slot, _ in program.captures),
+        ]
 
 
 @dataclass
@@ -88,7 +103,9 @@ class Program:
         for step, dead in zip(self.steps, self.last_use, strict=True):
             results = step.call([values[slot] for slot in step.inputs], values, training, off_cpu)
             if len(results) < len(step.outputs):
-                raise NodeError(f"{step.label}: {len(results)} results for {len(step.outputs)} outputs")
+                raise NodeError(
+                    f"{step.label}: {len(results)} results for {len(step.outputs)} outputs"
+                )
             for slot, value in zip(step.outputs, results, strict=False):
                 if slot != ABSENT:
                     values[slot] = value
@@ -104,7 +121,9 @@ class Program:
         return values
 
 
-def _closure(program: Program, outer: Any, training: bool, off_cpu: bool) -> Callable[..., tuple[Any, ...]]:
+def _closure(
+    program: Program, outer: Any, training: bool, off_cpu: bool
+) -> Callable[..., tuple[Any, ...]]:
     """Make a branch callable: its inputs by position, outer values as they are now."""
     captured = [(inner, outer[slot]) for slot, inner in program.captures]
 
@@ -134,7 +153,11 @@ class Compiler:
     """
 
     def __init__(
-        self, opset: int, outer: "Compiler | None" = None, wide: bool = False, weights: Weights | None = None
+        self,
+        opset: int,
+        outer: "Compiler | None" = None,
+        wide: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self.opset = opset
         self.weights: Weights = weights or {}
@@ -145,19 +168,25 @@ class Compiler:
         self.captures: dict[str, tuple[int, int]] = {}
         self.folded = 0  # elements of constants made here so far
 
-    def compile(self, graph: GraphProto, tensors: Mapping[str, Tensor], trained: Iterable[str] = ()) -> Program:
+    def compile(
+        self, graph: GraphProto, tensors: Mapping[str, Tensor], trained: Iterable[str] = ()
+    ) -> Program:
         """Compile `graph`; `tensors` are its initializers, of which `trained` may change and are not folded."""
         trained = set(trained)
         for name, tensor in tensors.items():
             slot = self.define(name)
             if name not in trained:
                 self.program.constants[slot] = widened(tensor) if self.wide else tensor
-        self.program.inputs = tuple(self.define(i.name) for i in graph.input if i.name not in tensors)
+        self.program.inputs = tuple(
+            self.define(i.name) for i in graph.input if i.name not in tensors
+        )
         lifted = set(tensors)
         for node in graph.node:
             if not (is_standard(node, "Constant") and node.output and node.output[0] in lifted):
                 self.add(node)
-        self.program.outputs = tuple(self.lookup(o.name, "the graph's outputs") for o in graph.output)
+        self.program.outputs = tuple(
+            self.lookup(o.name, "the graph's outputs") for o in graph.output
+        )
         self.program.captures = tuple(self.captures.values())
         self.program.last_use = _last_uses(self.program)
         _drop_unread(self.program)
@@ -194,7 +223,9 @@ class Compiler:
             raise NodeError(f"{where}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
             value = guarded(partial(constant_value, weights=self.weights), node, where)
-            self.program.constants[self.define(node.output[0])] = widened(value) if self.wide else value
+            self.program.constants[self.define(node.output[0])] = (
+                widened(value) if self.wide else value
+            )
             return
         inputs = tuple(self.lookup(name, where) for name in node.input)
         if is_standard(node, "Identity"):
@@ -218,12 +249,23 @@ class Compiler:
             return Step(body, inputs, outputs, {}, (), True, frozenset(), where)
         if "n_outputs" in op.context:
             keywords["n_outputs"] = len(node.output)
-        return Step(op.function, inputs, outputs, keywords, branches, "training" in op.context, op.constants, where)
+        return Step(
+            op.function,
+            inputs,
+            outputs,
+            keywords,
+            branches,
+            "training" in op.context,
+            op.constants,
+            where,
+        )
 
     def _compile_body(self, graph: GraphProto, opset: int) -> Program:
         return Compiler(opset, wide=self.wide).compile(graph, {})
 
-    def _attributes(self, node: NodeProto, where: str) -> tuple[dict[str, Any], tuple[tuple[str, Program], ...]]:
+    def _attributes(
+        self, node: NodeProto, where: str
+    ) -> tuple[dict[str, Any], tuple[tuple[str, Program], ...]]:
         keywords: dict[str, Any] = {}
         branches: list[tuple[str, Program]] = []
         for attribute in node.attribute:
@@ -241,7 +283,9 @@ class Compiler:
         return keywords, tuple(branches)
 
     def _is_constant(self, node: NodeProto, step: Step) -> bool:
-        if node.op_type in _NEVER_FOLDED or (step.wants_training and not isinstance(step.function, BodyFunction)):
+        if node.op_type in _NEVER_FOLDED or (
+            step.wants_training and not isinstance(step.function, BodyFunction)
+        ):
             return False
         return all(slot == ABSENT or slot in self.program.constants for slot in step.reads())
 
@@ -249,12 +293,16 @@ class Compiler:
         constants = self.program.constants
         args = [constants.get(slot) for slot in step.inputs]
         _refuse_huge(step, args)
-        for slot, value in zip(step.outputs, step.call(args, constants, False, False), strict=False):
+        for slot, value in zip(
+            step.outputs, step.call(args, constants, False, False), strict=False
+        ):
             if slot == ABSENT:
                 continue
             self.folded += _size(value)
             if _size(value) > LARGEST_CONSTANT or self.folded > LARGEST_TOTAL:
-                raise NodeError(f"{step.label}: constants of {self.folded:,} elements are beyond reason")
+                raise NodeError(
+                    f"{step.label}: constants of {self.folded:,} elements are beyond reason"
+                )
             constants[slot] = value
 
 
@@ -277,14 +325,19 @@ def _refuse_huge(step: Step, args: Sequence[Any]) -> None:
     tensors = [a for a in args if isinstance(a, Tensor)]
     if step.branches or math.prod(max(t.numel(), 1) for t in tensors) <= LARGEST_CONSTANT:
         return
-    shadows = [a.to("meta") if isinstance(a, Tensor) and i not in step.settings else a for i, a in enumerate(args)]
+    shadows = [
+        a.to("meta") if isinstance(a, Tensor) and i not in step.settings else a
+        for i, a in enumerate(args)
+    ]
     try:
         results = step.call(shadows, {}, False, False)
     except NodeError:
         return  # the shape depends on the values: the real run will tell
     for result in results:
         if isinstance(result, Tensor) and result.numel() > LARGEST_CONSTANT:
-            raise NodeError(f"{step.label}: a constant of {result.numel():,} elements is beyond reason")
+            raise NodeError(
+                f"{step.label}: a constant of {result.numel():,} elements is beyond reason"
+            )
 
 
 def _last_uses(program: Program) -> list[tuple[int, ...]]:

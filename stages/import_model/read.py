@@ -7,8 +7,8 @@ from onnx import ModelProto, ValueInfoProto
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.files.decode import to_dense
-from ltp_pipeline.graph.edit import put_in_order
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.edit import sort_topologically
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
 from ltp_pipeline.graph.schemas import standard_opset
 from ltp_pipeline.graph.storage import read_with_data
@@ -23,13 +23,18 @@ def read(source: AnyPath | ModelProto) -> ModelFile:
     if isinstance(source, ModelProto):
         path, data = None, tuple[str, ...]()
         digest, size = _hash_of(source)
-        model = Model.of(source)
+        model = OnnxModel.of(source)
     else:
         path = Path(source)
-        model, beside = read_with_data(path)  # which is part of hash and size: the weights are in it
-        digest, size = sha256_together([path, *beside]), sum(part.stat().st_size for part in (path, *beside))
+        model, beside = read_with_data(
+            path
+        )  # which is part of hash and size: the weights are in it
+        digest, size = (
+            sha256_together([path, *beside]),
+            sum(part.stat().st_size for part in (path, *beside)),
+        )
         data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
-    put_in_order(model.graph)
+    sort_topologically(model.graph)
     require_valid(model, path)
     dense = to_dense(model)
     if dense is not model:
@@ -47,7 +52,9 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
     try:
         content = model.SerializeToString(deterministic=True)
     except Exception:  # noqa: BLE001 - protobuf has several errors for a message over 2 GB
-        raise InputError("a model in memory may not be larger than 2 GB", "save it with external data first") from None
+        raise InputError(
+            "a model in memory may not be larger than 2 GB", "save it with external data first"
+        ) from None
     return hashlib.sha256(content).hexdigest(), len(content)
 
 
@@ -58,5 +65,8 @@ def _info(value: ValueInfoProto) -> TensorInfo:
         return TensorInfo(value.name, kind.removesuffix("_type").replace("_", " "), None)
     dims = None
     if tensor.HasField("shape"):
-        dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
+        dims = tuple(
+            d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
+            for d in tensor.shape.dim
+        )
     return TensorInfo(value.name, type_name(tensor.elem_type), dims)

@@ -60,10 +60,17 @@ def op(
         versions = _OPS.setdefault((domain, name), [])
         if any(other.since == since for other in versions):
             raise ValueError(f"{name} is registered twice for version {since}")
-        keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        keywords = [
+            p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY
+        ]
         wanted = CONTEXT_KEYWORDS & {p.name for p in keywords}
         attributes = {p.name: p.default is p.empty for p in keywords if p.name not in wanted}
-        slots = (frozenset(weights), frozenset(constants), frozenset(statistics), frozenset(untrained))
+        slots = (
+            frozenset(weights),
+            frozenset(constants),
+            frozenset(statistics),
+            frozenset(untrained),
+        )
         versions.append(Op(name, since, function, *slots, wanted, attributes, domain))
         versions.sort(key=lambda o: o.since)
         return function

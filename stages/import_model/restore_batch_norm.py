@@ -19,10 +19,10 @@ from torch import Tensor
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.nodes import every_node, is_standard
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.graph.tensors import declared
+from ltp_pipeline.graph.tensors import make_empty_tensor
 from ltp_pipeline.graph.view import identities, outer_reads
 from ltp_pipeline.stages.import_model.network import (
     Forward,
@@ -34,7 +34,7 @@ from ltp_pipeline.stages.import_model.network import (
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.roles import Role
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 EPSILON, MOMENTUM = 1e-5, 0.9
 SAMPLES = 2048  # of the training split, for means and variances
@@ -53,14 +53,18 @@ _FOREIGN_READERS = (
 Inputs = Mapping[str, Tensor]
 
 
-def run(network: Network, state: State, train: Split, batch_size: int, device: torch.device) -> tuple[Network, State]:
+def run(
+    network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
+) -> tuple[Network, StateDict]:
     """The same network with a norm after each Conv that seems to have lost one; as it was where there is none."""
     walked, _ = flatten(network.file.model)
     convs = _candidates(walked.graph, network.forward.roles)
     if not convs:
         return network, state
     if network.forward.batch is not None:
-        return _noted(network, "BatchNormalization not restored: the graph only runs on batches of one size"), state
+        return _noted(
+            network, "BatchNormalization not restored: the graph only runs on batches of one size"
+        ), state
     first = next(calibration_batches(train, batch_size, device))
     convs = _with_maps(walked, convs, state, first)
     if not convs:
@@ -68,15 +72,25 @@ def run(network: Network, state: State, train: Split, batch_size: int, device: t
     model, norms, normalised = _insert(walked, convs, state)
     forward, filled = compile_graph(model)
     shares = {name: update_share(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)}
-    forward = replace(forward, statistics={**forward.statistics, **shares})  # the node has single precision
+    forward = replace(
+        forward, statistics={**forward.statistics, **shares}
+    )  # the node has single precision
     restored = replace(network, forward=forward, norms=norms, observed=observer(model, normalised))
-    filled = calibrated(restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device)
+    filled = calibrated(
+        restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device
+    )
     with torch.no_grad():
         pairs = zip(forward(first, filled), network.forward(first, state), strict=True)
-        worst = max(difference(new, old.cpu().numpy()) for new, old in pairs if isinstance(old, Tensor))
+        worst = max(
+            difference(new, old.cpu().numpy()) for new, old in pairs if isinstance(old, Tensor)
+        )
     if not worst <= TOLERANCE:
-        return _noted(network, f"BatchNormalization not restored: outputs would differ by {worst:.1g}"), state
-    note = f"{len(norms)} folded BatchNormalization restored for training, folded again in the files"
+        return _noted(
+            network, f"BatchNormalization not restored: outputs would differ by {worst:.1g}"
+        ), state
+    note = (
+        f"{len(norms)} folded BatchNormalization restored for training, folded again in the files"
+    )
     return _noted(restored, note), filled
 
 
@@ -88,7 +102,9 @@ def calibration_batches(train: Split, batch_size: int, device: torch.device) -> 
 
 
 @torch.no_grad()
-def calibrated(network: Network, state: State, train: Split, batch_size: int, device: torch.device) -> State:
+def calibrated(
+    network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
+) -> StateDict:
     """Give the restored norms the statistics of the Convs' kernels and biases as a file has them; same function."""
     if network.observed is None:
         return state
@@ -109,7 +125,7 @@ def calibrated(network: Network, state: State, train: Split, batch_size: int, de
     return found
 
 
-def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> State:
+def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> StateDict:
     """Tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε); a zero stays a zero."""
     result = dict(state)
     for norm in norms:
@@ -117,7 +133,9 @@ def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> State:
         factor = scale / (variance + EPSILON).sqrt()
         kernel = result[norm.kernel].detach()
         columns = factor.reshape(-1, *[1] * (kernel.dim() - 1))
-        result[norm.kernel] = kernel * columns + 0.0  # a sum, because zero times a negative factor is -0.0
+        result[norm.kernel] = (
+            kernel * columns + 0.0
+        )  # a sum, because zero times a negative factor is -0.0
         result[norm.bias] = result[norm.bias].detach() - mean * factor
     return result
 
@@ -125,7 +143,7 @@ def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> State:
 def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]:
     """Convs whose kernel and bias are their own, and whose output goes where that of a norm would go."""
     uses, behind = Counter(outer_reads(graph)), identities(graph)
-    readers = (n for n in every_node(graph) if is_standard(n, *_FOREIGN_READERS))
+    readers = (n for n in iter_nodes(graph) if is_standard(n, *_FOREIGN_READERS))
     seen = [*(n.input[0] for n in readers), *(o.name for o in graph.output)]
     taken = {behind.get(name, name) for name in seen}
     return [
@@ -138,7 +156,9 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
     ]
 
 
-def _with_maps(model: Model, convs: list[NodeProto], state: State, inputs: Inputs) -> list[NodeProto]:
+def _with_maps(
+    model: OnnxModel, convs: list[NodeProto], state: StateDict, inputs: Inputs
+) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
     watching = observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
@@ -147,8 +167,8 @@ def _with_maps(model: Model, convs: list[NodeProto], state: State, inputs: Input
 
 
 def _insert(
-    model: Model, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
-) -> tuple[Model, tuple[RestoredNorm, ...], list[str]]:
+    model: OnnxModel, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
+) -> tuple[OnnxModel, tuple[RestoredNorm, ...], list[str]]:
     """A copy with a norm after each Conv, whose bias it takes over; also the values that the norms read."""
     copy, weights = copy_of(model.proto), dict(model.weights)
     chosen = {c.output[0] for c in convs}
@@ -159,35 +179,48 @@ def _insert(
         if not chosen.intersection(node.output):
             continue
         output = node.output[0]
-        prefix = names.fresh(f"{output}.restored")
-        added = [names.fresh(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
+        prefix = names.unique_name(f"{output}.restored")
+        added = [names.unique_name(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
         norm = RestoredNorm(node.input[1], node.input[2], *added)
         ones = tensors[norm.kernel].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
         data_type = helper.np_dtype_to_tensor_dtype(ones.dtype)
-        copy.graph.initializer.extend(declared(name, data_type, ones.shape) for name in norm.added)
+        copy.graph.initializer.extend(
+            make_empty_tensor(name, data_type, ones.shape) for name in norm.added
+        )
         weights.update(dict.fromkeys(norm.added, ones))
         node.output[0] = prefix
         del node.input[2]
         inputs = [prefix, norm.scale, norm.bias, norm.mean, norm.variance]
         nodes.append(
-            helper.make_node("BatchNormalization", inputs, [output], prefix, epsilon=EPSILON, momentum=MOMENTUM)
+            helper.make_node(
+                "BatchNormalization", inputs, [output], prefix, epsilon=EPSILON, momentum=MOMENTUM
+            )
         )
         norms.append(norm)
         normalised.append(prefix)
     set_nodes(copy.graph, nodes)
-    return Model(copy, weights), tuple(norms), normalised
+    return OnnxModel(copy, weights), tuple(norms), normalised
 
 
-def _moments(watching: Forward, state: State, read: Iterable[Inputs], count: int) -> list[tuple[Tensor, Tensor]]:
+def _moments(
+    watching: Forward, state: StateDict, read: Iterable[Inputs], count: int
+) -> list[tuple[Tensor, Tensor]]:
     """Mean and variance per channel of what each norm reads, over all batches."""
     sums: list[tuple[Tensor, Tensor]] = []
     passes = 0
     for inputs in read:
         values = watching(inputs, state)[-count:]
         # On the CPU, because not every device has double precision.
-        found = [[m.cpu().double() for m in torch.var_mean(y, [0, *range(2, y.dim())], correction=0)] for y in values]
+        found = [
+            [m.cpu().double() for m in torch.var_mean(y, [0, *range(2, y.dim())], correction=0)]
+            for y in values
+        ]
         squares = [(mean, variance + mean.square()) for variance, mean in found]
-        sums = [(a + c, b + d) for (a, b), (c, d) in zip(sums, squares, strict=True)] if sums else squares
+        sums = (
+            [(a + c, b + d) for (a, b), (c, d) in zip(sums, squares, strict=True)]
+            if sums
+            else squares
+        )
         passes += 1
     means = [(a / passes, b / passes) for a, b in sums]
     return [(mean, (square - mean.square()).clamp_min(0)) for mean, square in means]

@@ -11,7 +11,7 @@ from ltp_pipeline.graph.nodes import subgraphs
 from ltp_pipeline.graph.positions import frequencies
 from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.graph.tensors import MASKED
-from ltp_pipeline.graph.view import reads
+from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import registry
 
 
@@ -27,8 +27,12 @@ def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -
     """Role of every tensor, from the input slots that read it."""
     uses: dict[str, set[Role]] = defaultdict(set)
     data, formulas = data_values(graph, opset), frequencies(graph)
-    for node, slot, name in reads(graph):
-        if name in tensors and name not in formulas and any(output in data for output in node.output):
+    for node, slot, name in iter_uses(graph):
+        if (
+            name in tensors
+            and name not in formulas
+            and any(output in data for output in node.output)
+        ):
             uses[name].add(_role_in(node, slot, tensors[name], opset))
     return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
 
@@ -56,7 +60,11 @@ def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
     op = registry.find(node.op_type, opset, node.domain)
     if op is None:
         known = signature(node.op_type, opset, node.domain)
-        return Role.WEIGHT if known is not None and known.has_body and tensor.numel() > 1 else Role.CONSTANT
+        return (
+            Role.WEIGHT
+            if known is not None and known.has_body and tensor.numel() > 1
+            else Role.CONSTANT
+        )
     if slot in op.statistics:
         return Role.STATISTIC
     if slot in op.constants or slot in op.untrained:

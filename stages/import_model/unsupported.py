@@ -8,7 +8,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.graph.constants import Constants, constants, small_value
-from ltp_pipeline.graph.nodes import every_node, is_standard, label, subgraphs
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, label, subgraphs
 from ltp_pipeline.stages.import_model.node_problems import is_quantised
 
 MOST_ROUNDS = 10_000  # of loops within each other; more is no network but an attack or a mistake
@@ -40,7 +40,7 @@ def reasons(model: ModelProto) -> list[str]:
 
 
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    yield from every_node(model.graph)
+    yield from iter_nodes(model.graph)
     yield from (node for function in model.functions for node in function.node)
 
 
@@ -64,8 +64,12 @@ def _flows(graph: GraphProto, numbers: Iterator[int]) -> Iterator[tuple[str | in
         yield from ((name, number) for name in node.input if name)
         for nested in subgraphs(node):
             is_loop = is_standard(node, "Loop")
-            passed = ["", "", *node.input[2:]] if is_loop else list(node.input)[-len(nested.input) :]
-            yield from ((name, i.name) for i, name in zip(nested.input, passed, strict=False) if name)
+            passed = (
+                ["", "", *node.input[2:]] if is_loop else list(node.input)[-len(nested.input) :]
+            )
+            yield from (
+                (name, i.name) for i, name in zip(nested.input, passed, strict=False) if name
+            )
             yield from _flows(nested, numbers)
             yield from ((o.name, number) for o in nested.output)
             if is_loop:  # what a round puts out, the next one takes in

@@ -10,8 +10,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.nodes import every_graph, every_node, standard_domain, subgraphs
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import iter_graphs, iter_nodes, standard_domain, subgraphs
 from ltp_pipeline.graph.schemas import allow_onnxruntime
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -33,7 +33,7 @@ _OUTLINE = "ltp.outline"  # a domain that no model has
 _AT_A_TIME = 5_000  # nodes that the checker is shown
 
 
-def require_valid(given: Model, path: Path | None = None) -> None:
+def require_valid(given: OnnxModel, path: Path | None = None) -> None:
     """Refuse a model that is not valid ONNX, with the name of what is wrong."""
     what, model = str(path or "the model"), given.proto
     if not model.graph.node:
@@ -46,7 +46,7 @@ def require_valid(given: Model, path: Path | None = None) -> None:
         _check_fields(tensor, name in given.weights)
         if name not in given.weights:
             _check_tensor(tensor)
-    for graph in every_graph(model.graph):
+    for graph in iter_graphs(model.graph):
         _check_names(graph)
     if model.functions:
         require_bounded(model)
@@ -76,17 +76,30 @@ def _texts(model: ModelProto) -> Iterator[str | bytes]:
         yield entry.key
         if not isinstance(entry.value, str):  # which may be long
             yield entry.value
-    for graph in every_graph(model.graph):
+    for graph in iter_graphs(model.graph):
         yield graph.name
         yield from (tensor.name for tensor in graph.initializer)
         yield from (tensor.values.name for tensor in graph.sparse_initializer)
-        yield from (v.name for values in (graph.input, graph.output, graph.value_info) for v in values)
+        yield from (
+            v.name for values in (graph.input, graph.output, graph.value_info) for v in values
+        )
         yield from _node_texts(graph.node)
     for function in model.functions:
-        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (
+            function.name,
+            function.domain,
+            *function.input,
+            *function.output,
+            *function.attribute,
+        )
         yield from (entry.domain for entry in function.opset_import)
         yield from _node_texts(function.node)
-        for nested in (graph for node in function.node for outer in subgraphs(node) for graph in every_graph(outer)):
+        for nested in (
+            graph
+            for node in function.node
+            for outer in subgraphs(node)
+            for graph in iter_graphs(outer)
+        ):
             yield from _node_texts(nested.node)
     yield from (entry.domain for entry in model.opset_import)
 
@@ -113,7 +126,9 @@ def _check_versions(model: ModelProto) -> None:
             raise InputError(what, AGAIN)
     if model.ir_version < FREE_INITIALIZERS:
         given = {value.name for value in model.graph.input}
-        hidden = next((tensor.name for tensor in model.graph.initializer if tensor.name not in given), None)
+        hidden = next(
+            (tensor.name for tensor in model.graph.initializer if tensor.name not in given), None
+        )
         if hidden is not None:
             what = f"the initializer '{hidden}' is no input of the graph, and files of IR version {model.ir_version}"
             raise InputError(f"{what} have them all as inputs", AGAIN)
@@ -122,24 +137,37 @@ def _check_versions(model: ModelProto) -> None:
 def _check_fields(tensor: TensorProto, lifted: bool) -> None:
     """Values that stand twice may be two; `lifted` are those that were taken out of the tensor."""
     if tensor.HasField("segment"):
-        raise InputError(f"tensor '{tensor.name}' is a segment of another, which no runtime reads", AGAIN)
-    held = sum(bool(getattr(tensor, name)) for name in _NUMBERS) + tensor.HasField("raw_data") + lifted
+        raise InputError(
+            f"tensor '{tensor.name}' is a segment of another, which no runtime reads", AGAIN
+        )
+    held = (
+        sum(bool(getattr(tensor, name)) for name in _NUMBERS) + tensor.HasField("raw_data") + lifted
+    )
     if held > 1:
         raise InputError(f"tensor '{tensor.name}' holds its values twice", AGAIN)
 
 
 def _check_tensor(tensor: TensorProto) -> None:
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise InputError(f"the values of tensor '{tensor.name}' are in another file", "give the path of the model file")
+        raise InputError(
+            f"the values of tensor '{tensor.name}' are in another file",
+            "give the path of the model file",
+        )
     if not holds_its_values(tensor):
         dims = list(tensor.dims)
-        raise InputError(f"tensor '{tensor.name}' does not hold the values that its dims {dims} say", AGAIN)
+        raise InputError(
+            f"tensor '{tensor.name}' does not hold the values that its dims {dims} say", AGAIN
+        )
 
 
 def _check_names(graph: GraphProto) -> None:
     if not all(tensor.name for tensor in graph.initializer):
         raise InputError("an initializer has no name", AGAIN)
-    for kind, values in (("initializer", graph.initializer), ("input", graph.input), ("output", graph.output)):
+    for kind, values in (
+        ("initializer", graph.initializer),
+        ("input", graph.input),
+        ("output", graph.output),
+    ):
         if len(values) < 2:
             continue
         names = [value.name for value in values]
@@ -148,7 +176,7 @@ def _check_names(graph: GraphProto) -> None:
             raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
 
 
-def _outlines(model: Model) -> Iterator[bytes]:
+def _outlines(model: OnnxModel) -> Iterator[bytes]:
     """The model for the checker, some nodes at a time: for all of them it would take more memory than the model does.
 
     The values of weights and large tensors are left out, and what runtimes forgive is put right.
@@ -168,7 +196,10 @@ def _outlines(model: Model) -> Iterator[bytes]:
             outline.graph.output.extend(model.graph.output)
         _ease(outline, model)
         here = {value.name for value in outline.graph.input}
-        yield _before({name for name in _names_in(outline.graph) - here if name in made}) + outline.SerializeToString()
+        yield (
+            _before({name for name in _names_in(outline.graph) - here if name in made})
+            + outline.SerializeToString()
+        )
         made |= here | {name for node in nodes for name in node.output}
 
 
@@ -184,13 +215,17 @@ def _before(names: Collection[str]) -> bytes:
 
 def _names_in(graph: GraphProto) -> set[str]:
     """Every name that nodes read or make, those of nested graphs too."""
-    found = {name for node in every_node(graph) for names in (node.input, node.output) for name in names}
-    for nested in every_graph(graph):
-        found.update(value.name for values in (nested.output, nested.initializer) for value in values)
+    found = {
+        name for node in iter_nodes(graph) for names in (node.input, node.output) for name in names
+    }
+    for nested in iter_graphs(graph):
+        found.update(
+            value.name for values in (nested.output, nested.initializer) for value in values
+        )
     return found
 
 
-def _ease(outline: ModelProto, model: Model) -> None:
+def _ease(outline: ModelProto, model: OnnxModel) -> None:
     """Leave values out, and let pass what runtimes forgive."""
     allow_onnxruntime(outline)
     for name, tensor in named_tensors(outline):
@@ -199,18 +234,20 @@ def _ease(outline: ModelProto, model: Model) -> None:
                 continue
             clear_values(tensor)
         tensor.dims[:] = [0]
-    for graph in every_graph(outline.graph):
+    for graph in iter_graphs(outline.graph):
         for value in (*graph.input, *graph.output):
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
                 value.type.tensor_type.shape.SetInParent()
 
 
-def _check_values(model: Model) -> None:
+def _check_values(model: OnnxModel) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
     floats = ((name, t) for name, t in stored_one_by_one(model.graph) if t.data_type in FLOAT_TYPES)
     with np.errstate(invalid="ignore"):
         for name, tensor in floats:
             array = model.weights[name] if name in model.weights else to_array(tensor, name)
             if array.size > 1 and math.isnan(array.min()):
-                raise InputError(f"tensor '{name}' contains NaN", "give a model whose training did not diverge")
+                raise InputError(
+                    f"tensor '{name}' contains NaN", "give a model whose training did not diverge"
+                )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from onnx import ModelProto, shape_inference
 
 from ltp_pipeline.errors import InputError, UnsupportedModel, first_line
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import label
 from ltp_pipeline.graph.schemas import allow_onnxruntime
 from ltp_pipeline.graph.view import View
@@ -19,12 +19,16 @@ _SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 _WIDTH = 4  # bytes of an element; types that are wider or narrower change little
 
 
-def require_consistent(model: Model) -> None:
+def require_consistent(model: OnnxModel) -> None:
     """Refuse a file whose values have other types or shapes than it declares: what is exported would be so too.
 
     Files that onnx cannot infer, which onnxruntime reads, are left to onnxruntime.
     """
-    values = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if v.type.HasField("tensor_type")]
+    values = [
+        v.type.tensor_type
+        for v in (*model.graph.input, *model.graph.output)
+        if v.type.HasField("tensor_type")
+    ]
     if not all(v.HasField("shape") for v in values) or allow_onnxruntime(copy_of(model.proto)):
         return
     try:
@@ -33,7 +37,7 @@ def require_consistent(model: Model) -> None:
         raise InputError(f"the model is not valid ONNX: {_reason(error)}", AGAIN) from None
 
 
-def require_room(model: Model, samples: Mapping[str, Array] | None = None) -> None:
+def require_room(model: OnnxModel, samples: Mapping[str, Array] | None = None) -> None:
     """Refuse a graph with a value that is larger than the memory; sizes that are not known count as one."""
     free = memory.available()
     if free is None:
@@ -60,7 +64,9 @@ def require_room(model: Model, samples: Mapping[str, Array] | None = None) -> No
 def _largest(proto: ModelProto) -> tuple[str, int]:
     """The value with the most elements, and how many, as far as they can be inferred."""
     try:
-        graph = shape_inference.infer_shapes(proto).graph  # without data_prop, which makes every number of a Range
+        graph = shape_inference.infer_shapes(
+            proto
+        ).graph  # without data_prop, which makes every number of a Range
     except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
         return "", 0
     found = ("", 0)

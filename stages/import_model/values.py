@@ -34,7 +34,9 @@ def to_torch(tensor: TensorProto, weights: Weights | None = None) -> Tensor:
     if weights and tensor.name in weights:
         return array_to_torch(weights[tensor.name])
     if tensor.data_type not in TORCH_TYPES:
-        raise ValueError(f"tensor {tensor.name!r} has type {type_name(tensor.data_type)}, which torch does not have")
+        raise ValueError(
+            f"tensor {tensor.name!r} has type {type_name(tensor.data_type)}, which torch does not have"
+        )
     return array_to_torch(numpy_helper.to_array(tensor))
 
 

@@ -8,30 +8,32 @@ from torch import Tensor
 
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.graph.layer_weights import block_axes, normalised
-from ltp_pipeline.results.records import Learned
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.results.records import ThresholdLearningResult
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.blocks import sizes
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
-from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
 from ltp_pipeline.stages.learn_thresholds.masks import floors, wanted_nonzeros
-from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.learn_thresholds.paper_mode import GivenLambda
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import optimizer_of
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
-FARTHEST = 100.0  # compression at which a search for the sparsest network within an accuracy budget ends
+FARTHEST = (
+    100.0  # compression at which a search for the sparsest network within an accuracy budget ends
+)
 
 
-def run(job: Job, state: State, original: float) -> Learned:
+def run(job: RunContext, state: StateDict, original: float) -> ThresholdLearningResult:
     """Train weights and thresholds together; the trail holds every network met on the way.
 
     `original` is the validation accuracy to begin with, by which a budget that is out of reach is told early.
@@ -39,10 +41,12 @@ def run(job: Job, state: State, original: float) -> Learned:
     kernels = job.network.kernels
     before = sum(k.elements for k in kernels) / sum(count_nonzeros(job.network, state).values())
     budget = job.settings.budget.accuracy_budget
-    least = None if budget is None else job.task.metric.least(original, budget)
+    least = None if budget is None else job.task.metric.worst_allowed(original, budget)
 
-    def begin(live: Mapping[str, Tensor]) -> Learning:
-        return Learning(live, job, make_method(job.network, live, job.settings, job.strength), least)
+    def begin(live: Mapping[str, Tensor]) -> ThresholdLearningPhase:
+        return ThresholdLearningPhase(
+            live, job, make_method(job.network, live, job.settings, job.strength), least
+        )
 
     train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
     entries = trail.read(job.workspace)
@@ -52,18 +56,22 @@ def run(job: Job, state: State, original: float) -> Learned:
             "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
         )
     job.workspace.keep(learned=True)
-    return Learned(tuple(entries))
+    return ThresholdLearningResult(tuple(entries))
 
 
-def recall(workspace: Workspace) -> Learned:
+def recall(workspace: RunDirectory) -> ThresholdLearningResult:
     """What an earlier run learned."""
     entries = trail.read(workspace)
     if not workspace.manifest.learned or not entries:
-        raise InputError(f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first")
-    return Learned(tuple(entries))
+        raise InputError(
+            f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first"
+        )
+    return ThresholdLearningResult(tuple(entries))
 
 
-def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Settings, strength: float = 1.0) -> Method:
+def make_method(
+    network: Network, tensors: Mapping[str, Tensor], settings: Settings, strength: float = 1.0
+) -> PruningMethod:
     """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
     method = settings.method
     live = {k.name: tensors[k.name] for k in network.prunable}
@@ -72,16 +80,18 @@ def make_method(network: Network, tensors: Mapping[str, Tensor], settings: Setti
     lowest = floors(network.prunable, here, method, axes)
     if method.lambda_ is not None:
         _require_possible_clamp(network, settings)
-        return GivenLambda(live, lowest, method.lambda_, method, settings.train.momentum)
+        return FixedLambdaPruning(live, lowest, method.lambda_, method, settings.train.momentum)
     others = sum(present[k.name] for k in network.kernels if not k.prunable)
     most = sum(k.elements for k in network.kernels) / (others + sum(lowest.values()))
     wanted = settings.budget.wanted_compression
     count = wanted_nonzeros(network.kernels, present, lowest, wanted or min(FARTHEST, most))
     if wanted and strength == 0:
-        return HeldMasks(live, lowest, count, axes)
+        return FixedMaskPruning(live, lowest, count, axes)
     total, first = sum(w.numel() for w in live.values()), sum(here.values())  # zeros stay zeros
-    schedule = Schedule.towards(total, first, count, strength) if wanted else Schedule(total, first, count)
-    return SolvedLambda(live, lowest, schedule, live.keys() - _normalised(network), axes)
+    schedule = (
+        Schedule.towards(total, first, count, strength) if wanted else Schedule(total, first, count)
+    )
+    return SolvedLambdaPruning(live, lowest, schedule, live.keys() - _normalised(network), axes)
 
 
 def _require_possible_clamp(network: Network, settings: Settings) -> None:
@@ -96,4 +106,6 @@ def _require_possible_clamp(network: Network, settings: Settings) -> None:
 
 def _normalised(network: Network) -> set[str]:
     """Kernels with a norm behind them, in the file or restored."""
-    return {norm.kernel for norm in network.norms} | normalised(network.file.model.graph, network.prunable)
+    return {norm.kernel for norm in network.norms} | normalised(
+        network.file.model.graph, network.prunable
+    )

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ltp_pipeline.graph.layer_weights import BLOCK
 
-Axes = Mapping[str, int]  # of the output channels of kernels in blocks; kernels without one have single weights
+Axes = Mapping[
+    str, int
+]  # of the output channels of kernels in blocks; kernels without one have single weights
 NO_BLOCKS: Axes = MappingProxyType({})
 
 

@@ -17,16 +17,23 @@ from ltp_pipeline.stages.learn_thresholds.functional import (
     rectified_prune,
     scale_of_kept,
 )
-from ltp_pipeline.stages.learn_thresholds.masks import TINY, count_above, keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.masks import (
+    TINY,
+    count_above,
+    keep_exactly,
+    thresholds_for,
+)
 from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
 SOLVES = 200  # how often λ is solved over the whole phase
 LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
-TOGETHER = 2**18  # layers are pruned together up to this many weights, which a processor's cache holds
+TOGETHER = (
+    2**18
+)  # layers are pruned together up to this many weights, which a processor's cache holds
 
 
-class SolvedLambda:
+class SolvedLambdaPruning:
     """Rectified soft pruning (R1), (R2), with counts and width by (R5); thresholds by (R3), (R4).
 
     The kernels in `scaled` have no norm behind them: their scale is kept by (R6). Those in `axes` are pruned in blocks.
@@ -40,9 +47,17 @@ class SolvedLambda:
         scaled: Collection[str] = (),
         axes: Axes = NO_BLOCKS,
     ) -> None:
-        self.live, self.lowest, self.schedule, self.scaled, self.axes = live, lowest, schedule, frozenset(scaled), axes
+        self.live, self.lowest, self.schedule, self.scaled, self.axes = (
+            live,
+            lowest,
+            schedule,
+            frozenset(scaled),
+            axes,
+        )
         device = next(iter(live.values())).device
-        self.log_tau = self.leaf = torch.full((len(live),), math.log(TINY), device=device, requires_grad=True)
+        self.log_tau = self.leaf = torch.full(
+            (len(live),), math.log(TINY), device=device, requires_grad=True
+        )
         self.lam = 0.0
         self.groups = list(_groups({n: w.numel() for n, w in live.items()}))
         with torch.no_grad():
@@ -68,7 +83,9 @@ class SolvedLambda:
             scaled = [i for i, n in enumerate(names) if n in self.scaled]
             ws = {n: self.live[n] for n in names}
             rs = sizes(ws, self.axes)
-            vs = rectified_prune([*ws.values()], part, [widths[n] for n in names], scaled, [*rs.values()])
+            vs = rectified_prune(
+                [*ws.values()], part, [widths[n] for n in names], scaled, [*rs.values()]
+            )
             pruned.update(zip(names, vs, strict=True))
         return pruned
 
@@ -80,7 +97,9 @@ class SolvedLambda:
     def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        self.log_tau += log_threshold_step(self.log_tau.grad, at.threshold_lr, self.tau.new_tensor(self.widths))
+        self.log_tau += log_threshold_step(
+            self.log_tau.grad, at.threshold_lr, self.tau.new_tensor(self.widths)
+        )
         self.log_tau.grad = None
         share = (at.step + 1) / at.steps
         self.widths = self._widths(share)
@@ -102,7 +121,10 @@ class SolvedLambda:
             n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
             for (n, w), gate in zip(self.live.items(), gates, strict=True)
         }
-        return {n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v for n, v in pruned.items()}
+        return {
+            n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v
+            for n, v in pruned.items()
+        }
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds, the widths of the gates, and λ for the log."""

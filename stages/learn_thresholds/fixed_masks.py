@@ -13,11 +13,15 @@ from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly, thresholds_
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
-class HeldMasks:
+class FixedMaskPruning:
     """One threshold for all kernels, and the masks it gives, held from the first step on."""
 
     def __init__(
-        self, live: Mapping[str, Tensor], lowest: Mapping[str, int], count: int, axes: Axes = NO_BLOCKS
+        self,
+        live: Mapping[str, Tensor],
+        lowest: Mapping[str, int],
+        count: int,
+        axes: Axes = NO_BLOCKS,
     ) -> None:
         self.live = live
         with torch.no_grad():

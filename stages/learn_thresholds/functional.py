@@ -96,7 +96,9 @@ def rectified_gates(rs: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list
     For several layers at once, so that a network of many small ones does not spend its time between them.
     """
     starts = [r.new_full((), -0.5 / c) for r, c in zip(rs, cs, strict=True)]
-    gates = torch._foreach_addcmul(starts, rs, rs, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)])
+    gates = torch._foreach_addcmul(
+        starts, rs, rs, [0.5 / (c * tau) for c, tau in zip(cs, taus.tolist(), strict=True)]
+    )
     torch._foreach_tanh_(gates)
     torch._foreach_clamp_min_(gates, 0.0)
     return list(gates)
@@ -123,7 +125,9 @@ def rectified_prune(
 def scale_of_kept(w: Tensor, v: Tensor) -> Tensor:
     """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
     w, v = w.detach(), v.detach()
-    kept = v.sign().mul_(w)  # but for signs, which a norm does not see; several times faster than a comparison
+    kept = v.sign().mul_(
+        w
+    )  # but for signs, which a norm does not see; several times faster than a comparison
     s: Tensor = kept.norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
     return s
 
@@ -139,7 +143,12 @@ def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
 class _RectifiedPrune(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, taus: Tensor, cs: Sequence[float], scaled: Collection[int], rs: list[Tensor], *ws: Tensor
+        ctx: Any,
+        taus: Tensor,
+        cs: Sequence[float],
+        scaled: Collection[int],
+        rs: list[Tensor],
+        *ws: Tensor,
     ) -> tuple[Tensor, ...]:
         gates = rectified_gates(rs, taus, cs)
         vs = torch._foreach_mul(ws, gates)
@@ -160,13 +169,17 @@ class _RectifiedPrune(torch.autograd.Function):
         for i, s in ctx.scales.items():
             grad_ws[i].mul_(s)
         # ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ² above the threshold; τ divides last and twice, because τ² may underflow
-        slopes = gates  # in place: a new tensor of that size costs more than what is computed with it
+        slopes = (
+            gates  # in place: a new tensor of that size costs more than what is computed with it
+        )
         torch._foreach_mul_(slopes, gates)
         torch._foreach_neg_(slopes)
         torch._foreach_add_(slopes, 1.0)
         for factors in (rs, rs, ws):
             torch._foreach_mul_(slopes, factors)
-        sums = torch.stack([torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)])
+        sums = torch.stack(
+            [torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)]
+        )
         return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, None, None, *grad_ws
 
 
@@ -174,7 +187,9 @@ class _SoftPrune(torch.autograd.Function):
     """Keeps only w for the backward pass and computes the sigmoid again there: no second copy of the weights."""
 
     @staticmethod
-    def forward(ctx: Any, w: Tensor, tau: Tensor, T: Tensor | float, gradient: WeightGradient) -> Tensor:
+    def forward(
+        ctx: Any, w: Tensor, tau: Tensor, T: Tensor | float, gradient: WeightGradient
+    ) -> Tensor:
         ctx.save_for_backward(w, tau)
         ctx.T, ctx.gradient = T, gradient
         return w * gate(w, tau, T)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.layer_weights import BLOCK, Kernel
+from ltp_pipeline.graph.layer_weights import BLOCK, LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, one_each, repeated
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
@@ -19,14 +19,22 @@ TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is 
 
 
 def floors(
-    kernels: Sequence[Kernel], present: Mapping[str, int], settings: MethodSettings, axes: Axes = NO_BLOCKS
+    kernels: Sequence[LayerWeight],
+    present: Mapping[str, int],
+    settings: MethodSettings,
+    axes: Axes = NO_BLOCKS,
 ) -> dict[str, int]:
     """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through.
 
     In blocks, whole ones; `present` is what each layer has now, weights or those of blocks that are not zero.
     """
-    wanted = {k.name: max(settings.floor_weights, math.ceil(settings.floor * k.elements)) for k in kernels}
-    whole = {name: -(-floor // BLOCK) * BLOCK if name in axes else floor for name, floor in wanted.items()}
+    wanted = {
+        k.name: max(settings.floor_weights, math.ceil(settings.floor * k.elements)) for k in kernels
+    }
+    whole = {
+        name: -(-floor // BLOCK) * BLOCK if name in axes else floor
+        for name, floor in wanted.items()
+    }
     return {name: min(floor, present[name]) for name, floor in whole.items()}
 
 
@@ -77,7 +85,9 @@ def thresholds_for(
     factor = _kth_smallest(ratio, below) if below > 0 else ratio.new_zeros(())
     if not factor > 0:  # nothing to prune but what is zero already
         factor = ratio[ratio > 0].min() / 2
-    return [(tau[n] * factor).minimum(_edge(r, lowest[n])).clamp(min=TINY) for n, r in sizes.items()]
+    return [
+        (tau[n] * factor).minimum(_edge(r, lowest[n])).clamp(min=TINY) for n, r in sizes.items()
+    ]
 
 
 def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
@@ -125,7 +135,10 @@ def _kth_smallest(values: Tensor, k: int) -> Tensor:
 
 
 def wanted_nonzeros(
-    kernels: Sequence[Kernel], nonzeros: Mapping[str, int], lowest: Mapping[str, int], compression: float
+    kernels: Sequence[LayerWeight],
+    nonzeros: Mapping[str, int],
+    lowest: Mapping[str, int],
+    compression: float,
 ) -> int:
     """How many weights of the prunable kernels may stay so that the whole model has this compression.
 
@@ -133,7 +146,9 @@ def wanted_nonzeros(
     """
     elements = sum(k.elements for k in kernels)
     others = sum(nonzeros[k.name] for k in kernels if not k.prunable)
-    count = math.floor(elements / compression * (1 + 1e-12)) - others  # a quotient may have been rounded down before
+    count = (
+        math.floor(elements / compression * (1 + 1e-12)) - others
+    )  # a quotient may have been rounded down before
     least = sum(lowest.values())
     if count < least:
         raise InputError(

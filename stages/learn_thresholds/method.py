@@ -8,7 +8,7 @@ from torch import Tensor
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
-class Method(Protocol):
+class PruningMethod(Protocol):
     """How weights are pruned while they are trained, and how thresholds move."""
 
     live: Mapping[str, Tensor]  # the kernels being pruned

@@ -19,7 +19,7 @@ from ltp_pipeline.stages.learn_thresholds.masks import count_above, keep_above
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
-class GivenLambda:
+class FixedLambdaPruning:
     """Soft pruning (1), thresholds moved by (8) at a small share of the learning rate; the ablations by settings."""
 
     def __init__(
@@ -32,7 +32,9 @@ class GivenLambda:
     ) -> None:
         self.live, self.lowest, self.lam, self.settings = live, lowest, lam, settings
         self.momentum = momentum  # of the optimizer that moves the weights
-        self.sparse = {n for n, w in live.items() if not bool(w.all())}  # pruned before: what is zero stays zero
+        self.sparse = {
+            n for n, w in live.items() if not bool(w.all())
+        }  # pruned before: what is zero stays zero
         self.gradient = WeightGradient(settings.weight_gradient)
         with torch.no_grad():
             self.unit = torch.stack([_unit(w) for w in live.values()])
@@ -58,7 +60,9 @@ class GivenLambda:
             if name in self.sparse:
                 w.grad.mul_(w != 0)
             if self.gradient == WeightGradient.CLAMPED:
-                w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, max(at.lr, 1e-12), self.momentum)
+                w.grad = clamped_weight_gradient(
+                    w.grad, w, tau, T, lam, max(at.lr, 1e-12), self.momentum
+                )
             if self.settings.regulariser == "l2":
                 w.grad.add_(w, alpha=2 * self.lam)
         slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._layers()])
@@ -67,12 +71,17 @@ class GivenLambda:
         self.tau.grad = None
         if self.settings.t0_end is not None:
             share = (at.step + 1) / at.steps
-            self.T.copy_(self.settings.t0 * (self.settings.t0_end / self.settings.t0) ** share * self.unit)
+            self.T.copy_(
+                self.settings.t0 * (self.settings.t0_end / self.settings.t0) ** share * self.unit
+            )
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:  # noqa: ARG002 - this method has no schedule
         """Weights above their threshold, eq. (9), and never fewer than the floor."""
-        return {n: w.masked_fill(~keep_above(w, tau, self.lowest[n]), 0.0) for n, w, tau, _ in self._layers()}
+        return {
+            n: w.masked_fill(~keep_above(w, tau, self.lowest[n]), 0.0)
+            for n, w, tau, _ in self._layers()
+        }
 
     def state(self) -> dict[str, Tensor]:
         """Thresholds, temperatures and their unit."""
@@ -89,7 +98,11 @@ class GivenLambda:
     def log(self, at: StepPosition) -> dict[str, float]:
         """λ as it was given, what the soft L0 adds to the loss by it, and the thresholds' own rate."""
         l0 = sum(float(soft_l0(w, tau, T)) for _, w, tau, T in self._layers())
-        return {"lambda": self.lam, "l0_loss": self._l0_lambda() * l0, "threshold_lr": self._rate(at)}
+        return {
+            "lambda": self.lam,
+            "l0_loss": self._l0_lambda() * l0,
+            "threshold_lr": self._rate(at),
+        }
 
     def _rate(self, at: StepPosition) -> float:
         return self.settings.threshold_lr_ratio * at.threshold_lr
@@ -98,7 +111,9 @@ class GivenLambda:
         return self.lam if self.settings.regulariser == "l0" else 0.0
 
     def _layers(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
-        for (name, w), tau, T in zip(self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True):
+        for (name, w), tau, T in zip(
+            self.live.items(), self.tau.unbind(), self.T.unbind(), strict=True
+        ):
             yield name, w, tau, T
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.learn_thresholds.method import Method
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.optimizer import moments
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 from ltp_pipeline.system import distributed
@@ -17,12 +17,18 @@ from ltp_pipeline.system import distributed
 FAR_BELOW = 2  # default budgets; fine-tuning commonly wins back less
 
 
-class Learning:
+class ThresholdLearningPhase:
     """Pruned weights in the forward pass, thresholds moved after each backward pass, entries of the trail."""
 
     name = key = "learn"
 
-    def __init__(self, live: Mapping[str, Tensor], job: Job, method: Method, least: float | None = None) -> None:
+    def __init__(
+        self,
+        live: Mapping[str, Tensor],
+        job: RunContext,
+        method: PruningMethod,
+        least: float | None = None,
+    ) -> None:
         self.live, self.job, self.method = live, job, method
         self.least = least  # the worst accuracy within the budget, where that is what was asked for
         self.total = sum(w.numel() for w in method.live.values())
@@ -34,7 +40,7 @@ class Learning:
     def after_backward(self, at: StepPosition) -> None:
         """Move the thresholds, equally on all ranks, and stop when one runs away."""
         if self.method.leaf.grad is not None:
-            distributed.average(self.method.leaf.grad)
+            distributed.all_reduce_mean(self.method.leaf.grad)
         self.method.after_backward(at)
         finite = self.method.tau.isfinite()
         if not bool(finite.all()):
@@ -54,7 +60,9 @@ class Learning:
         for w in self.method.live.values():
             if w.grad is None:
                 continue
-            moved = w.grad.abs_().sign_()  # the gradient has served; its sign is faster than a comparison
+            moved = (
+                w.grad.abs_().sign_()
+            )  # the gradient has served; its sign is faster than a comparison
             for moment in moments(optimizer, w):
                 moment.mul_(moved)
 
@@ -88,7 +96,9 @@ class Learning:
     def _warn(self, entry: TrailEntry, least: float) -> None:
         """Say where even the mildest network is far outside the budget."""
         metric = self.job.task.metric
-        if metric.holds(entry.accuracy, metric.least(least, FAR_BELOW * metric.default_budget(least))):
+        if metric.is_no_worse(
+            entry.accuracy, metric.worst_allowed(least, FAR_BELOW * metric.default_budget(least))
+        ):
             return
         self.job.workspace.progress.say(
             f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Self
 
 WORKS, BROKEN = 0.9, 0.4  # shares of its accuracy that a network keeps, cut to size: mild, strong
-MILD, STRONG = 4.0, 15.0  # compressions that stand for them in a search; a target of STRONG is always strong
+MILD, STRONG = (
+    4.0,
+    15.0,
+)  # compressions that stand for them in a search; a target of STRONG is always strong
 NARROWEST = 0.01  # width of the gate for a mild budget; for a strong one it is 1
 NARROW = 0.1  # and this at the end, for kernels without a norm
 
@@ -56,5 +59,7 @@ class Schedule:
         In a search, each network on the way may be the result: there the width is that of the compression just reached.
         For a kernel without a norm behind it the width falls geometrically to NARROW.
         """
-        width = gate_width(strength_of(self.total / self.count(share)) if self.m is None else self.m)
+        width = gate_width(
+            strength_of(self.total / self.count(share)) if self.m is None else self.m
+        )
         return width if norm else float(width ** (1 - share) * min(width, NARROW) ** share)

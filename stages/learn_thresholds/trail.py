@@ -10,33 +10,35 @@ from pydantic import TypeAdapter, ValidationError
 from ltp_pipeline.exporters.files.count import float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.records import TrailEntry
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.learn_thresholds.method import Method
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.train import evaluate
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refreshed
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 _ENTRIES = TypeAdapter(list[TrailEntry])
 ENCODING = "packed"  # the smallest that every tool reads
 
 
-def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
+def add(job: RunContext, state: StateDict, method: PruningMethod, epoch: int) -> TrailEntry:
     """Evaluate a hard-pruned network with fresh running statistics and write it."""
     network, workspace = job.network, job.workspace
     kernels = [k.name for k in network.kernels]
     path = workspace.trail_path(epoch + 1)
     state = refreshed(job, state)
     accuracy = evaluate.accuracy(job, state, job.data.val)
-    weights = lower(network, state)
-    if distributed.is_leader():
+    weights = to_file_weights(network, state)
+    if distributed.is_main_process():
         workspace.change_trail(epoch + 1)
         export.write(network.file, weights, kernels, ENCODING, path)
     counted = export.count(weights, kernels)
-    whole = Sparsity.total(found for _, found in float_weights(network.file.model.with_weights(weights)))
+    whole = Sparsity.total(
+        found for _, found in float_weights(network.file.model.with_weights(weights))
+    )
     entry = TrailEntry(
         entry=epoch + 1,
         epoch=epoch + 1,
@@ -47,14 +49,14 @@ def add(job: Job, state: State, method: Method, epoch: int) -> TrailEntry:
         temperatures=dict(zip(method.live, method.T.tolist(), strict=True)),
         model_compression=whole.compression,
     )
-    if distributed.is_leader():
+    if distributed.is_main_process():
         entry = replace(entry, **export.hashes_of(path))
         listed = [asdict(e) for e in [*read(workspace, before=epoch + 1), entry]]
         workspace.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), listed)
     return entry
 
 
-def read(workspace: Workspace, before: int | None = None) -> list[TrailEntry]:
+def read(workspace: RunDirectory, before: int | None = None) -> list[TrailEntry]:
     """Entries written so far; those of epochs that are about to be done again are left out."""
     try:
         entries = _ENTRIES.validate_json(json.dumps(workspace.read_trail()))

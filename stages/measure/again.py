@@ -19,7 +19,7 @@ from ltp_pipeline.stages.measure.network import find_evaluator
 from ltp_pipeline.stages.measure.session import Session, library_for
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import sha256_together
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_for
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 
@@ -36,7 +36,7 @@ def measure_again(
     report: Report,
     folder: Path,
     data: AnyPath | None,
-    own: OwnTask | None = None,
+    own: CustomTask | None = None,
     against: AnyPath | None = None,
 ) -> tuple[Report, list[str]]:
     """The report with accuracies as they are measured now, prepared as its settings say; and what is to be noted.
@@ -47,7 +47,9 @@ def measure_again(
     _require_task(report, own)
     settings = _settings(report, data)
     if not report.pruned.files:
-        raise InputError("the report names no file to measure", "give the report.json of a finished run")
+        raise InputError(
+            "the report names no file to measure", "give the report.json of a finished run"
+        )
     path = folder / report.pruned.files[0].path
     file = import_model.read(path)
     opened = open_for(file, settings.data, settings.train.seed, settings.task, own)
@@ -63,20 +65,27 @@ def measure_again(
     return _Again(report, folder, evaluator, opened.test, *(measured or (None, None))).told()
 
 
-def _require_task(report: Report, own: OwnTask | None) -> None:
+def _require_task(report: Report, own: CustomTask | None) -> None:
     if report.own_task is None:
         if own is not None:
-            raise InputError(f"the run of the report had no task of its own, and {own.origin} is given", "leave it out")
+            raise InputError(
+                f"the run of the report had no task of its own, and {own.origin} is given",
+                "leave it out",
+            )
         return
     if own is None:
         raise InputError(f"the run of the report was made with {report.own_task.words}", OWN_AGAIN)
     if (own.sha256, own.named) != (report.own_task.sha256, report.own_task.fingerprint):
-        raise InputError(f"{own.origin} is another task than that of the run, {report.own_task.words}", OWN_AGAIN)
+        raise InputError(
+            f"{own.origin} is another task than that of the run, {report.own_task.words}", OWN_AGAIN
+        )
 
 
 def _settings(report: Report, data: AnyPath | None) -> Settings:
     """How samples are prepared and divided, as the run had it."""
-    of_run: dict[str, dict[str, Any]] = {name: dict(report.settings.get(name, {})) for name in SECTIONS}
+    of_run: dict[str, dict[str, Any]] = {
+        name: dict(report.settings.get(name, {})) for name in SECTIONS
+    }
     of_run["train"] = {key: report.settings.get("train", {}).get(key) for key in OF_TRAINING}
     of_run["data"].pop("path", None)
     return load_settings(None, options={**of_run, "data": {**of_run["data"], "path": data}})
@@ -88,7 +97,10 @@ def _original(report: Report, folder: Path, against: AnyPath | None) -> Path | N
     if against is not None:
         found = import_model.read(against)
         if found.sha256 != model.sha256:
-            raise InputError(f"{against} is not the original of the report: it has another hash", "give that model")
+            raise InputError(
+                f"{against} is not the original of the report: it has another hash",
+                "give that model",
+            )
         return Path(against)
     for path in (folder / model.path, Path(model.path)) if model.path else ():
         parts = [path, *(path.parent / name for name in model.data)]
@@ -110,18 +122,27 @@ class _Again:
 
     def told(self) -> tuple[Report, list[str]]:
         report, metric = self.report, self.report.metric
-        notes = [] if self.original else [f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands"]
+        notes = (
+            []
+            if self.original
+            else [f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands"]
+        )
         pruned, ours = self._network(report.pruned)
         baseline, theirs = report.baseline, None
         if baseline is not None:
             listed = (*baseline.files, *report.baseline_points.values())
             absent = [f.path for f in listed if not (self.folder / f.path).is_file()]
             if absent:
-                notes.append(f"the baseline was not measured again: {absent[0]} is not beside the report")
+                notes.append(
+                    f"the baseline was not measured again: {absent[0]} is not beside the report"
+                )
             else:
                 baseline, theirs = self._network(baseline)
                 baseline = baseline.model_copy(update=self._points(baseline))
-        for part, said in ((pruned, report.pruned), *([(baseline, report.baseline)] if theirs is not None else [])):
+        for part, said in (
+            (pruned, report.pruned),
+            *([(baseline, report.baseline)] if theirs is not None else []),
+        ):
             if part and said and part.value is not None and said.value is not None:
                 now, then = metric.shown(part.value), metric.shown(said.value)
                 notes.append(f"{part.method} measured again: {now}, the report says {then}")
@@ -149,7 +170,9 @@ class _Again:
         changes = {
             "files": files,
             "accuracy": least.accuracy,
-            "drop": None if original is None or least.value is None else metric.drop(original, least.value),
+            "drop": None
+            if original is None or least.value is None
+            else metric.drop(original, least.value),
             "drop_interval": interval,
             "reasons": {**part.reasons, **({} if interval else {"drop_interval": NO_ORIGINAL})},
         }
@@ -160,7 +183,9 @@ class _Again:
         accuracy, evidence = self._measured(file.path)
         task, before = self.evaluator.task, self.evidence
         counts = None if before is None else outcomes(task, before, evidence)
-        return file.model_copy(update={"accuracy": self._plain(accuracy), "outcomes": counts}), evidence
+        return file.model_copy(
+            update={"accuracy": self._plain(accuracy), "outcomes": counts}
+        ), evidence
 
     def _measured(self, name: str) -> Any:
         positions = [output.position for output in self.evaluator.task.outputs]
@@ -174,7 +199,9 @@ class _Again:
         known = {file.path: file.value for file in baseline.files}
 
         def again(point: CurvePoint) -> CurvePoint:
-            value = known[point.path] if point.path in known else self._measured(point.path)[0].value
+            value = (
+                known[point.path] if point.path in known else self._measured(point.path)[0].value
+            )
             return point.model_copy(update={"accuracy": value})
 
         curve, single = baseline.curve, baseline.single_weights
@@ -190,9 +217,13 @@ class _Again:
             return None
         value = self.report.metric.drop(pruned.exact_value, baseline.exact_value)
         if theirs is None:
-            return Difference(value=value, reasons={"interval": "the baseline was not measured again"})
+            return Difference(
+                value=value, reasons={"interval": "the baseline was not measured again"}
+            )
         task = self.evaluator.task
-        return Difference(value=value, interval=task.interval(ours, theirs), outcomes=outcomes(task, ours, theirs))
+        return Difference(
+            value=value, interval=task.interval(ours, theirs), outcomes=outcomes(task, ours, theirs)
+        )
 
     @staticmethod
     def _plain(found: Any) -> Accuracy:

@@ -10,7 +10,7 @@ from ltp_pipeline.results import schema_parts as parts
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.records import Accuracy, Latency, Validation
-    from ltp_pipeline.results.values import Outcomes
+    from ltp_pipeline.results.values import PairedCounts
 
 NO_CLASSES = "the data have no labels, or none that are one class a sample"
 FEW_CLASSES = "there are five classes or fewer, or one for each position"
@@ -34,14 +34,20 @@ def file_part(v: Validation) -> schema.File:
         parity_max_abs=v.parity_max_abs_diff,
         load_ms=v.load_ms,
         latency=tuple(_latency(found) for found in v.latency),
-        quantization=None if v.file.quantization is None else parts.Quantization(**asdict(v.file.quantization)),
+        quantization=None
+        if v.file.quantization is None
+        else parts.Quantization(**asdict(v.file.quantization)),
         sparse_kernels=_sparse_kernels(v),
     )
 
 
 def _sparse_kernels(v: Validation) -> parts.SparseKernels | None:
     how = v.file.sparse_kernels
-    return None if how is None else parts.SparseKernels(**asdict(how), largest_difference=v.kernels_gap)
+    return (
+        None
+        if how is None
+        else parts.SparseKernels(**asdict(how), largest_difference=v.kernels_gap)
+    )
 
 
 def _latency(found: Latency) -> schema.FileLatency:
@@ -61,6 +67,6 @@ def why_null(found: Accuracy) -> dict[str, str]:
     return {} if found.top5 is not None else {"accuracy.top5": FEW_CLASSES}
 
 
-def why_no_outcomes(found: Outcomes | None) -> dict[str, str]:
+def why_no_outcomes(found: PairedCounts | None) -> dict[str, str]:
     """Why there are no counts of right and wrong."""
     return {"outcomes": IN_PARTS} if found is None else {}

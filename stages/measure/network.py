@@ -11,36 +11,43 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import Data, Split
+from ltp_pipeline.data.dataset import DatasetSplits, Split
 from ltp_pipeline.data.open import ANY_TASK
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files.count import count, count_in_file, float_weights
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import kernels_library
-from ltp_pipeline.graph.layer_weights import find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.results.records import Exported, ExportedFile, Latency, Measured, Original, Validation
-from ltp_pipeline.results.tool_results import Against, Measurement
+from ltp_pipeline.results.records import (
+    Exported,
+    ExportedFile,
+    Latency,
+    Measured,
+    Original,
+    Validation,
+)
+from ltp_pipeline.results.tool_results import Against, ValidationResult
 from ltp_pipeline.settings.schema import DataSettings, Imitate, Settings, TaskSettings
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.session import (
     LATENCY_BATCHES,
     TWO,
-    Beside,
     Session,
+    SparseVsDenseSession,
     latencies,
     latency,
     library_for,
 )
 from ltp_pipeline.system import tolerance
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_for
-from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
 from ltp_pipeline.tasks.imitation import EXPLAINED, Imitation
 from ltp_pipeline.tasks.infer import find_task
@@ -50,7 +57,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.stages.import_model.network import Network
-    from ltp_pipeline.stages.train.job import Job
+    from ltp_pipeline.stages.train.job import RunContext
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import Task
 
@@ -79,7 +86,7 @@ class Reference(NamedTuple):
         return (*found, *latencies([session, self.session], split))
 
 
-def measure_original(job: Job) -> tuple[Original, Reference]:
+def measure_original(job: RunContext) -> tuple[Original, Reference]:
     """Accuracy, load time and latency of the file as it was given; and what others are measured beside."""
     data, path = job.data, job.network.file.path
     assert path is not None  # noqa: S101 - a run reads its model from a path
@@ -88,7 +95,9 @@ def measure_original(job: Job) -> tuple[Original, Reference]:
     accuracy, correct = evaluator.of_the_original(session.outputs, data.test)
     same = data.val is data.test
     validation = accuracy if same else evaluator.of_the_original(session.outputs, data.val)[0]
-    single = Session(path, positions=session.positions, single=True) if session.threads > 1 else None
+    single = (
+        Session(path, positions=session.positions, single=True) if session.threads > 1 else None
+    )
     speed = [one for s in (single, session) if s is not None for one in latencies([s], data.test)]
     original = Original(accuracy, validation.value, correct, session.load_ms, tuple(speed))
     return original, Reference(session, evaluator, correct, single)
@@ -97,7 +106,7 @@ def measure_original(job: Job) -> tuple[Original, Reference]:
 def run(
     exported: Exported,
     network: Network,
-    state: State,
+    state: StateDict,
     reference: Reference,
     split: Split,
     epochs: Mapping[str, int],
@@ -105,11 +114,15 @@ def run(
     """Prove the exported files of a network, one by one."""
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
     elements = sum(counted.elements for _, counted in float_weights(network.file.model))
-    results = [_prove(file, network, expected, elements, reference, split) for file in exported.files]
+    results = [
+        _prove(file, network, expected, elements, reference, split) for file in exported.files
+    ]
     metric = reference.evaluator.task.metric
     least_accurate = metric.worst(results, lambda result: result[0].accuracy.value)
     exact = next((correct for v, correct in results if v.file.is_exact), results[0][1])
-    return Measured([v for v, _ in results], least_accurate[1], epochs, metric, exact, exported.left_out)
+    return Measured(
+        [v for v, _ in results], least_accurate[1], epochs, metric, exact, exported.left_out
+    )
 
 
 def _prove(
@@ -123,20 +136,25 @@ def _prove(
     positions = [o.position for o in reference.evaluator.task.outputs]
     library = None if file.sparse_kernels is None else kernels_library()
     session = Session(file.path, positions=positions, library=library)
-    beside = None if library is None else Beside(session)
+    beside = None if library is None else SparseVsDenseSession(session)
     accuracy, correct = reference.evaluator(beside.outputs if beside else session.outputs, split)
     inputs = split.first(PARITY_SAMPLES).inputs
-    quantised = file.quantization is not None  # which moves outputs on purpose; by how much, accuracy tells
+    quantised = (
+        file.quantization is not None
+    )  # which moves outputs on purpose; by how much, accuracy tells
     kind = "fp16" if network.forward.is_half else file.values
     limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
     parity = 0.0
     outputs = session.outputs(inputs)
     for i, wanted in enumerate(expected):
-        gap = tolerance.gap(outputs[i], wanted)
+        gap = tolerance.max_difference(outputs[i], wanted)
         parity = max(parity, gap.apart)
         if quantised:
             continue
-        if tolerance.judge(gap, limit, partial(_noise, session, inputs, i)) is tolerance.Verdict.DIFFERENT:
+        if (
+            tolerance.check_tolerance(gap, limit, partial(_noise, session, inputs, i))
+            is tolerance.Agreement.DIFFERENT
+        ):
             raise ExportFailed(
                 f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
                 "please report this as a bug",
@@ -159,20 +177,28 @@ def _prove(
 
 def _noise(session: Session, inputs: Mapping[str, Array], position: int) -> float:
     """How far an output of a file is from itself without optimisation, or on the next smaller numbers."""
-    plain = Session(session.path, positions=session.positions, optimised=False, library=session.library)
-    smaller = {name: np.nextafter(x, x.dtype.type(0)) if x.dtype.kind == "f" else x for name, x in inputs.items()}
+    plain = Session(
+        session.path, positions=session.positions, optimised=False, library=session.library
+    )
+    smaller = {
+        name: np.nextafter(x, x.dtype.type(0)) if x.dtype.kind == "f" else x
+        for name, x in inputs.items()
+    }
     others = (plain.outputs(inputs), session.outputs(smaller))
     outputs = session.outputs(inputs)[position]
-    return max(tolerance.gap(other[position], outputs).apart for other in others)
+    return max(tolerance.max_difference(other[position], outputs).apart for other in others)
 
 
-def _torch_outputs(network: Network, state: State, batch: Batch, task: Task) -> list[Array]:
+def _torch_outputs(network: Network, state: StateDict, batch: Batch, task: Task) -> list[Array]:
     """What files of this state must give; computed without the layout that training prefers."""
     import torch
 
     device = next(iter(state.values())).device
     inputs = {name: torch.from_numpy(x).to(device) for name, x in batch.inputs.items()}
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):  # which would round to TF32
+    with (
+        torch.inference_mode(),
+        torch.backends.cudnn.flags(enabled=False),
+    ):  # which would round to TF32
         outputs = network.forward(inputs, state)
     return [outputs[output.position].float().cpu().numpy() for output in task.outputs]
 
@@ -186,26 +212,30 @@ def validate(
     provider: str = PROVIDER,
     imitate: Imitate = "auto",
     asked: TaskSettings = ANY_TASK,
-    own: OwnTask | None = None,
-) -> Measurement:
+    own: CustomTask | None = None,
+) -> ValidationResult:
     """Measure any file on the test split, and beside another one if given."""
     file = read(model)
-    kernels = [k.name for k in find_kernels(flatten(file.model)[0])]
+    kernels = [k.name for k in find_layer_weights(flatten(file.model)[0])]
     opened = open_for(file, data, seed, asked, own)
     beside = None if against is None else read(against)
     session = Session(Path(model), provider, library=library_for(file.model), foreign=file.model)
     other_bytes = 0 if beside is None else beside.bytes
     other = None
     if against is not None and beside is not None:
-        other = Session(Path(against), provider, library=library_for(beside.model), foreign=beside.model)
+        other = Session(
+            Path(against), provider, library=library_for(beside.model), foreign=beside.model
+        )
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
-    kernels_beside = Beside(session) if session.library is not None else None
-    accuracy, correct = evaluator(kernels_beside.outputs if kernels_beside else session.outputs, opened.test)
+    kernels_beside = SparseVsDenseSession(session) if session.library is not None else None
+    accuracy, correct = evaluator(
+        kernels_beside.outputs if kernels_beside else session.outputs, opened.test
+    )
     counts = count(file.model, kernels) if kernels else None
     counted = counts.kernels if counts else None
     batch = opened.test.first(LATENCY_BATCHES[-1])
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)
-    result = Measurement(
+    result = ValidationResult(
         path=os.fspath(model),
         metric=evaluator.task.metric,
         accuracy=accuracy,
@@ -247,7 +277,9 @@ def validate(
     )
 
 
-def validate_beside(model: Path, other: Path, settings: Settings, own: OwnTask | None) -> Measurement:
+def validate_beside(
+    model: Path, other: Path, settings: Settings, own: CustomTask | None
+) -> ValidationResult:
     """Measure a file beside the one that it was made of, as settings say."""
     return validate(
         model,
@@ -260,36 +292,43 @@ def validate_beside(model: Path, other: Path, settings: Settings, own: OwnTask |
     )
 
 
-def _kernel_notes(beside: Beside | None, model: Model) -> list[str]:
+def _kernel_notes(beside: SparseVsDenseSession | None, model: OnnxModel) -> list[str]:
     """What is told of a file that uses sparse kernels."""
     if beside is None:
         is_fast = fast.is_turned_over(model)
         return [f"measured without the sparse kernels: {fast.why_missing()}"] if is_fast else []
-    apart = f"outputs differ from those without them by at most {beside.largest():.1e} of the largest"
+    apart = (
+        f"outputs differ from those without them by at most {beside.largest():.1e} of the largest"
+    )
     return [f"measured with the sparse kernels at {beside.session.library}; {apart}"]
 
 
 def find_evaluator(
-    data: Data,
+    data: DatasetSplits,
     graph: GraphProto,
     session: Session,
     other: Session | None,
     asked: TaskSettings,
     imitate: Imitate,
-    own: OwnTask | None,
+    own: CustomTask | None,
 ) -> Evaluator:
     """What evaluates a file that was given without its run."""
     labelled = data.has_labels and asked.kind != "imitate"
     if own is not None:
         labelled = own.has("score") or own.has("measure")
     if not labelled and other is None:
-        raise InputError("the data have no labels", "give --against ORIGINAL.onnx, to measure how far the two agree")
+        raise InputError(
+            "the data have no labels",
+            "give --against ORIGINAL.onnx, to measure how far the two agree",
+        )
     shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
     task, *_ = [find_task(data, graph, found, TWO, asked, imitate) for found in shapes]
     if own is not None and isinstance(task, Imitation):
-        task = Own(own, task)
+        task = CustomTaskAdapter(own, task)
     if not labelled and shapes[0] != shapes[-1] and other is not None:
-        raise InputError(f"{session.path} and {other.path} have different outputs", "give two files of one model")
+        raise InputError(
+            f"{session.path} and {other.path} have different outputs", "give two files of one model"
+        )
     for s in (session, other):
         if s is not None:
             s.positions = [o.position for o in task.outputs]

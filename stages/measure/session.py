@@ -16,12 +16,12 @@ from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, firs
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import kernels_library
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.records import Latency
 from ltp_pipeline.stages.import_model.value_sizes import require_room
 from ltp_pipeline.system import child_process, threads, tolerance
 from ltp_pipeline.system.scratch import scratch_folder
-from ltp_pipeline.system.timing import Timing, in_turns
+from ltp_pipeline.system.timing import Timing, time_interleaved
 
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
@@ -52,13 +52,16 @@ class Session:
         optimised: bool = True,
         single: bool = False,  # on one thread, whatever the run uses
         library: Path | None = None,  # of sparse kernels
-        foreign: Model | None = None,  # what is in it, if it comes from elsewhere: another process tries it first
+        foreign: OnnxModel
+        | None = None,  # what is in it, if it comes from elsewhere: another process tries it first
     ) -> None:
         import onnxruntime
 
         if provider not in onnxruntime.get_available_providers():
             known = ", ".join(onnxruntime.get_available_providers())
-            raise InputError(f"onnxruntime has no execution provider {provider!r} here", f"available: {known}")
+            raise InputError(
+                f"onnxruntime has no execution provider {provider!r} here", f"available: {known}"
+            )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what is wrong is raised, and said once
         options.intra_op_num_threads = self.threads = 1 if single else threads.current()
@@ -75,7 +78,9 @@ class Session:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
             line = first_line(error)
-            raise InputError(f"onnxruntime cannot load {path}: {line}", "check that the file is a model") from None
+            raise InputError(
+                f"onnxruntime cannot load {path}: {line}", "check that the file is a model"
+            ) from None
         self.path = path
         self.library = library
         self.untried = foreign is not None
@@ -91,7 +96,10 @@ class Session:
         """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""
         given = self.fixed_batch or TWO
         found = self._run(split.read(np.arange(given) % len(split)).inputs)
-        rows = [isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,) for y in found]
+        rows = [
+            isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,)
+            for y in found
+        ]
         return [(TWO, *y.shape[1:]) if r else None for y, r in zip(found, rows, strict=True)]
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -101,7 +109,9 @@ class Session:
         rows: list[list[Array]] = [[] for _ in self.positions]
         for start in range(0, samples, step):
             missing = max(start + step - samples, 0)
-            found = self._run({name: _filled(x[start : start + step], missing) for name, x in inputs.items()})
+            found = self._run(
+                {name: _filled(x[start : start + step], missing) for name, x in inputs.items()}
+            )
             for kept, position in zip(rows, self.positions, strict=True):
                 if len(found[position]) != step:
                     what = f"output {position} of {self.path} has {len(found[position])} rows for {step} samples"
@@ -110,7 +120,9 @@ class Session:
         return [np.concatenate(kept).astype(np.float32, copy=False) for kept in rows]
 
     def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        feeds = {name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()}
+        feeds = {
+            name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()
+        }
         if self.untried:
             try_elsewhere(self.path, feeds)
             self.untried = False
@@ -126,40 +138,47 @@ def _filled(part: Array, missing: int) -> Array:
     return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
 
 
-class Beside:
+class SparseVsDenseSession:
     """A session with sparse kernels, whose outputs are compared with those of the same file without them."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.dense = Session(session.path, positions=session.positions)
-        self.gaps = [tolerance.Gap(0.0, 0.0)] * len(session.positions)
+        self.gaps = [tolerance.MaxDifference(0.0, 0.0)] * len(session.positions)
 
     def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Those of the sparse kernels."""
         ours, theirs = self.session.outputs(inputs), self.dense.outputs(inputs)
-        found = [tolerance.gap(a, b) for a, b in zip(ours, theirs, strict=True)]
+        found = [tolerance.max_difference(a, b) for a, b in zip(ours, theirs, strict=True)]
         pairs = zip(self.gaps, found, strict=True)
-        self.gaps = [tolerance.Gap(max(a.apart, b.apart), max(a.scale, b.scale)) for a, b in pairs]
+        self.gaps = [
+            tolerance.MaxDifference(max(a.apart, b.apart), max(a.scale, b.scale)) for a, b in pairs
+        ]
         return ours
 
     def largest(self) -> float:
         """How far outputs are apart as a share of the largest; more than is promised is an error."""
         for gap in self.gaps:
-            if tolerance.judge(gap, fast.LIMIT, lambda: 0.0) is tolerance.Verdict.DIFFERENT:
+            if (
+                tolerance.check_tolerance(gap, fast.LIMIT, lambda: 0.0)
+                is tolerance.Agreement.DIFFERENT
+            ):
                 share = f"{gap.relative:.2g} of the largest"
                 what = f"{self.session.path.name}: outputs of the sparse kernels differ by {share}"
-                raise ExportFailed(what, "leave fast out of --export, and please report this as a bug")
+                raise ExportFailed(
+                    what, "leave fast out of --export, and please report this as a bug"
+                )
         return max(gap.relative for gap in self.gaps)
 
 
-def library_for(model: Model) -> Path | None:
+def library_for(model: OnnxModel) -> Path | None:
     """The sparse kernels that a model uses, where they can be loaded."""
     return kernels_library() if fast.is_turned_over(model) and fast.why_missing() is None else None
 
 
 def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]:
     """Time one batch, in turns so that all sessions see the same machine."""
-    return in_turns([partial(session.outputs, x) for session in sessions])
+    return time_interleaved([partial(session.outputs, x) for session in sessions])
 
 
 def latencies(sessions: Sequence[Session], split: Split) -> list[Latency]:
@@ -168,5 +187,7 @@ def latencies(sessions: Sequence[Session], split: Split) -> list[Latency]:
     for size in LATENCY_BATCHES:
         batch = split.first(size)
         mine, *theirs = latency(sessions, batch.inputs)
-        found.append(Latency(len(batch), sessions[0].threads, mine.ms, theirs[0].ms if theirs else None))
+        found.append(
+            Latency(len(batch), sessions[0].threads, mine.ms, theirs[0].ms if theirs else None)
+        )
     return found

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import takes_in
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
@@ -21,7 +21,7 @@ from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.fast import why_missing
 from ltp_pipeline.graph.layer_weights import behind
 from ltp_pipeline.graph.model_file import ModelFile
-from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, Workspace
+from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
 from ltp_pipeline.settings.checks import check_settings
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import import_model, learn_thresholds
@@ -31,13 +31,13 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent
 from ltp_pipeline.stages.prepare import activation_memory, explain
 from ltp_pipeline.stages.train.evaluate import accuracy
-from ltp_pipeline.stages.train.job import Job, pick_device, to_device
+from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import OwnSplit, open_for
-from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.imitation import Imitation
 from ltp_pipeline.tasks.infer import find_task
 from ltp_pipeline.tasks.protocol import Task
@@ -47,12 +47,16 @@ PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
 _FREE_SETTINGS = ("gates", "export", "baseline", "log")
 
 
-def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnTask | None = None) -> tuple[Job, State]:
+def prepare(
+    file: ModelFile, settings: Settings, workspace: RunDirectory, own: CustomTask | None = None
+) -> tuple[RunContext, StateDict]:
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file, own)
     device = pick_device(settings.train.device)
     require_consistent(file.model)
-    network, state = import_model.run(file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model)
+    network, state = import_model.run(
+        file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model
+    )
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
     _require_matches(settings.kernels.exclude, network)
@@ -69,12 +73,14 @@ def prepare(file: ModelFile, settings: Settings, workspace: Workspace, own: OwnT
     learn_thresholds.make_method(network, state, settings)
     _require_memory(network, state, data, settings, device)
     if settings.model.restore_bn:
-        network, state = restore_batch_norm.run(network, state, data.train, settings.train.batch_size, device)
+        network, state = restore_batch_norm.run(
+            network, state, data.train, settings.train.batch_size, device
+        )
     teacher = state if task.is_taught or task.is_relative else None
-    return Job(network, task, data, settings, workspace, device, teacher), state
+    return RunContext(network, task, data, settings, workspace, device, teacher), state
 
 
-def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
+def identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
@@ -88,10 +94,14 @@ def identity(file: ModelFile, data: Data, settings: Settings) -> dict[str, Any]:
     for free in ("trust_labels", "threads", "quantize"):  # threads are kept by number: threads.py
         plain["train"].pop(free)
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
-    return {**known, "task": data.train.task.fingerprint} if isinstance(data.train, OwnSplit) else known
+    return (
+        {**known, "task": data.train.task.fingerprint}
+        if isinstance(data.train, OwnSplit)
+        else known
+    )
 
 
-def original_accuracy(job: Job, state: State) -> float:
+def original_accuracy(job: RunContext, state: StateDict) -> float:
     """Measure the original before training, the same on every process; an error where labels do not fit it."""
     found = accuracy(job, state, job.data.val)
     guess = job.task.guess(job.data.val)
@@ -103,21 +113,30 @@ def original_accuracy(job: Job, state: State) -> float:
 
 def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
-    data, inside = settings.data.path, os.path.realpath(out)  # which, unlike Path.resolve, takes links in a circle
+    data, inside = (
+        settings.data.path,
+        os.path.realpath(out),
+    )  # which, unlike Path.resolve, takes links in a circle
     for path in (model, data):
         if path is not None and Path(os.path.realpath(path)).is_relative_to(inside):
-            raise InputError(f"{path} lies in the run directory {out}", "move it, or give another --out")
+            raise InputError(
+                f"{path} lies in the run directory {out}", "move it, or give another --out"
+            )
     if data is not None and takes_in(data, out):
-        raise InputError(f"the run directory {out} would be taken for images of {data}", "give another --out")
+        raise InputError(
+            f"the run directory {out} would be taken for images of {data}", "give another --out"
+        )
 
 
-def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False) -> None:
+def require_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool = False) -> None:
     """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
     if fresh or not workspace.is_run:
         return
     if own is None:
         if workspace.has_own_task:
-            raise InputError(f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN)
+            raise InputError(
+                f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN
+            )
         return
     if own.fingerprint is None:
         raise InputError(
@@ -131,7 +150,7 @@ def require_task(workspace: Workspace, own: OwnTask | None, fresh: bool = False)
         )
 
 
-def _open_data(settings: Settings, file: ModelFile, own: OwnTask | None) -> Data:
+def _open_data(settings: Settings, file: ModelFile, own: CustomTask | None) -> DatasetSplits:
     if own is None and settings.data.path is None:
         raise InputError(
             "there is no data to train and validate on",
@@ -147,15 +166,25 @@ def _require_matches(patterns: Sequence[str], network: Network) -> None:
     """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
     for pattern in patterns:
         if not any(fnmatchcase(k.name, pattern) for k in network.kernels):
-            raise InputError(f"--exclude {pattern!r} matches no kernel", "`ltp-pipeline inspect` lists their names")
+            raise InputError(
+                f"--exclude {pattern!r} matches no kernel",
+                "`ltp-pipeline inspect` lists their names",
+            )
 
 
 def _find_task(
-    network: Network, state: State, data: Data, settings: Settings, device: torch.device, own: OwnTask | None
+    network: Network,
+    state: StateDict,
+    data: DatasetSplits,
+    settings: Settings,
+    device: torch.device,
+    own: CustomTask | None,
 ) -> Task:
     """What is asked of the outputs, by the data; an error when the model cannot give it."""
     if len(data.train) < 2:
-        raise InputError("the training split has one sample", "give at least two; BatchNormalization needs them")
+        raise InputError(
+            "the training split has one sample", "give at least two; BatchNormalization needs them"
+        )
     batch = data.train.read(np.arange(2))
     try:
         with torch.inference_mode():
@@ -166,18 +195,24 @@ def _find_task(
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     _require_longest(network, state, data, device)
-    shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
-    task = find_task(data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate)
+    shapes = [
+        tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
+    ]
+    task = find_task(
+        data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate
+    )
     if own is None:
         return task
     assert isinstance(task, Imitation)  # noqa: S101 - such data have no labels that we know
-    mine = Own(own, task)
+    mine = CustomTaskAdapter(own, task)
     with torch.inference_mode():
         mine.check([outputs[o.position] for o in mine.outputs], batch)
     return mine
 
 
-def _require_longest(network: Network, state: State, data: Data, device: torch.device) -> None:
+def _require_longest(
+    network: Network, state: StateDict, data: DatasetSplits, device: torch.device
+) -> None:
     """Refuse sequences that are too long for the model, such as for its table of positions."""
     for split in dict.fromkeys(data.splits):
         ragged = [s.samples for s in split.inputs.values() if isinstance(s.samples, RaggedSamples)]
@@ -187,7 +222,9 @@ def _require_longest(network: Network, state: State, data: Data, device: torch.d
         longest = int(lengths.argmax())
         try:
             with torch.inference_mode():
-                network.forward(to_device(split.read(np.array([longest] * 2)).inputs, device), state)
+                network.forward(
+                    to_device(split.read(np.array([longest] * 2)).inputs, device), state
+                )
         except NodeError as error:
             raise InputError(
                 f"the model does not run on sample {split.rows[longest]}, the longest of the {split.name} split with "
@@ -196,10 +233,18 @@ def _require_longest(network: Network, state: State, data: Data, device: torch.d
             ) from None
 
 
-def _require_memory(network: Network, state: State, data: Data, settings: Settings, device: torch.device) -> None:
+def _require_memory(
+    network: Network,
+    state: StateDict,
+    data: DatasetSplits,
+    settings: Settings,
+    device: torch.device,
+) -> None:
     batch = data.train.read(np.arange(2))
     size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
-    activation_memory.require_room(network, state, to_device(batch.inputs, device), len(batch), size)
+    activation_memory.require_room(
+        network, state, to_device(batch.inputs, device), len(batch), size
+    )
 
 
 def _judged_only(network: Network, task: Task) -> Network:
@@ -208,7 +253,10 @@ def _judged_only(network: Network, task: Task) -> Network:
     left_out = [o.name for o in graph.output if o.name not in judged]
     needed = behind(graph, judged)
     reason = "no judged output depends on it"
-    kernels = tuple(k if k.name in needed or not k.prunable else replace(k, reason=reason) for k in network.kernels)
+    kernels = tuple(
+        k if k.name in needed or not k.prunable else replace(k, reason=reason)
+        for k in network.kernels
+    )
     if not left_out or kernels == network.kernels:
         return network
     note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"

@@ -9,12 +9,14 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.system import memory
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import GIGABYTE
 from ltp_pipeline.system.text import pluralize
 
 
-def require_room(network: Network, state: State, inputs: Mapping[str, Tensor], samples: int, batch: int) -> None:
+def require_room(
+    network: Network, state: StateDict, inputs: Mapping[str, Tensor], samples: int, batch: int
+) -> None:
     """Refuse a batch size of which the activations alone are larger than the memory; `inputs` are a few samples."""
     free = memory.available()
     if free is None or any(x.device.type != "cpu" for x in inputs.values()):
@@ -36,9 +38,12 @@ def require_room(network: Network, state: State, inputs: Mapping[str, Tensor], s
         )
 
 
-def kept_bytes(network: Network, state: State, inputs: Mapping[str, Tensor]) -> int:
+def kept_bytes(network: Network, state: StateDict, inputs: Mapping[str, Tensor]) -> int:
     """The bytes that a forward pass keeps for the backward pass, weights apart; moves no running statistics."""
-    weights = {name: t.detach().requires_grad_(name in network.forward.weights) for name, t in state.items()}
+    weights = {
+        name: t.detach().requires_grad_(name in network.forward.weights)
+        for name, t in state.items()
+    }
     known = {t.untyped_storage().data_ptr() for t in (*weights.values(), *inputs.values())}
     kept: dict[int, int] = {}
 

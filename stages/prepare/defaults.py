@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
 from ltp_pipeline.stages.prepare import explain
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import Labelled
 
@@ -24,36 +24,44 @@ DISTILL = 0.5  # share of the loss that is learned from the original
 RIGHT = 0.95  # an original that is right more often than this says little more than the labels
 
 
-def apply(job: Job, original: State, accuracy: float) -> Job:
+def resolve_defaults(job: RunContext, original: StateDict, accuracy: float) -> RunContext:
     """Measure what the rules need; `accuracy` is the original's on the validation split.
 
     All processes measure together, once: a run that goes on, goes on with what was found when it began.
     """
     job = _with_budget(_with_optimizer(job), _budget(job, accuracy))
     job = _taught(job, original, _found(job, "distill", lambda: _distill(job, accuracy)))
-    return replace(job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy)))
+    return replace(
+        job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy))
+    )
 
 
-def require_budget(job: Job, accuracy: float) -> None:
+def require_budget(job: RunContext, accuracy: float) -> None:
     """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
     metric = job.task.metric
     if job.settings.wants_default_budget and metric.default_budget(accuracy) == 0:
         distributed.stop_together()
         what = f"the original's {metric.name} is {metric.shown(accuracy)} on the validation split"
         raise InputError(
-            f"{what}, of which no share can be a budget", "say how much worse it may be: --accuracy-budget"
+            f"{what}, of which no share can be a budget",
+            "say how much worse it may be: --accuracy-budget",
         )
 
 
-def recall(job: Job, original: State, run: Workspace) -> Job:
+def recall(job: RunContext, original: StateDict, run: RunDirectory) -> RunContext:
     """What was found for a run, for a job that finishes an entry of its trail."""
     found = run.manifest.rules
     job = _with_budget(_with_optimizer(job), run.manifest.default_budget)
-    return replace(_taught(job, original, found.get("distill", 0.0)), strength=found.get("strength", job.strength))
+    return replace(
+        _taught(job, original, found.get("distill", 0.0)),
+        strength=found.get("strength", job.strength),
+    )
 
 
-def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
-    known = distributed.from_leader(job.workspace.manifest.rules.get(name, -1.0), job.device)
+def _found(job: RunContext, name: str, measure: Callable[[], float]) -> float:
+    known = distributed.broadcast_from_main(
+        job.workspace.manifest.rules.get(name, -1.0), job.device
+    )
     if known >= 0:
         return known
     found = measure()
@@ -61,19 +69,19 @@ def _found(job: Job, name: str, measure: Callable[[], float]) -> float:
     return found
 
 
-def _budget(job: Job, accuracy: float) -> float | None:
+def _budget(job: RunContext, accuracy: float) -> float | None:
     """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
     workspace, metric = job.workspace, job.task.metric
     kept = workspace.manifest.default_budget
     if not job.settings.wants_default_budget:
         return None
-    known = distributed.from_leader(-1.0 if kept is None else kept, job.device)
+    known = distributed.broadcast_from_main(-1.0 if kept is None else kept, job.device)
     found = known if known >= 0 else metric.default_budget(accuracy)
     workspace.keep(default_budget=found)
     return found
 
 
-def _with_budget(job: Job, drop: float | None) -> Job:
+def _with_budget(job: RunContext, drop: float | None) -> RunContext:
     """The job with this budget where none was given."""
     if drop is None or not job.settings.wants_default_budget:
         return job
@@ -81,7 +89,7 @@ def _with_budget(job: Job, drop: float | None) -> Job:
     return replace(job, settings=job.settings.model_copy(update={"budget": budget}))
 
 
-def _distill(job: Job, accuracy: float) -> float:
+def _distill(job: RunContext, accuracy: float) -> float:
     """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
     train, guess = job.settings.train, job.task.guess(job.data.val)
     if train.distill is not None:
@@ -92,7 +100,7 @@ def _distill(job: Job, accuracy: float) -> float:
     return DISTILL if not explain.is_guess(job, accuracy, guess) and accuracy < RIGHT else 0.0
 
 
-def _taught(job: Job, original: State, share: float) -> Job:
+def _taught(job: RunContext, original: StateDict, share: float) -> RunContext:
     """Let the network learn this share of the loss from the original; without labels all is learned from it."""
     task = job.task
     if not isinstance(task, Labelled):
@@ -102,17 +110,17 @@ def _taught(job: Job, original: State, share: float) -> Job:
     return replace(job, task=task, teacher=original if share else job.teacher)
 
 
-def _with_optimizer(job: Job) -> Job:
+def _with_optimizer(job: RunContext) -> RunContext:
     """Write down how weights are moved, for the report."""
     return _with_train(job, **job.optimizer._asdict())
 
 
-def _with_train(job: Job, **found: object) -> Job:
+def _with_train(job: RunContext, **found: object) -> RunContext:
     train = job.settings.train.model_copy(update=found)
     return replace(job, settings=job.settings.model_copy(update={"train": train}))
 
 
-def _strength(job: Job, original: State, accuracy: float) -> float:
+def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
     """How strongly thresholds are learned: fully where the network learns from the original. (R5), (R7).
 
     Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.

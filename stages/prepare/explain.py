@@ -29,11 +29,11 @@ from ltp_pipeline.tasks.evaluator import BATCH
 from ltp_pipeline.tasks.infer import find_task
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Data, Layout, Split
+    from ltp_pipeline.data.dataset import DatasetSplits, Layout, Split
     from ltp_pipeline.graph.model_file import TensorInfo
     from ltp_pipeline.settings.schema import DataSettings, InputSettings
-    from ltp_pipeline.stages.train.job import Job
-    from ltp_pipeline.system.arrays import Array, State
+    from ltp_pipeline.stages.train.job import RunContext
+    from ltp_pipeline.system.arrays import Array, StateDict
 
 CONFIDENCE = 0.95  # one-sided, that the original beats guessing
 SURE = 0.99  # that an explanation does; several are tried
@@ -64,17 +64,19 @@ class Explanation(NamedTuple):
     changes: int
 
 
-def said(job: Job, value: float, guess: float) -> str:
+def said(job: RunContext, value: float, guess: float) -> str:
     """How good the original is, in a line."""
     metric, samples = job.task.metric, len(job.data.val)
     if metric is TOP1:
         told = f"The original is right on {value:.2%} of the {samples} validation samples"
         return f"{told}; naming the most frequent class, on {guess:.2%}"
-    told = f"The original has {metric.name} {metric.shown(value)} on the {samples} validation samples"
+    told = (
+        f"The original has {metric.name} {metric.shown(value)} on the {samples} validation samples"
+    )
     return f"{told}; without looking at the input, {metric.shown(guess)}"
 
 
-def is_guess(job: Job, value: float, guess: float) -> bool:
+def is_guess(job: RunContext, value: float, guess: float) -> bool:
     """Whether the original is not clearly better than an answer that does not look at the input."""
     if isinstance(job.task, Classification):
         return not beats(value, len(job.data.val), guess)
@@ -86,23 +88,30 @@ def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFI
     return accuracy >= 1 or wilson(accuracy, samples, 2 * confidence - 1)[0] > guess
 
 
-def require(job: Job, state: State, accuracy: float, guess: float) -> None:
+def require(job: RunContext, state: StateDict, accuracy: float, guess: float) -> None:
     """Stop where the original is not clearly better than guessing; all processes do, and the leader says why."""
     if job.settings.train.trust_labels or not is_guess(job, accuracy, guess):
         return
-    samples, misfit = len(job.data.val), "the labels or the preparation of samples do not fit the model"
+    samples, misfit = (
+        len(job.data.val),
+        "the labels or the preparation of samples do not fit the model",
+    )
     if job.task.metric is TOP1:
         what = (
             f"the original is right on {accuracy:.1%} of the {samples} validation samples, no better than naming the "
             f"most frequent class ({guess:.1%}): {misfit}"
         )
-        remedy = "check scale, mean, std, layout and classes in [data], and the order of the colours"
+        remedy = (
+            "check scale, mean, std, layout and classes in [data], and the order of the colours"
+        )
     else:
         name = job.task.metric.name
         value = f"{name} {job.task.metric.shown(accuracy)} on the {samples} validation samples"
         what = f"the original has {value}, no better than a guess: {misfit}"
         remedy = "check scale, mean, std and layout in [data], and what the targets mean"
-    found = explain(job, state, guess) if distributed.is_leader() and _explainable(job) else None
+    found = (
+        explain(job, state, guess) if distributed.is_main_process() and _explainable(job) else None
+    )
     if found is not None:
         what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
         remedy = found.remedy
@@ -114,16 +123,18 @@ def require(job: Job, state: State, accuracy: float, guess: float) -> None:
     raise InputError(what, f"{remedy}; to go on all the same, give --trust-labels")
 
 
-def _other_outputs(job: Job, state: State) -> Iterator[str]:
+def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
     """Outputs that are not judged, and that the labels fit too."""
     graph, judged = job.network.file.model.graph, {output.name for output in job.task.outputs}
     others = [output.name for output in graph.output if output.name not in judged]
-    if not others or not distributed.is_leader():
+    if not others or not distributed.is_main_process():
         return
     batch = job.data.train.first(TWO)
     with torch.inference_mode():
         outputs = job.network.forward(to_device(batch.inputs, job.device), state)
-    shapes = [tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs]
+    shapes = [
+        tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
+    ]
     for name in others:
         asked = job.settings.task.model_copy(update={"output": name})
         with suppress(InputError):
@@ -131,7 +142,7 @@ def _other_outputs(job: Job, state: State) -> Iterator[str]:
             yield name
 
 
-def hints(job: Job, state: State, accuracy: float) -> list[str]:
+def hints(job: RunContext, state: StateDict, accuracy: float) -> list[str]:
     """What would make a middling original far better: it is not stopped for, but told."""
     guess = job.task.guess(job.data.val)
     if guess is None or not _explainable(job) or job.settings.train.trust_labels:
@@ -145,7 +156,7 @@ def hints(job: Job, state: State, accuracy: float) -> list[str]:
     return [f"{told}; if that is meant, {found.remedy}"]
 
 
-def explain(job: Job, state: State, accuracy: float) -> Explanation | None:
+def explain(job: RunContext, state: StateDict, accuracy: float) -> Explanation | None:
     """The simplest change that surely makes the original more accurate than this; None where none is known."""
     split, rng = job.data.val, np.random.default_rng(0)
     rows = rng.permutation(len(split))[:SAMPLES]
@@ -161,7 +172,7 @@ def explain(job: Job, state: State, accuracy: float) -> Explanation | None:
     return max(sure, key=lambda e: e.accuracy - SIMPLER * e.changes, default=None)
 
 
-def _explainable(job: Job) -> bool:
+def _explainable(job: RunContext) -> bool:
     """Whether other ways to prepare samples can be tried: one input, and a class for each sample."""
     task = job.task
     return isinstance(task, Classification) and not task.is_single and len(job.data.val.inputs) == 1
@@ -190,9 +201,15 @@ def _variants(split: Split, settings: InputSettings, model_input: TensorInfo) ->
     stored = samples.shape
     if prepare.dtype.kind == "f":
         largest = float(np.max(samples.take(split.rows[:BATCH])))
-        for factor in dict.fromkeys([1 / PIXEL, float(PIXEL), 1 / largest if largest > 1 else float(PIXEL)]):
+        for factor in dict.fromkeys(
+            [1 / PIXEL, float(PIXEL), 1 / largest if largest > 1 else float(PIXEL)]
+        ):
             scale = (prepare.scale or 1.0) * factor
-            remedy = "remove scale from [data]" if abs(scale - 1) < 1e-6 else f"set scale = {scale!r} in [data]"
+            remedy = (
+                "remove scale from [data]"
+                if abs(scale - 1) < 1e-6
+                else f"set scale = {scale!r} in [data]"
+            )
             yield Variant(f"with scale = {_ratio(scale)}", remedy, replace(prepare, scale=scale))
     if len(stored) != 3:
         return
@@ -207,21 +224,31 @@ def _variants(split: Split, settings: InputSettings, model_input: TensorInfo) ->
     axis = 3 if prepare.channels_to_front else 1
     if stored[axis - 1] == 3:
         remedy = "store the channels in reverse order (BGR for RGB), or reverse the input channels of the first layer"
-        yield Variant("with the colours in reverse order", remedy, lambda x: prepare(np.flip(x, axis).copy()))
+        yield Variant(
+            "with the colours in reverse order", remedy, lambda x: prepare(np.flip(x, axis).copy())
+        )
 
 
-def _readings(variant: Variant, scores: Array, labels: Array, numbers: Mapping[str, int]) -> Iterator[Explanation]:
+def _readings(
+    variant: Variant, scores: Array, labels: Array, numbers: Mapping[str, int]
+) -> Iterator[Explanation]:
     """What a variant explains with the classes as they are, and with other numbers for them."""
     answers, classes = scores.argmax(1), scores.shape[1]
     changed = int(bool(variant.said))
     if changed:
-        yield Explanation(variant.said, variant.remedy, float((answers == labels).mean()), len(labels), 1)
+        yield Explanation(
+            variant.said, variant.remedy, float((answers == labels).mean()), len(labels), 1
+        )
     half = len(labels) // 2
     if not half:
         return
     chosen = assign(labels[:half], answers[:half], classes)
-    right = float((answers[half:] == chosen[labels[half:]]).mean())  # judged by samples that did not choose it
-    said = f"{variant.said or 'with'}{' and' if changed else ''} the classes numbered in another order"
+    right = float(
+        (answers[half:] == chosen[labels[half:]]).mean()
+    )  # judged by samples that did not choose it
+    said = (
+        f"{variant.said or 'with'}{' and' if changed else ''} the classes numbered in another order"
+    )
     remedy = _renumbering(numbers, assign(labels, answers, classes))
     remedy = f"{variant.remedy}; {remedy}" if changed else remedy
     yield Explanation(said, remedy, right, len(labels) - half, changed + 1)
@@ -233,18 +260,21 @@ def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
     if len(numbers) > MOST_NAMED:
         return "number the classes as the model does: classes in [data], a table of name = number"
     table = ", ".join(
-        f"{_key(name)} = {given[number] if number < len(given) else number}" for name, number in numbers.items()
+        f"{_key(name)} = {given[number] if number < len(given) else number}"
+        for name, number in numbers.items()
     )
     return f"number the classes as the model does: classes = {{ {table} }} in [data]"
 
 
-def _numbers(data: Data, settings: DataSettings) -> Mapping[str, int]:
+def _numbers(data: DatasetSplits, settings: DataSettings) -> Mapping[str, int]:
     """The number of each class as it is now."""
     names = data.class_names or [str(i) for i in range(data.classes or 0)]
     return settings.classes or {name: number for number, name in enumerate(names)}
 
 
-def _scores(job: Job, state: State, split: Split, rows: Array, prepare: Callable[[Array], Array]) -> Array:
+def _scores(
+    job: RunContext, state: StateDict, split: Split, rows: Array, prepare: Callable[[Array], Array]
+) -> Array:
     ((name, source),) = split.inputs.items()
     parts = []
     for start in range(0, len(rows), BATCH):
@@ -255,7 +285,11 @@ def _scores(job: Job, state: State, split: Split, rows: Array, prepare: Callable
 
 
 def _ratio(scale: float) -> str:
-    return f"1/{round(1 / scale)}" if scale < 1 and abs(1 / scale - round(1 / scale)) < 1e-6 else f"{scale:.6g}"
+    return (
+        f"1/{round(1 / scale)}"
+        if scale < 1 and abs(1 / scale - round(1 / scale)) < 1e-6
+        else f"{scale:.6g}"
+    )
 
 
 def _key(name: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ltp_pipeline.graph.layer_weights import BLOCK, block_axes
 from ltp_pipeline.stages.prepare import explain
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize, shortened
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import Labelled
@@ -16,16 +16,22 @@ FEW_STEPS = 100
 MOST_NAMED = 10  # kernels
 
 
-def warn(job: Job, state: State, original: float) -> None:
+def warn(job: RunContext, state: StateDict, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
-    chosen = (*about_budget(job), *about_loss(job), *about_optimizer(job), *about_blocks(job), *about_epochs(job))
+    chosen = (
+        *about_budget(job),
+        *about_loss(job),
+        *about_optimizer(job),
+        *about_blocks(job),
+        *about_epochs(job),
+    )
     about = (*about_labels(job), *about_metric(job), *chosen, *doubts(job, original))
-    hints = explain.hints(job, state, original) if distributed.is_leader() else ()
+    hints = explain.hints(job, state, original) if distributed.is_main_process() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
 
 
-def doubts(job: Job, original: float) -> list[str]:
+def doubts(job: RunContext, original: float) -> list[str]:
     """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
     notes = []
     guess = job.task.guess(job.data.val)
@@ -42,7 +48,7 @@ def doubts(job: Job, original: float) -> list[str]:
     return notes
 
 
-def about_epochs(job: Job) -> list[str]:
+def about_epochs(job: RunContext) -> list[str]:
     """How long training takes, where nothing was said of it."""
     if job.settings.train.epochs is not None:
         return []
@@ -55,24 +61,26 @@ def about_epochs(job: Job) -> list[str]:
     ]
 
 
-def about_loss(job: Job) -> list[str]:
+def about_loss(job: RunContext) -> list[str]:
     """How much is learned from the original, beside labels."""
     share = job.settings.train.distill
     if not share or job.task.is_relative:
         return []
-    return [f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"]
+    return [
+        f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"
+    ]
 
 
-def about_budget(job: Job) -> list[str]:
+def about_budget(job: RunContext) -> list[str]:
     """The largest drop where none was asked for and it follows from the original."""
     found, metric = (job.workspace.parent or job.workspace).manifest.default_budget, job.task.metric
-    if found is None or metric.share:
+    if found is None or metric.is_fraction:
         return []
     said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"
     return [f"{said} split; --accuracy-budget sets another"]
 
 
-def about_optimizer(job: Job) -> list[str]:
+def about_optimizer(job: RunContext) -> list[str]:
     """What moves the weights, where it is not SGD."""
     found = job.optimizer
     if found.optimizer == "sgd":
@@ -84,7 +92,7 @@ def about_optimizer(job: Job) -> list[str]:
     ]
 
 
-def about_blocks(job: Job) -> list[str]:
+def about_blocks(job: RunContext) -> list[str]:
     """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
     if job.settings.method.block is None:
         return []
@@ -100,14 +108,14 @@ def about_blocks(job: Job) -> list[str]:
     ]
 
 
-def about_labels(job: Job) -> list[str]:
+def about_labels(job: RunContext) -> list[str]:
     """What labels are taken for, where that is not as they are stored."""
     if not isinstance(job.task, Labelled) or job.task.one_hot is None:
         return []
     return ["the labels are one-hot: the place of the 1 is taken as the class"]
 
 
-def about_metric(job: Job) -> list[str]:
+def about_metric(job: RunContext) -> list[str]:
     """What is judged, and in which unit a budget is, where it is not the share of right answers."""
     task, metric = job.task, job.task.metric
     if metric.counts_right_answers:
@@ -125,7 +133,9 @@ def about_metric(job: Job) -> list[str]:
         f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
         "budget of 0.01 is 1 % of that variance, not a point of accuracy"
     ]
-    maybe = [output.name for output in task.outputs if output.maybe_scores and output.kind == "values"]
+    maybe = [
+        output.name for output in task.outputs if output.maybe_scores and output.kind == "values"
+    ]
     if maybe and job.settings.train.imitate == "auto":
         names = ", ".join(map(repr, maybe))
         notes.append(

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.matching import Untaken
+from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import join
 from ltp_pipeline.settings.schema import DataSettings, Settings, TaskSettings
 from ltp_pipeline.stages.measure.session import TWO, Session
 from ltp_pipeline.tasks.custom_data import open_for
-from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.imitation import Imitation
 from ltp_pipeline.tasks.infer import find_task
 from ltp_pipeline.tasks.positions import ClassMap
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Data
+    from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.data.recipe import Recipe
     from ltp_pipeline.graph.model_file import ModelFile
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.protocol import Task
 
     Choice = Mapping[str, Mapping[str, Any]]  # settings of inputs, by their names
@@ -50,15 +50,19 @@ class Trial:
 
     settings: DataSettings
     asked: TaskSettings
-    data: Data
+    data: DatasetSplits
     task: Task
     samples: int
     chosen: Choice  # what is said of inputs, beside what the user says
     value: float | None = None  # None where there is nothing to measure it by
     evidence: Array | None = None
     as_stored: float | None = None  # the value without scales
-    unscaled: Mapping[str, Trial] = field(default_factory=dict)  # for pixels without a scale: the best trial with one
-    others: Mapping[str, float | None] = field(default_factory=dict)  # the values of other outputs that fit
+    unscaled: Mapping[str, Trial] = field(
+        default_factory=dict
+    )  # for pixels without a scale: the best trial with one
+    others: Mapping[str, float | None] = field(
+        default_factory=dict
+    )  # the values of other outputs that fit
 
     @cached_property
     def recipes(self) -> Mapping[str, Recipe]:
@@ -69,7 +73,11 @@ class Trial:
     def is_hardly_better_than_a_guess(self) -> bool:
         """Whether the samples may be prepared wrongly."""
         guess = self.task.guess(self.data.val)
-        return guess is not None and self.value is not None and not self.value >= guess + 0.1 * (1 - guess)
+        return (
+            guess is not None
+            and self.value is not None
+            and not self.value >= guess + 0.1 * (1 - guess)
+        )
 
     def is_clearly_better_than(self, other: Trial) -> bool:
         """Whether it goes much of the way from the other to all right, beyond chance, and beats a guess."""
@@ -79,7 +87,10 @@ class Trial:
             return False  # their metrics differ
         if not math.isfinite(other.value):
             return True
-        if self.value - other.value < LEAST * (1 - other.value) or self.is_hardly_better_than_a_guess:
+        if (
+            self.value - other.value < LEAST * (1 - other.value)
+            or self.is_hardly_better_than_a_guess
+        ):
             return False
         assert self.evidence is not None  # noqa: S101 - there is a value
         assert other.evidence is not None  # noqa: S101 - there is a value
@@ -89,11 +100,11 @@ class Trial:
         return interval is not None and interval[1] < 0
 
 
-class Refused(InputError):
+class TrialError(InputError):
     """An error of a trial, with how many steps went well before: opening data, running the model."""
 
     def __init__(self, error: InputError, steps: int) -> None:
-        super().__init__(error.what, error.remedy)
+        super().__init__(error.message, error.hint)
         self.error, self.steps = error, steps
 
 
@@ -113,12 +124,17 @@ class Start:
     def leaves_open(self, name: str, key: str) -> bool:
         """Whether the user says nothing of this for an input."""
         own = self.data.inputs.get(name)
-        return key not in self.data.model_fields_set and (own is None or key not in own.model_fields_set)
+        return key not in self.data.model_fields_set and (
+            own is None or key not in own.model_fields_set
+        )
 
     def tried(self, chosen: Choice) -> Trial:
         """The original with these settings of inputs; with several inputs, what is said of one is under its name."""
         said = self.data.model_dump(exclude_unset=True)
-        join(said, {"inputs": chosen} if len(self.file.inputs) > 1 else next(iter(chosen.values()), {}))
+        join(
+            said,
+            {"inputs": chosen} if len(self.file.inputs) > 1 else next(iter(chosen.values()), {}),
+        )
         settings, steps = DataSettings.model_validate(said), 0
         try:
             data = open_for(self.file, settings, 0, self.task)
@@ -130,7 +146,7 @@ class Start:
             trial = Trial(settings, self.task, data, task, min(SAMPLES, len(data.val)), chosen)
             return _measured(self.session, trial)
         except InputError as error:
-            raise Refused(error, steps) from None
+            raise TrialError(error, steps) from None
 
 
 def of_data(file: ModelFile, session: Session, given: Settings) -> Trial:
@@ -140,29 +156,31 @@ def of_data(file: ModelFile, session: Session, given: Settings) -> Trial:
     """
     start = Start(file, session, given.data, given.task)
     found: list[Trial] = []
-    refused: list[Refused] = []
+    refused: list[TrialError] = []
     for layouts in _layouts(start):
         try:
             found.append(_of_layouts(start, layouts))
-        except Refused as error:
+        except TrialError as error:
             refused.append(error)
     if not found:
         raise max(refused, key=lambda error: error.steps).error from None
     return _best(found)
 
 
-def of_task(file: ModelFile, session: Session, own: OwnTask, given: Settings) -> Trial:
+def of_task(file: ModelFile, session: Session, own: CustomTask, given: Settings) -> Trial:
     """The original by the user's own task; their loss is called too, so that errors in it are found."""
     import torch
 
     data = open_for(file, given.data, 0, own=own)
     near = find_task(data, file.model.graph, session.shapes(data.test), TWO, given.task)
     assert isinstance(near, Imitation)  # noqa: S101 - such data have no labels that we know
-    task = Own(own, near).quick
+    task = CustomTaskAdapter(own, near).quick
     batch = data.train.first(TWO)
     session.positions = [output.position for output in task.outputs]
     task.check([torch.from_numpy(y) for y in session.outputs(batch.inputs)], batch)
-    return _measured(session, Trial(given.data, given.task, data, task, min(SAMPLES, len(data.val)), {}))
+    return _measured(
+        session, Trial(given.data, given.task, data, task, min(SAMPLES, len(data.val)), {})
+    )
 
 
 def _layouts(start: Start) -> Iterator[Choice]:
@@ -170,16 +188,24 @@ def _layouts(start: Start) -> Iterator[Choice]:
     images = [info.name for info in start.file.inputs if len(info.shape or ()) == 4]
     images = [name for name in images if start.leaves_open(name, "layout")]
     for turned in islice(product((False, True), repeat=len(images)), MOST_TRIED):
-        yield {name: {"layout": "NHWC"} for name, is_turned in zip(images, turned, strict=True) if is_turned}
+        yield {
+            name: {"layout": "NHWC"}
+            for name, is_turned in zip(images, turned, strict=True)
+            if is_turned
+        }
 
 
 def _of_layouts(start: Start, layouts: Choice) -> Trial:
     """With the output that is clearly best of those that fit the labels; the first, where nothing tells."""
-    trials = [_scaled(replace(start, task=plain.asked), plain) for plain in _of_outputs(start, layouts)]
+    trials = [
+        _scaled(replace(start, task=plain.asked), plain) for plain in _of_outputs(start, layouts)
+    ]
     best = _best(trials)
     rivals = [trial for trial in trials if trial is not best]
     if not all(best.is_clearly_better_than(rival) for rival in rivals):
-        replace(start, task=best.asked).asking(output=None).tried(layouts)  # an error where it must be said
+        replace(start, task=best.asked).asking(output=None).tried(
+            layouts
+        )  # an error where it must be said
     return replace(best, others={rival.task.outputs[0].name: rival.value for rival in rivals})
 
 
@@ -189,7 +215,7 @@ def _of_outputs(start: Start, layouts: Choice) -> list[Trial]:
     for name in names if len(names) > 1 and start.task.output is None else ():
         try:
             found.append(_completed(start.asking(output=name), layouts))
-        except Refused:
+        except TrialError:
             continue
         if found[-1].task.is_relative:  # then all outputs are compared
             return [_completed(start, layouts)]
@@ -200,29 +226,33 @@ def _completed(start: Start, chosen: Choice) -> Trial:
     """A trial with the target and the ignored label that the data suggest, where it cannot do without."""
     try:
         return start.tried(chosen)
-    except Refused as refused:
-        if isinstance(refused.error, Untaken):
+    except TrialError as refused:
+        if isinstance(refused.error, UnusedColumnError):
             return _with_target(start, chosen, refused, refused.error.names)
         return _with_ignored(start, chosen, refused)
 
 
-def _with_target(start: Start, chosen: Choice, refused: Refused, names: tuple[str, ...]) -> Trial:
+def _with_target(
+    start: Start, chosen: Choice, refused: TrialError, names: tuple[str, ...]
+) -> Trial:
     """Where there are no labels, and one array that no input takes, these are they."""
     if len(names) != 1:
         raise refused
     try:
         return _completed(start.asking(target=names[0]), chosen)
-    except Refused as error:
-        read = InputError(f"{error.what}; {names[0]!r}, which no input takes, was read as labels", error.remedy)
-        raise Refused(read, error.steps) from None
+    except TrialError as error:
+        read = InputError(
+            f"{error.message}; {names[0]!r}, which no input takes, was read as labels", error.hint
+        )
+        raise TrialError(read, error.steps) from None
 
 
-def _with_ignored(start: Start, chosen: Choice, refused: Refused) -> Trial:
+def _with_ignored(start: Start, chosen: Choice, refused: TrialError) -> Trial:
     """Where all would be well but for one number that often marks what has no label."""
     for label in NO_CLASS if "ignored_label" not in start.task.model_fields_set else ():
         try:
             trial = start.asking(ignored_label=label).tried(chosen)
-        except Refused:
+        except TrialError:
             continue
         if isinstance(trial.task, ClassMap) and (trial.task.counts(trial.data.train) > 0).sum() > 1:
             return trial
@@ -231,24 +261,37 @@ def _with_ignored(start: Start, chosen: Choice, refused: Refused) -> Trial:
 
 def _scaled(start: Start, plain: Trial) -> Trial:
     """The same samples with a scale for inputs of pixels, where the original is clearly better or bytes suggest it."""
-    pixels = {name: kept for name, kept in plain.recipes.items() if _are_pixels(plain.data, name, kept)}
+    pixels = {
+        name: kept for name, kept in plain.recipes.items() if _are_pixels(plain.data, name, kept)
+    }
     pixels = {name: kept for name, kept in pixels.items() if start.leaves_open(name, "scale")}
-    bright = [name for name, kept in pixels.items() if kept.dtype == np.uint8 and kept.high >= BRIGHT]
+    bright = [
+        name for name, kept in pixels.items() if kept.dtype == np.uint8 and kept.high >= BRIGHT
+    ]
     usual = start.tried(_with(plain.chosen, dict.fromkeys(bright, 1 / BYTE))) if bright else plain
     if plain.value is None:  # there is nothing to tell which is right
         return usual
     candidates = [dict.fromkeys([None, 1 / BYTE, 1 / kept.high]) for kept in pixels.values()]
-    ways = sorted(product(*candidates), key=lambda way: sum(scale is not None for scale in way))[:MOST_TRIED]
+    ways = sorted(product(*candidates), key=lambda way: sum(scale is not None for scale in way))[
+        :MOST_TRIED
+    ]
     chosen = [{n: s for n, s in zip(pixels, way, strict=True) if s is not None} for way in ways]
     trials = [start.tried(_with(plain.chosen, scales)) for scales in chosen if scales]
     best = _best([usual, plain, *trials])
     unscaled = [name for name in pixels if "scale" not in best.chosen.get(name, {})]
-    rivals = {name: [trial for trial in trials if "scale" in trial.chosen.get(name, {})] for name in unscaled}
-    rival = {name: max(found, key=lambda trial: trial.value or -math.inf) for name, found in rivals.items() if found}
+    rivals = {
+        name: [trial for trial in trials if "scale" in trial.chosen.get(name, {})]
+        for name in unscaled
+    }
+    rival = {
+        name: max(found, key=lambda trial: trial.value or -math.inf)
+        for name, found in rivals.items()
+        if found
+    }
     return replace(best, as_stored=plain.value, unscaled=rival)
 
 
-def _are_pixels(data: Data, name: str, kept: Recipe) -> bool:
+def _are_pixels(data: DatasetSplits, name: str, kept: Recipe) -> bool:
     """Whether they are whole numbers, for an input of fractions."""
     if kept.mask_of is not None or kept.prepare.dtype.kind != "f" or kept.low < 0 or kept.high <= 1:
         return False
@@ -261,13 +304,17 @@ def _are_pixels(data: Data, name: str, kept: Recipe) -> bool:
 
 def _with(chosen: Choice, scales: Mapping[str, float]) -> Choice:
     names = dict.fromkeys([*chosen, *scales])
-    return {n: {**chosen.get(n, {}), **({"scale": scales[n]} if n in scales else {})} for n in names}
+    return {
+        n: {**chosen.get(n, {}), **({"scale": scales[n]} if n in scales else {})} for n in names
+    }
 
 
 def _measured(session: Session, trial: Trial) -> Trial:
     if trial.task.is_relative:
         return trial
-    accuracy, evidence = Evaluator(trial.task)(session.outputs, trial.data.val, np.arange(trial.samples))
+    accuracy, evidence = Evaluator(trial.task)(
+        session.outputs, trial.data.val, np.arange(trial.samples)
+    )
     return replace(trial, value=accuracy.value, evidence=evidence)
 
 

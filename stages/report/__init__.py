@@ -6,27 +6,29 @@ from ltp_pipeline.results import read_write
 from ltp_pipeline.results.records import finetune_key
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.run_directory.names import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages.report import html, markdown
 from ltp_pipeline.system.files import write_text
 from ltp_pipeline.system.hashing import sha256_of, write_sums
 
 
-def write(report: Report, workspace: Workspace) -> None:
+def write(report: Report, workspace: RunDirectory) -> None:
     """Write the report and its renderings, and the hashes of everything a reader is given."""
     read_write.write(report, workspace.path(REPORT_JSON))
     render(report, workspace)
     list_hashes(report, workspace)
 
 
-def list_hashes(report: Report, workspace: Workspace) -> None:
+def list_hashes(report: Report, workspace: RunDirectory) -> None:
     """Write the hashes of the exported files and of the report."""
     sums = dict(report.hashes)
-    sums |= {name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)}
+    sums |= {
+        name: sha256_of(workspace.path(name)) for name in (REPORT_JSON, REPORT_MD, REPORT_HTML)
+    }
     write_sums(workspace.path(SUMS), sums)
 
 
-def render(report: Report, workspace: Workspace) -> None:
+def render(report: Report, workspace: RunDirectory) -> None:
     """Write report.md and report.html anew; the same report and log give the same bytes."""
 
     log = _of_chosen(report, workspace.read_log())

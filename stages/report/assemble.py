@@ -12,18 +12,30 @@ from ltp_pipeline.exporters.files.count import float_weights
 from ltp_pipeline.graph.layer_weights import block_axes
 from ltp_pipeline.results import schema
 from ltp_pipeline.results import schema_parts as parts
-from ltp_pipeline.results.gain import Gain, Point, compare
+from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
 from ltp_pipeline.results.intervals import UNDEFINED
-from ltp_pipeline.stages.measure.file_parts import accuracy_part, file_part, why_no_outcomes, why_null
+from ltp_pipeline.stages.measure.file_parts import (
+    accuracy_part,
+    file_part,
+    why_no_outcomes,
+    why_null,
+)
 from ltp_pipeline.stages.report import environment
 from ltp_pipeline.stages.report.notes import file_notes, unlikely_gain
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import outcomes
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Data
-    from ltp_pipeline.results.records import BaselinePoint, Compared, Learned, Measured, Original, TrailEntry
+    from ltp_pipeline.data.dataset import DatasetSplits
+    from ltp_pipeline.results.records import (
+        BaselinePoint,
+        Compared,
+        Measured,
+        Original,
+        ThresholdLearningResult,
+        TrailEntry,
+    )
     from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.stages.report.weight_samples import WeightPictures
@@ -39,10 +51,10 @@ class Findings:
     """Everything a report is made of."""
 
     network: Network
-    data: Data
+    data: DatasetSplits
     settings: Settings
     original: Original
-    learned: Learned
+    learned: ThresholdLearningResult
     chosen: TrailEntry
     pruned: Measured
     baseline: Compared | None
@@ -74,7 +86,10 @@ def build(f: Findings) -> schema.Report:
             path=str(model.path) if model.path else None,
             bytes=model.bytes,
             load_ms=f.original.load_ms,
-            latency=tuple(schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms) for x in f.original.latency),
+            latency=tuple(
+                schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms)
+                for x in f.original.latency
+            ),
         ),
         pruned=pruned,
         baseline=_baseline(f),
@@ -103,7 +118,9 @@ def build(f: Findings) -> schema.Report:
 def _model(f: Findings) -> parts.Model:
     model = f.network.file
     kernels = {k.name for k in f.network.kernels}
-    others = [(name, c.elements) for name, c in float_weights(f.network.file.model) if name not in kernels]
+    others = [
+        (name, c.elements) for name, c in float_weights(f.network.file.model) if name not in kernels
+    ]
     return parts.Model(
         name=model.path.name if model.path else "model",
         path=str(model.path) if model.path else None,
@@ -128,14 +145,16 @@ def _data(f: Findings) -> parts.Data:
         path=None if f.settings.data.path is None else str(f.settings.data.path),
         classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
-        inputs={name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()},
+        inputs={
+            name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()
+        },
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
 
 
 def _user_task(f: Findings) -> parts.UserTask | None:
-    if not isinstance(f.task, Own):
+    if not isinstance(f.task, CustomTaskAdapter):
         return None
     own = f.task.own
     return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.named)
@@ -173,7 +192,9 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     points = f.baseline.points
     found = dict(_pruned(f, points[0].measured, len(points)))
     added = {schema.IN_BLOCKS: f.baseline.in_blocks, schema.SPARED: f.baseline.spares_classifier}
-    found["method"] = ", ".join([schema.MAGNITUDE, *(what for what, is_so in added.items() if is_so)])
+    found["method"] = ", ".join(
+        [schema.MAGNITUDE, *(what for what, is_so in added.items() if is_so)]
+    )
     if f.baseline.single is not None:
         found["single_weights"] = _point(f.baseline.single)
     elif f.baseline.in_blocks:
@@ -182,7 +203,14 @@ def _baseline(f: Findings) -> schema.Baseline | None:
         unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
         return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
     curve = tuple(_point(point) for point in points)
-    over = _gain(f, [Point(p.compression, p.accuracy) for p in curve if p.compression and p.accuracy is not None])
+    over = _gain(
+        f,
+        [
+            TradeoffPoint(p.compression, p.accuracy)
+            for p in curve
+            if p.compression and p.accuracy is not None
+        ],
+    )
     why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
     return schema.Baseline(
         **{**found, "reasons": {**found["reasons"], **why}},
@@ -208,10 +236,20 @@ def _point(point: BaselinePoint) -> schema.CurvePoint:
     )
 
 
-def _gain(f: Findings, points: Sequence[Point]) -> Gain:
+def _gain(f: Findings, points: Sequence[TradeoffPoint]) -> Gain:
     """Over the baseline, of files with exact weights."""
-    compression, accuracy = f.pruned.most_nonzeros.counted.compression, f.pruned.exact.accuracy.value
-    return compare(f.task.metric, compression or math.inf, accuracy, f.original.accuracy.value, f.budget, points)
+    compression, accuracy = (
+        f.pruned.most_nonzeros.counted.compression,
+        f.pruned.exact.accuracy.value,
+    )
+    return compare(
+        f.task.metric,
+        compression or math.inf,
+        accuracy,
+        f.original.accuracy.value,
+        f.budget,
+        points,
+    )
 
 
 def _task_notes(f: Findings) -> list[str]:
@@ -226,7 +264,9 @@ def _difference(f: Findings) -> schema.Difference | None:
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
-    ours, theirs = (m.scores if m.exact_correct is None else m.exact_correct for m in (pruned, baseline))
+    ours, theirs = (
+        m.scores if m.exact_correct is None else m.exact_correct for m in (pruned, baseline)
+    )
     interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
     why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
     return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
@@ -263,4 +303,8 @@ def _entry(entry: TrailEntry, chosen: bool) -> parts.Entry:
 def _sizes(f: Findings, pruned: schema.Pruned) -> dict[str, int | None]:
     counted, original = f.pruned.most_nonzeros.counted, f.network.file.bytes
     files = {file.label: file.bytes for file in pruned.files}
-    return {"original": original, **files, "bound": schema.size_bound(original, counted.elements, counted.nonzeros)}
+    return {
+        "original": original,
+        **files,
+        "bound": schema.size_bound(original, counted.elements, counted.nonzeros),
+    }

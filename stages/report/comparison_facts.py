@@ -35,7 +35,9 @@ def headline(report: Report) -> str:
 
 def wins(report: Report) -> bool:
     """Whether the baseline is more accurate at the same compression, or sparser at the same accuracy."""
-    return _is_more_accurate(report) or (report.baseline is not None and _is_sparser(report.baseline))
+    return _is_more_accurate(report) or (
+        report.baseline is not None and _is_sparser(report.baseline)
+    )
 
 
 def _is_more_accurate(report: Report) -> bool:
@@ -44,7 +46,9 @@ def _is_more_accurate(report: Report) -> bool:
 
 
 def _is_sparser(baseline: Baseline) -> bool:
-    return baseline.gain is not None and baseline.gain_bound != "at least" and baseline.gain < 1 - SAME
+    return (
+        baseline.gain is not None and baseline.gain_bound != "at least" and baseline.gain < 1 - SAME
+    )
 
 
 def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
@@ -96,12 +100,20 @@ def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
     if baseline.gain_bound == "at least":
         mildest = filters.times(min(points).compression)
         said = f"No measured network of global magnitude, down to {mildest}, is {as_good}"
-        fewer = "LTP has fewer weights" if value < 1 + SAME else f"LTP has at least {_fewer(value)} weights"
+        fewer = (
+            "LTP has fewer weights"
+            if value < 1 + SAME
+            else f"LTP has at least {_fewer(value)} weights"
+        )
         return f"{said}: {fewer}.{_search(report, baseline)}"
     if baseline.gain_bound == "at most":
         sparsest = filters.times(max(points).compression)
         said = f"Global magnitude is still {as_good} at {sparsest}, the sparsest that was measured"
-        need = "no fewer weights" if value > 1 - SAME else f"at least {_number(1 / value)} times as many weights"
+        need = (
+            "no fewer weights"
+            if value > 1 - SAME
+            else f"at least {_number(1 / value)} times as many weights"
+        )
         return f"{said}: LTP has {need}.{_search(report, baseline)}"
     if equal is None:
         return ""
@@ -109,11 +121,21 @@ def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
         found = report.gain
         ends = [filters.times(p.compression) for p in found.ends] if found else []
         far = ", which are far apart" if found and found.is_wide else ""
-        how = "" if filters.times(equal) in ends else f" (interpolated between {' and '.join(ends)}{far})"
+        how = (
+            ""
+            if filters.times(equal) in ends
+            else f" (interpolated between {' and '.join(ends)}{far})"
+        )
         said = f"At LTP's {filters.metric_words(report.metric)} global magnitude reaches {filters.times(equal)}{how}"
     else:
-        where = "Within the same budget" if budget else f"At LTP's {filters.metric_words(report.metric)}"
-        said = f"{where} the sparsest measured network of global magnitude has {filters.times(equal)}"
+        where = (
+            "Within the same budget"
+            if budget
+            else f"At LTP's {filters.metric_words(report.metric)}"
+        )
+        said = (
+            f"{where} the sparsest measured network of global magnitude has {filters.times(equal)}"
+        )
     return f"{said}: LTP has {_fewer(value)} weights.{_search(report, baseline)}"
 
 
@@ -133,7 +155,10 @@ def _search(report: Report, baseline: Baseline) -> str:
     """How much was tried for each of the two, where one of them was searched for."""
     if baseline.budget is None or report.pruned.trainings is None or baseline.trainings is None:
         return ""
-    ltp, other = pluralize(report.pruned.trainings, "network"), pluralize(baseline.trainings, "training")
+    ltp, other = (
+        pluralize(report.pruned.trainings, "network"),
+        pluralize(baseline.trainings, "training"),
+    )
     return f" LTP's network was found by fine-tuning {ltp} of its trail, the baseline's by {other}."
 
 

@@ -26,23 +26,58 @@ def curve(report: Report) -> str | None:
         return None
     baseline, original = report.baseline, report.original.value
     level = at(compared_at(metric, accuracy, original, baseline.budget))
-    shown = [at(accuracy), level, *(y for _, y in points), *([] if original is None else [at(original)])]
+    shown = [
+        at(accuracy),
+        level,
+        *(y for _, y in points),
+        *([] if original is None else [at(original)]),
+    ]
     span = max(max(shown) - min(shown), at(NARROWEST * metric.default_budget(accuracy)))
 
     def draw(figure: "Figure") -> None:
         ax = figure.add_subplot()
         trail = sorted(
-            (e.compression, at(e.accuracy)) for e in report.trail if e.compression and e.accuracy is not None
+            (e.compression, at(e.accuracy))
+            for e in report.trail
+            if e.compression and e.accuracy is not None
         )
         if trail:
             label = "trail before fine-tuning (validation)"
-            ax.plot(*zip(*trail, strict=True), "-o", color=LEARNED, ms=2.5, lw=0.9, alpha=0.35, label=label)
+            ax.plot(
+                *zip(*trail, strict=True),
+                "-o",
+                color=LEARNED,
+                ms=2.5,
+                lw=0.9,
+                alpha=0.35,
+                label=label,
+            )
         if original is not None:
             ax.axhline(at(original), color=ORIGINAL, lw=0.9, ls="--", label="original (test)")
         label = f"{filters.network_words(baseline)} (test)"
-        ax.plot(*zip(*points, strict=True), "-s", color=BASELINE, ms=6.5, lw=1.5, mec=INK, mew=0.5, label=label)
+        ax.plot(
+            *zip(*points, strict=True),
+            "-s",
+            color=BASELINE,
+            ms=6.5,
+            lw=1.5,
+            mec=INK,
+            mew=0.5,
+            label=label,
+        )
         _gap(ax, report, baseline, level)
-        ax.plot(ltp, at(accuracy), "*", color=LEARNED, ms=15, mec=INK, mew=0.6, ls="none", label="LTP (test)", zorder=5)
+        ax.plot(
+            ltp,
+            at(accuracy),
+            "*",
+            color=LEARNED,
+            ms=15,
+            mec=INK,
+            mew=0.6,
+            ls="none",
+            label="LTP (test)",
+            zorder=5,
+        )
         ax.set_xscale("log")
         first, last = min(points[0][0], ltp), max(points[-1][0], ltp)
         ax.set_xlim(max(1.0, first / 1.25), last * 1.25)
@@ -64,7 +99,13 @@ def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float) -> None:
         return
     other = ltp / gain
     bound = f"{baseline.gain_bound} " if baseline.gain_bound else ""
-    ends = {"arrowstyle": "|-|,widthA=0.3,widthB=0.3", "color": INK, "lw": 1.1, "shrinkA": 0, "shrinkB": 0}
+    ends = {
+        "arrowstyle": "|-|,widthA=0.3,widthB=0.3",
+        "color": INK,
+        "lw": 1.1,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
     if baseline.budget is not None:
         label = "accuracy budget" if report.metric.counts_right_answers else "budget"
         ax.axhline(level, color=INK, lw=0.8, ls=":", label=label)
@@ -72,8 +113,17 @@ def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float) -> None:
     middle = baseline.budget is None  # else the curve of the baseline crosses the line there
     place = (math.sqrt(other * ltp) if middle else max(other, ltp), level)
     aligned, shift = ("center", 0) if middle else ("right", -4)
-    free, side = (4, "bottom") if report.metric.higher_is_better else (-4, "top")  # the baseline gets worse there
-    ax.annotate(f"gain {bound}{gain:.3g}", place, (shift, free), textcoords="offset points", ha=aligned, va=side)
+    free, side = (
+        (4, "bottom") if report.metric.higher_is_better else (-4, "top")
+    )  # the baseline gets worse there
+    ax.annotate(
+        f"gain {bound}{gain:.3g}",
+        place,
+        (shift, free),
+        textcoords="offset points",
+        ha=aligned,
+        va=side,
+    )
 
 
 def _ticks(ax: "Axes") -> None:
@@ -83,5 +133,7 @@ def _ticks(ax: "Axes") -> None:
     low, high = ax.get_xlim()
     round_numbers = [t * 10**e for e in (0, 2) for t in TICKS]
     inside = [t for t in round_numbers if low * 0.999 <= t <= high]
-    ax.xaxis.set_major_locator(FixedLocator(inside[:: math.ceil(len(inside) / 9)] if inside else [low, high]))
+    ax.xaxis.set_major_locator(
+        FixedLocator(inside[:: math.ceil(len(inside) / 9)] if inside else [low, high])
+    )
     ax.xaxis.set_minor_locator(NullLocator())

@@ -15,7 +15,10 @@ def describe(device: str, seed: int) -> Environment:
     import torch
 
     return Environment(
-        versions={"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+        versions={
+            "python": platform.python_version(),
+            **{name: _version(name) for name in LIBRARIES},
+        },
         platform=platform.platform(),
         processor=processor(),
         threads=torch.get_num_threads(),
@@ -26,8 +29,12 @@ def describe(device: str, seed: int) -> Environment:
 
 def processor() -> str | None:
     """What the processor calls itself; Linux says so only in a file."""
-    lines = CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    lines = (
+        CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []
+    )
+    named = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     return named or platform.processor() or platform.machine() or None
 
 

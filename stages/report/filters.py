@@ -109,11 +109,17 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def speed(report: Report, file: File, named: Callable[[str], str] = str) -> str:
     """Bytes, accuracy and latency of a file that was written to be faster, beside the original's."""
     metric, original = report.metric, report.original
-    share = f" ({percent(file.bytes / original.bytes, 1)} of the original)" if file.bytes and original.bytes else ""
+    share = (
+        f" ({percent(file.bytes / original.bytes, 1)} of the original)"
+        if file.bytes and original.bytes
+        else ""
+    )
     told = [f"{count(file.bytes)} bytes{share}", f"{metric.label} {value(metric, file.value)}"]
     told[1] += f" (original {value(metric, original.value)})"
     if file.judged_ratio is not None:
-        told.append(f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread")
+        told.append(
+            f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread"
+        )
     if file.quantization is not None and file.quantization.trained_epochs:
         told.append("trained in 8 bits")
     if file.sparse_kernels is not None:
@@ -153,7 +159,9 @@ def few_kernels(report: Report) -> str | None:
     kernels, floats = report.model.kernel_elements, report.model.float_elements
     if kernels is None or not floats or kernels >= MOST_WEIGHTS * floats:
         return None
-    said = f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"
+    said = (
+        f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"
+    )
     return f"{said}: the whole model has {times(report.pruned.model_compression)} fewer"
 
 
@@ -165,7 +173,9 @@ def short_name(network: Pruned) -> str:
 def network_words(network: Pruned) -> str:
     """What a network is called."""
     added = {" in blocks": IN_BLOCKS, " with its classifier spared": SPARED}
-    return short_name(network) + "".join(text for text, name in added.items() if name in network.method)
+    return short_name(network) + "".join(
+        text for text, name in added.items() if name in network.method
+    )
 
 
 def result(report: Report) -> str:
@@ -173,7 +183,9 @@ def result(report: Report) -> str:
     pruned, metric, lost = report.pruned, report.metric, report.pruned.drop
     if pruned.compression is None or lost is None:
         return "The pruned network was not measured completely."
-    worse, better = ("loses", "gains") if metric.higher_is_better else ("is worse by", "is better by")
+    worse, better = (
+        ("loses", "gains") if metric.higher_is_better else ("is worse by", "is better by")
+    )
     change = worse if lost > 0 else better if lost < 0 else "changes by"
     budget = "accuracy budget" if metric.counts_right_answers else "budget"
     sentence = f"Outside the {budget}: " if report.budget_missed else ""

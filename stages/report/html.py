@@ -45,7 +45,9 @@ def render(report: Report, log: plots.Log) -> str:
     """The page, from the report and the training log alone."""
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     source = resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
     mark, verdict = VERDICTS[report.verdict]
     view = {
@@ -67,7 +69,11 @@ def render(report: Report, log: plots.Log) -> str:
             ("data", "Data", _data(report)),
             ("settings", "Settings", filters.flat(report.settings)),
             ("environment", "Environment", filters.flat(report.environment.model_dump())),
-            ("timings", "Timings", [(stage, f"{seconds:.1f} s") for stage, seconds in report.timings.items()]),
+            (
+                "timings",
+                "Timings",
+                [(stage, f"{seconds:.1f} s") for stage, seconds in report.timings.items()],
+            ),
         ],
         "files": _files(report),
         "script": SORT,
@@ -81,7 +87,12 @@ def render(report: Report, log: plots.Log) -> str:
 
 def _cards(report: Report) -> list[dict[str, str]]:
     """The four numbers that decide, each beside the baseline's."""
-    original, pruned, baseline, metric = report.original, report.pruned, report.baseline or Pruned(), report.metric
+    original, pruned, baseline, metric = (
+        report.original,
+        report.pruned,
+        report.baseline or Pruned(),
+        report.metric,
+    )
     spread, smallest = filters.interval(metric, pruned.drop_interval), _smallest(pruned)
     change = "Drop" if metric.higher_is_better else "Rise"
     return [
@@ -126,7 +137,9 @@ def _smallest(network: Pruned) -> int | None:
 
 
 def _smaller(before: int | None, after: int | None) -> str:
-    return f", {filters.times(before / after)} smaller" if before and after and before > after else ""
+    return (
+        f", {filters.times(before / after)} smaller" if before and after and before > after else ""
+    )
 
 
 def _facts(report: Report) -> list[str]:
@@ -134,45 +147,76 @@ def _facts(report: Report) -> list[str]:
     model, accuracy = report.model, report.pruned.accuracy
     facts = []
     if accuracy:
-        facts.append(f"{filters.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime")
+        facts.append(
+            f"{filters.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime"
+        )
     if model.kernels is not None:
         kernels, weights = filters.count(model.kernels), filters.count(model.kernel_elements)
-        floats = f" of the model's {filters.count(model.float_elements)}" if model.float_elements else ""
-        facts.append(f"{kernels} kernels with {weights}{floats} weights, opset {filters.plain(model.opset)}")
+        floats = (
+            f" of the model's {filters.count(model.float_elements)}" if model.float_elements else ""
+        )
+        facts.append(
+            f"{kernels} kernels with {weights}{floats} weights, opset {filters.plain(model.opset)}"
+        )
     if report.data.classes:
         facts.append(f"{filters.count(report.data.classes)} classes")
     for network in report.networks:
         if epochs := network.epochs:
-            told = f"{pluralize(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
+            told = (
+                f"{pluralize(epochs.prune, 'epoch')} of pruning, {epochs.finetune} of fine-tuning"
+            )
             facts.append(f"{filters.network_words(network)}: {told}")
     return facts
 
 
 def _data(report: Report) -> list[tuple[str, str]]:
     """What it was trained and measured on: how many samples, and what each input is made of."""
-    splits = [(f"samples for {name}", filters.count(size)) for name, size in report.data.splits.items()]
-    return [*splits, *((f"input {name}", inputs.summary(part)) for name, part in report.data.inputs.items())]
+    splits = [
+        (f"samples for {name}", filters.count(size)) for name, size in report.data.splits.items()
+    ]
+    return [
+        *splits,
+        *((f"input {name}", inputs.summary(part)) for name, part in report.data.inputs.items()),
+    ]
 
 
 def _quantised(report: Report) -> list[tuple[str, str]]:
     """How files that compute in 8 bits were made, for each network once, and where they were measured."""
     rows = []
     for network in report.networks:
-        how = next((file.quantization for file in network.files if file.quantization is not None), None)
+        how = next(
+            (file.quantization for file in network.files if file.quantization is not None), None
+        )
         if how is None:
             continue
-        ranges = "found at every run" if how.samples is None else f"{how.method}, on {how.samples} training samples"
-        safe = "sums cannot overflow" if (how.weight_bits or 8) < 8 else "sums may overflow on x86 without VNNI"
+        ranges = (
+            "found at every run"
+            if how.samples is None
+            else f"{how.method}, on {how.samples} training samples"
+        )
+        safe = (
+            "sums cannot overflow"
+            if (how.weight_bits or 8) < 8
+            else "sums may overflow on x86 without VNNI"
+        )
         told = {
             "ranges of activations": ranges,
             "weights": f"{filters.plain(how.weight_bits)} bits: {safe}",
             "kernels in 8 bits": filters.count(how.kernels),
-            "drop against the float file, validation split": filters.drop(report.metric, how.validation_drop),
-            "trained in 8 bits": pluralize(how.trained_epochs, "epoch") if how.trained_epochs else "no",
+            "drop against the float file, validation split": filters.drop(
+                report.metric, how.validation_drop
+            ),
+            "trained in 8 bits": pluralize(how.trained_epochs, "epoch")
+            if how.trained_epochs
+            else "no",
             **{f"still float: {name}": reason for name, reason in how.left_float.items()},
         }
         rows += [(f"{filters.short_name(network)}: {key}", value) for key, value in told.items()]
-    return [*rows, ("latency was measured on", filters.plain(report.environment.processor))] if rows else []
+    return (
+        [*rows, ("latency was measured on", filters.plain(report.environment.processor))]
+        if rows
+        else []
+    )
 
 
 def _reasons(report: Report) -> list[str]:
@@ -183,7 +227,9 @@ def _reasons(report: Report) -> list[str]:
         for why in dict.fromkeys(part.reasons.values()):
             keys = ", ".join(key for key, said in part.reasons.items() if said == why)
             lacking.setdefault((keys, why), []).append(name)
-    found = [f"{keys} ({', '.join(names)}) not measured: {why}" for (keys, why), names in lacking.items()]
+    found = [
+        f"{keys} ({', '.join(names)}) not measured: {why}" for (keys, why), names in lacking.items()
+    ]
     if report.baseline is None:
         found.append(f"no baseline: {report.reasons.get('baseline', 'not run')}")
     return found
@@ -192,8 +238,14 @@ def _reasons(report: Report) -> list[str]:
 def _pictures(report: Report, log: plots.Log) -> list[dict[str, Any]]:
     """Every picture with its caption, or the sentence why it is left out."""
     judged = filters.capital(filters.metric_words(report.metric))
-    blocks = " In blocks, the mean of their squares counts." if any(layer.block for layer in report.layers) else ""
-    dots = f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
+    blocks = (
+        " In blocks, the mean of their squares counts."
+        if any(layer.block for layer in report.layers)
+        else ""
+    )
+    dots = (
+        f"w² before and after: {report.scatter.name}" if report.scatter else "w² before and after"
+    )
     found = [
         ("curve", f"{judged} beside global magnitude", curve_plot.curve(report), _no_curve(report),
          "Each point of global magnitude is a network trained as long as LTP's, measured on the test split."),
@@ -247,15 +299,33 @@ def _files(report: Report) -> list[tuple[str, ...]]:
     rows = [_row("original", report.original, report.original.latency, report.model.sha256)]
     for network in report.networks:
         name = filters.short_name(network)
-        rows += [_row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files]
+        rows += [
+            _row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files
+        ]
     single = report.baseline.single_weights if report.baseline else None
-    points = [(f"global magnitude, {filters.times(point.compression)}", point) for point in report.curve[1:]]
-    for what, point in [*points, *([("global magnitude, single weights", single)] if single else [])]:
-        rows.append((what, filters.plain(point.path), filters.NOTHING, filters.NOTHING, filters.plain(point.sha256)))
+    points = [
+        (f"global magnitude, {filters.times(point.compression)}", point)
+        for point in report.curve[1:]
+    ]
+    for what, point in [
+        *points,
+        *([("global magnitude, single weights", single)] if single else []),
+    ]:
+        rows.append(
+            (
+                what,
+                filters.plain(point.path),
+                filters.NOTHING,
+                filters.NOTHING,
+                filters.plain(point.sha256),
+            )
+        )
     return rows
 
 
-def _row(what: str, file: Original | File, latency: Sequence[Latency], digest: str | None) -> tuple[str, ...]:
+def _row(
+    what: str, file: Original | File, latency: Sequence[Latency], digest: str | None
+) -> tuple[str, ...]:
     ms = latency[0].ms if latency else None
     speed = filters.NOTHING if ms is None else f"{ms:.2f} ms"
     if isinstance(file, File) and file.judged_ratio is not None:

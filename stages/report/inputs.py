@@ -52,7 +52,11 @@ def summary(part: InputData) -> str:
 
 def shape(dims: Sequence[int | str | None] | None) -> str:
     """(3, None) → 3 × ?."""
-    return "any shape" if dims is None else " × ".join("?" if d is None else str(d) for d in dims) or "scalar"
+    return (
+        "any shape"
+        if dims is None
+        else " × ".join("?" if d is None else str(d) for d in dims) or "scalar"
+    )
 
 
 def steps(part: InputData) -> list[str] | None:
@@ -80,7 +84,9 @@ def _arithmetic(recipe: Recipe | None) -> list[tuple[str, str]]:
     if recipe.mean:
         found.append((f"subtract the mean {_each(recipe.mean)}", f"({{}} - {list(recipe.mean)})"))
     if recipe.std:
-        found.append((f"divide by the standard deviation {_each(recipe.std)}", f"{{}} / {list(recipe.std)}"))
+        found.append(
+            (f"divide by the standard deviation {_each(recipe.std)}", f"{{}} / {list(recipe.std)}")
+        )
     return found
 
 

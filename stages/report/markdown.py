@@ -63,9 +63,7 @@ def _gates(report: Report) -> str:
         if not gate.passed:
             detail = f" ({escape(gate.detail)})" if gate.detail else ""
             advice = f". {escape(gate.advice)}" if gate.advice else ""
-            said = (
-                f"limit {escape(filters.plain(gate.limit))}, value {escape(filters.plain(gate.value))}{detail}{advice}"
-            )
+            said = f"limit {escape(filters.plain(gate.limit))}, value {escape(filters.plain(gate.value))}{detail}{advice}"
             lines.append(f"- ❌ **{escape(gate.name)}**: {said}")
     return "\n".join(lines)
 
@@ -85,7 +83,10 @@ def _comparison(report: Report) -> str:
         first = filters.size(original.bytes) if index == 0 else ""
         rows.append((f"file, {escape(name)}", first, *(_bytes(x, name) for x in both)))
     rows.append(("epochs", filters.NOTHING, *(_epochs(x) for x in both)))
-    names = [filters.short_name(pruned), filters.short_name(baseline) if baseline else "global magnitude"]
+    names = [
+        filters.short_name(pruned),
+        filters.short_name(baseline) if baseline else "global magnitude",
+    ]
     head = [f"| | original | {' | '.join(names)} |", "|---|--:|--:|--:|"]
     table = "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
     if baseline is None:
@@ -98,7 +99,10 @@ def _comparison(report: Report) -> str:
 
 def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
     """What is told beside the metric, as Markdown."""
-    return [row if row[0] == filters.EQUAL_ARGMAX else tuple(map(escape, row)) for row in filters.beside_rows(*parts)]
+    return [
+        row if row[0] == filters.EQUAL_ARGMAX else tuple(map(escape, row))
+        for row in filters.beside_rows(*parts)
+    ]
 
 
 def _drop(metric: Metric, network: Pruned) -> str:
@@ -129,7 +133,9 @@ def _extremes(report: Report) -> str:
 
 
 def _named(layers: Sequence[Layer]) -> str:
-    return ", ".join(f"{code(layer.name)} ({filters.percent(layer.kept, 1)} kept)" for layer in layers)
+    return ", ".join(
+        f"{code(layer.name)} ({filters.percent(layer.kept, 1)} kept)" for layer in layers
+    )
 
 
 def _files(report: Report) -> str:
@@ -137,5 +143,8 @@ def _files(report: Report) -> str:
 
 
 def _inputs(report: Report) -> str:
-    found = [f"{code(name)} ({inputs.shape(part.sample_shape)})" for name, part in report.data.inputs.items()]
+    found = [
+        f"{code(name)} ({inputs.shape(part.sample_shape)})"
+        for name, part in report.data.inputs.items()
+    ]
     return f"Inputs, by sample: {', '.join(found)}." if found else ""

@@ -36,4 +36,6 @@ def file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
 
 def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
     """What is told of files that were asked for and not written."""
-    return [f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()]
+    return [
+        f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()
+    ]

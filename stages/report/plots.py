@@ -25,16 +25,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Log = Sequence[Mapping[str, Any]]
-DEPTH = ["#3f8fd2", "#8c8cb4", "#d98c1f"]  # first to last layer: as dark as each other, apart for every eye
+DEPTH = [
+    "#3f8fd2",
+    "#8c8cb4",
+    "#d98c1f",
+]  # first to last layer: as dark as each other, apart for every eye
 STAGES = {"learn": LEARNED, "finetune": ORIGINAL, "baseline": BASELINE}
-STAGE_NAMES = {"learn": "learning thresholds", "finetune": "fine-tuning", "baseline": "global magnitude"}
+STAGE_NAMES = {
+    "learn": "learning thresholds",
+    "finetune": "fine-tuning",
+    "baseline": "global magnitude",
+}
 POINTS = 300  # per curve; more cannot be told apart
 
 
 def trail(report: Report) -> str | None:
     """Accuracy against compression along the trail, with the original and both results."""
     metric, known = report.metric, [(e.compression, e.accuracy, e.chosen) for e in report.trail]
-    entries = sorted((x, metric.at_axis(y), chosen) for x, y, chosen in known if x is not None and y is not None)
+    entries = sorted(
+        (x, metric.at_axis(y), chosen) for x, y, chosen in known if x is not None and y is not None
+    )
     if not entries:
         return None
 
@@ -44,10 +54,21 @@ def trail(report: Report) -> str | None:
         ax = figure.add_subplot()
         x = [compression for compression, _, _ in entries]
         y = [accuracy for _, accuracy, _ in entries]
-        ax.plot(x, y, "-o", color=LEARNED, ms=4, lw=1.2, alpha=0.75, label="trail, before fine-tuning (validation)")
+        ax.plot(
+            x,
+            y,
+            "-o",
+            color=LEARNED,
+            ms=4,
+            lw=1.2,
+            alpha=0.75,
+            label="trail, before fine-tuning (validation)",
+        )
         for compression, accuracy, chosen in entries:
             if chosen:
-                ax.plot(compression, accuracy, "o", ms=11, mfc="none", mec=INK, label="chosen entry")
+                ax.plot(
+                    compression, accuracy, "o", ms=11, mfc="none", mec=INK, label="chosen entry"
+                )
         if report.original.value is not None:
             original = metric.at_axis(report.original.value)
             ax.axhline(original, color=ORIGINAL, lw=0.9, ls="--")
@@ -57,9 +78,13 @@ def trail(report: Report) -> str | None:
             if network.compression is not None and network.value is not None:
                 at, value = network.compression, metric.at_axis(network.value)
                 named = f"{filters.short_name(network)} (test{filters.whole(network)})"
-                ax.plot(at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named)
+                ax.plot(
+                    at, value, marker, color=color, ms=ms, mec=INK, mew=0.6, ls="none", label=named
+                )
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5)))
+        ax.xaxis.set_major_locator(
+            LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if x[-1] < 15 else (1, 2, 5))
+        )
         log_axis(ax.xaxis, "×")
         ax.set_xlabel("compression of the kernels")
         ax.set_ylabel(filters.axis_label(metric))
@@ -87,7 +112,15 @@ def layers(report: Report) -> str | None:
         if any(b is not None for b in other):
             shown = [math.nan if b is None else b for b in other]
             ax.plot(shown, at, "s", color=BASELINE, ms=5, label="global magnitude", ls="none")
-        ax.plot(learned, at, "o", color=LEARNED, ms=5.5, label=filters.short_name(report.pruned), ls="none")
+        ax.plot(
+            learned,
+            at,
+            "o",
+            color=LEARNED,
+            ms=5.5,
+            label=filters.short_name(report.pruned),
+            ls="none",
+        )
         ax.set_xscale("symlog", linthresh=0.01, linscale=0.4)
         ticks = [0, 0.01, 0.03, 0.1, 0.3, 1]
         ax.set_xticks(ticks, [f"{100 * t:g} %" for t in ticks])
@@ -128,7 +161,9 @@ def thresholds(log: Log) -> str | None:
         ax.set_yscale("log")
         top = max(tau for x in chosen for tau in x["thresholds"].values() if tau is not None)
         if top > 0:
-            ax.set_ylim(bottom=top * 1e-5)  # thresholds start at nothing; where they go is what matters
+            ax.set_ylim(
+                bottom=top * 1e-5
+            )  # thresholds start at nothing; where they go is what matters
         log_axis(ax.yaxis)
         ax.set_xlabel("step")
         ax.set_ylabel("threshold τ (of w²)")
@@ -146,13 +181,25 @@ def training(log: Log) -> str | None:
     weights = [x for x in curves.get("learn", []) if (_number(x.get("lambda")) or 0) > 0]
 
     def draw(figure: "Figure") -> None:
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1]) if weights else [figure.add_subplot()]
+        axes = (
+            figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+            if weights
+            else [figure.add_subplot()]
+        )
         for stage, lines in curves.items():
             shift = 0
-            if stage == "finetune" and "learn" in curves and lines[0]["step"] <= curves["learn"][-1]["step"]:
-                shift = curves["learn"][-1]["step"] + 1  # it follows learning, also when its steps count from 0
+            if (
+                stage == "finetune"
+                and "learn" in curves
+                and lines[0]["step"] <= curves["learn"][-1]["step"]
+            ):
+                shift = (
+                    curves["learn"][-1]["step"] + 1
+                )  # it follows learning, also when its steps count from 0
             x, y = _means(lines, "loss")
-            axes[0].plot([s + shift for s in x], y, color=STAGES[stage], lw=1.3, label=STAGE_NAMES[stage])
+            axes[0].plot(
+                [s + shift for s in x], y, color=STAGES[stage], lw=1.3, label=STAGE_NAMES[stage]
+            )
         axes[0].set_ylabel("loss")
         if weights:
             x, y = _means(weights, "lambda")
@@ -168,7 +215,9 @@ def training(log: Log) -> str | None:
 
 def histograms(report: Report) -> str | None:
     """|w| of the largest layers before and after, with the threshold."""
-    found = [h for h in report.histograms if len(h.edges) == len(h.before) + 1 == len(h.after) + 1 > 1][:6]
+    found = [
+        h for h in report.histograms if len(h.edges) == len(h.before) + 1 == len(h.after) + 1 > 1
+    ][:6]
     if not found:
         return None
     rows = math.ceil(len(found) / 2)
@@ -180,7 +229,9 @@ def histograms(report: Report) -> str | None:
             ax.stairs(one.before, edges, fill=True, color=FAINT, label="before")
             ax.stairs(one.after, edges, color=LEARNED, lw=1.3, label="after")
             if one.threshold is not None:
-                ax.axvline(math.sqrt(one.threshold), color=BASELINE, lw=1.2, ls="--", label="threshold √τ")
+                ax.axvline(
+                    math.sqrt(one.threshold), color=BASELINE, lw=1.2, ls="--", label="threshold √τ"
+                )
             if edges[0] > 0 and edges[-1] / edges[0] > 50:
                 ax.set_xscale("log")
                 log_axis(ax.xaxis)
@@ -215,7 +266,11 @@ def scatter(report: Report) -> str | None:
         pairs = [(max(a, floor), max(b, floor), b > 0) for a, b in zip(before, after, strict=True)]
         above = [(a > tau) if tau else True for a, _, _ in pairs]
         groups = [
-            (label, color, [p[:2] for p, was in zip(pairs, above, strict=True) if (p[2], was) == wanted])
+            (
+                label,
+                color,
+                [p[:2] for p, was in zip(pairs, above, strict=True) if (p[2], was) == wanted],
+            )
             for label, color, wanted in (
                 ("kept, was above", LEARNED, (True, True)),
                 ("kept, was below", ORIGINAL, (True, False)),
@@ -227,7 +282,14 @@ def scatter(report: Report) -> str | None:
             ax.axvline(tau, color=INK, lw=0.9, ls="--")
         for label, color, some in groups:
             if some:
-                ax.plot(*zip(*some, strict=True), ".", color=color, ms=3, mew=0, label=f"{label}: {len(some)}")
+                ax.plot(
+                    *zip(*some, strict=True),
+                    ".",
+                    color=color,
+                    ms=3,
+                    mew=0,
+                    label=f"{label}: {len(some)}",
+                )
         ax.set_xscale("log")
         ax.set_yscale("log")
         log_axis(ax.xaxis)
@@ -254,9 +316,17 @@ def sizes(report: Report) -> str | None:
         ax.barh(range(len(names)), values, color=colors, height=0.6)
         for y, value in enumerate(values):
             share = f" ({100 * value / whole:.3g} %)" if whole else ""
-            ax.annotate(filters.size(value) + share, (value, y), (4, 0), textcoords="offset points", va="center")
+            ax.annotate(
+                filters.size(value) + share,
+                (value, y),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+            )
         if bound:
-            ax.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {filters.size(bound)}")
+            ax.axvline(
+                bound, color=BASELINE, lw=1.4, ls="--", label=f"bound: {filters.size(bound)}"
+            )
         ax.set_yticks(range(len(names)), names)
         ax.set_ylim(len(names) - 0.4, -0.6)
         ax.set_xlim(0, 1.3 * max(values))
@@ -271,7 +341,9 @@ def sizes(report: Report) -> str | None:
 def _stage(log: Log, stage: str) -> Log:
     """The lines of a stage by step; of fine-tuning, which is named by the trail entry, the last that was run."""
     names = [name for x in log if (name := str(x.get("stage"))).split("-")[0] == stage]
-    found = {x["step"]: x for x in log if names and x.get("stage") == names[-1]}  # a step done again counts once
+    found = {
+        x["step"]: x for x in log if names and x.get("stage") == names[-1]
+    }  # a step done again counts once
     return [found[step] for step in sorted(found)]
 
 

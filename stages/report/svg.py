@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 WIDTH = 5.6  # inches: on a phone the letters must not shrink below what can be read
 INK, FAINT, LEARNED, BASELINE, ORIGINAL = "#010101", "#020202", "#030303", "#040404", "#050505"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-VARIABLES = {INK: "ink", FAINT: "faint", LEARNED: "learned", BASELINE: "baseline", ORIGINAL: "original"}
+VARIABLES = {
+    INK: "ink",
+    FAINT: "faint",
+    LEARNED: "learned",
+    BASELINE: "baseline",
+    ORIGINAL: "original",
+}
 LEGEND_CHARACTERS = 38  # of a label, with which two still stand side by side
 
 
@@ -51,19 +57,25 @@ def svg(name: str, title: str, height: float, draw: "Callable[[Figure], None]") 
         "legend.fontsize": 9,
     }
     with rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a letter that the measuring font lacks is still written as text
+        warnings.simplefilter(
+            "ignore"
+        )  # a letter that the measuring font lacks is still written as text
         rcdefaults()
         with rc_context(style):
             figure = Figure(figsize=(WIDTH, height), layout="constrained")
             draw(figure)
             buffer = io.StringIO()
-            figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+            figure.savefig(
+                buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+            )
     return _inline(buffer.getvalue(), name, title)
 
 
 def _inline(document: str, name: str, title: str) -> str:
     """An SVG document as an element: themed colours, own ids, the page's font."""
-    document = re.sub(r"<metadata>.*?</metadata>", "", document[document.index("<svg") :], flags=re.DOTALL)
+    document = re.sub(
+        r"<metadata>.*?</metadata>", "", document[document.index("<svg") :], flags=re.DOTALL
+    )
 
     def tag(match: re.Match[str]) -> str:
         found = match[0]
@@ -86,7 +98,13 @@ def legend(figure: "Figure", ax: "Axes", scale: float = 1) -> None:
     if handles:
         columns = 2 if max(map(len, labels)) <= LEGEND_CHARACTERS else 1
         figure.legend(
-            handles, labels, loc="outside upper left", ncols=columns, borderpad=0, handlelength=1.6, markerscale=scale
+            handles,
+            labels,
+            loc="outside upper left",
+            ncols=columns,
+            borderpad=0,
+            handlelength=1.6,
+            markerscale=scale,
         )
 
 

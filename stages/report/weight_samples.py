@@ -27,7 +27,9 @@ class WeightPictures:
     scatter: parts.Scatter | None
 
 
-def picture_weights(network: Network, after: Weights, thresholds: Mapping[str, float]) -> WeightPictures:
+def picture_weights(
+    network: Network, after: Weights, thresholds: Mapping[str, float]
+) -> WeightPictures:
     """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
     largest = sorted(network.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
     before = {k.name: network.file.model.array(k.name) for k in largest}
@@ -47,7 +49,14 @@ def picture_weights(network: Network, after: Weights, thresholds: Mapping[str, f
     if not largest:
         return WeightPictures((), None)
     name = largest[0].name
-    rows = np.linspace(0, largest[0].elements - 1, min(SCATTER_POINTS, largest[0].elements)).astype(np.int64)
-    squares = [tuple((np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist()) for x in (before, after)]
-    scatter = parts.Scatter(name=name, threshold=thresholds.get(name), before=squares[0], after=squares[1])
+    rows = np.linspace(0, largest[0].elements - 1, min(SCATTER_POINTS, largest[0].elements)).astype(
+        np.int64
+    )
+    squares = [
+        tuple((np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist())
+        for x in (before, after)
+    ]
+    scatter = parts.Scatter(
+        name=name, threshold=thresholds.get(name), before=squares[0], after=squares[1]
+    )
     return WeightPictures(tuple(histograms), scatter)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.sparse_ops.library import kernels_library, paths
-from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.exporters.sparse_ops.library import kernels_library, query_instruction_sets
+from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.results.tool_results import Accelerated
-from ltp_pipeline.settings.file_names import FAST, Format
+from ltp_pipeline.results.tool_results import AccelerationResult
+from ltp_pipeline.settings.file_names import FAST, ExportFormat
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.network import validate_beside
 from ltp_pipeline.stages.measure.session import Session, try_elsewhere
 from ltp_pipeline.system.files import keep_apart
-from ltp_pipeline.system.timing import in_turns
+from ltp_pipeline.system.timing import time_interleaved
 from ltp_pipeline.tasks.custom_data import open_for
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.system.files import AnyPath
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
 
 PROOF_SAMPLES = 4
 
@@ -41,22 +41,34 @@ def accelerate(
     settings: Settings,
     encoding: str = "packed",
     with_data: bool = False,
-    own: OwnTask | None = None,
-) -> Accelerated:
+    own: CustomTask | None = None,
+) -> AccelerationResult:
     """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
     source, target = Path(model), Path(out)
     library = kernels_library()
-    paths(library)  # raises where it cannot be loaded
+    query_instruction_sets(library)  # raises where it cannot be loaded
     file = read(source)
     keep_apart(target, [source, *(source.parent / name for name in file.data)])
     walked, _ = flatten(file.model)
-    kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels.include, settings.kernels.exclude)]
+    kernels = [
+        kernel.name
+        for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
+    ]
     if not kernels:
-        raise UnsupportedModel("the model has no kernels", "`ltp-pipeline inspect` shows what was found")
+        raise UnsupportedModel(
+            "the model has no kernels", "`ltp-pipeline inspect` shows what was found"
+        )
     session = Session(source, single=True, foreign=file.model).session
     if with_data:
-        shown = open_for(file, settings.data, settings.train.seed, settings.task, own).test.first(PROOF_SAMPLES).inputs
-        feeds, proven_on = {i.name: as_input(i, shown[i.name]) for i in file.inputs}, "the test split"
+        shown = (
+            open_for(file, settings.data, settings.train.seed, settings.task, own)
+            .test.first(PROOF_SAMPLES)
+            .inputs
+        )
+        feeds, proven_on = (
+            {i.name: as_input(i, shown[i.name]) for i in file.inputs},
+            "the test split",
+        )
         try_elsewhere(source, feeds)
     else:
         feeds, proven_on = _random(source, session, file.inputs)
@@ -64,12 +76,20 @@ def accelerate(
     made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
     with export.moved_when_done(target) as path:
-        export.write_made(made, kernels, Format(FAST, encoding), path, feeds, file.sha256)
-        measured = replace(validate_beside(path, source, settings, own), path=str(target)) if with_data else None
+        export.write_made(made, kernels, ExportFormat(FAST, encoding), path, feeds, file.sha256)
+        measured = (
+            replace(validate_beside(path, source, settings, own), path=str(target))
+            if with_data
+            else None
+        )
         sessions = [run_proof.load(path, library), run_proof.load(source)]
-        calls = [partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions]
-        ours, theirs = (timing.ms for timing in in_turns(calls, seconds=fast.SECONDS, clock=fast.CLOCK))
-    return Accelerated(
+        calls = [
+            partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions
+        ]
+        ours, theirs = (
+            timing.ms for timing in time_interleaved(calls, seconds=fast.SECONDS, clock=fast.CLOCK)
+        )
+    return AccelerationResult(
         path=str(out),
         bytes=export.size_of(target),
         sparse_kernels=made.sparse_kernels,
@@ -82,9 +102,13 @@ def accelerate(
     )
 
 
-def _random(source: Path, session: Any, inputs: Sequence[TensorInfo]) -> tuple[dict[str, Array], str]:
+def _random(
+    source: Path, session: Any, inputs: Sequence[TensorInfo]
+) -> tuple[dict[str, Array], str]:
     """Random inputs that the model runs on, and what to call them."""
-    refused = InputError("no random inputs were found that the model runs on", "give samples with --data")
+    refused = InputError(
+        "no random inputs were found that the model runs on", "give samples with --data"
+    )
     if not all(map(numeric, inputs)):
         raise refused
     for feeds in likely(inputs, None):

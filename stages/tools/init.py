@@ -14,13 +14,16 @@ from ltp_pipeline.stages.prepare import trial
 from ltp_pipeline.stages.tools import init_text
 from ltp_pipeline.stages.tools.inspect import inspect
 from ltp_pipeline.system.files import write_text
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 
 KEPT = ("data", "task")  # sections of a file that is written over
 
 
 def init(
-    model: Path, options: Mapping[str, Mapping[str, Any]], task: OwnTask | None = None, force: bool = False
+    model: Path,
+    options: Mapping[str, Mapping[str, Any]],
+    task: CustomTask | None = None,
+    force: bool = False,
 ) -> tuple[Path, tuple[str, ...]]:
     """Write an ltp.toml beside the model; its path, and what was found, in lines.
 
@@ -50,6 +53,8 @@ def init(
             init_text.how_well(tried, task),
         ]
     if task is not None:
-        told.append(f"data, loss and metric come from {task.origin}: give --task with every command")
+        told.append(
+            f"data, loss and metric come from {task.origin}: give --task with every command"
+        )
     write_text(target, "\n".join(init_text.lines(found, tried, model, task, given)) + "\n")
     return target, tuple(told)

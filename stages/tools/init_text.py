@@ -14,10 +14,10 @@ from ltp_pipeline.settings.schema import TaskSettings
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.tool_results import Inspection
+    from ltp_pipeline.results.tool_results import InspectionResult
     from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.stages.prepare.trial import Trial
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
 
 MOST_NAMED = 5  # kernels that are not pruned
 GIVEN = "as given"
@@ -29,7 +29,7 @@ WHY = {  # settings of the task are suggested
 }
 
 
-def about_model(found: Inspection) -> str:
+def about_model(found: InspectionResult) -> str:
     """Its size, in a line."""
     kernels = pluralize(len(found.kernels), "kernel")
     return f"{_plain(Path(found.path).name)}: opset {found.opset}, {kernels} with {found.kernel_elements:,} weights"
@@ -52,7 +52,7 @@ def stored(trial: Trial) -> Iterator[str]:
         yield f"{_plain(name)}: {many} a sample, from {kept.low:.6g} to {kept.high:.6g}"
 
 
-def how_well(trial: Trial, task: OwnTask | None) -> str:
+def how_well(trial: Trial, task: CustomTask | None) -> str:
     """Which task the labels suggest, or whose it is, and how good the original is at it."""
     metric, samples = trial.task.metric, trial.samples
     whose = _plain(task.origin) if task is not None else f'"{trial.task.asked.kind}"'
@@ -84,7 +84,9 @@ def _reasons(trial: Trial, given: Settings) -> dict[str, str]:
     for key in trial.asked.model_fields_set - given.task.model_fields_set:
         if key == "output" and trial.others and trial.value is not None:
             others = (
-                f"with {_plain(name)} {shown(value)}" for name, value in trial.others.items() if value is not None
+                f"with {_plain(name)} {shown(value)}"
+                for name, value in trial.others.items()
+                if value is not None
             )
             reasons[key] = f"with it, the original has {shown(trial.value)}, {', '.join(others)}"
         elif key != "output":
@@ -92,7 +94,13 @@ def _reasons(trial: Trial, given: Settings) -> dict[str, str]:
     return reasons
 
 
-def lines(found: Inspection, trial: Trial | None, model: Path, task: OwnTask | None, given: Settings) -> Iterator[str]:
+def lines(
+    found: InspectionResult,
+    trial: Trial | None,
+    model: Path,
+    task: CustomTask | None,
+    given: Settings,
+) -> Iterator[str]:
     """The file, line by line."""
     own = "" if task is None else f" --task {_plain(task.origin)}"
     yield f"# Settings of `ltp-pipeline run {_plain(model.name)}{own}`, written by `ltp-pipeline init`."
@@ -101,7 +109,9 @@ def lines(found: Inspection, trial: Trial | None, model: Path, task: OwnTask | N
     for kind, tensors in (("input", found.inputs), ("output", found.outputs)):
         for tensor in tensors:
             shape = (
-                "any shape" if tensor.shape is None else "×".join("?" if d is None else str(d) for d in tensor.shape)
+                "any shape"
+                if tensor.shape is None
+                else "×".join("?" if d is None else str(d) for d in tensor.shape)
             )
             yield f"# {kind} {_plain(tensor.name)}: {tensor.type.lower()}, {_plain(shape)}"
     yield from _unpruned(found)
@@ -129,7 +139,9 @@ def _hints(trial: Trial | None, given: Settings) -> Iterator[tuple[str, tuple[st
     exclude = '# exclude = ["head.*"]        # names of kernels that stay dense; `ltp-pipeline inspect` lists them'
     yield "kernels", ("", [exclude])
     yield "export", ("", ['formats = ["sparse", "packed"]  # files to write'])
-    max_drop = f"# max_drop = {_budget(trial):.3g}             # on test, in the unit of accuracy_budget"
+    max_drop = (
+        f"# max_drop = {_budget(trial):.3g}             # on test, in the unit of accuracy_budget"
+    )
     yield "gates", ("  # exit 7 where one fails", [max_drop, "# min_compression = 5"])
 
 
@@ -142,7 +154,7 @@ def _with(usual: Iterable[str], said: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key} = {toml(value)}  # {GIVEN}"
 
 
-def _unpruned(found: Inspection) -> Iterator[str]:
+def _unpruned(found: InspectionResult) -> Iterator[str]:
     left = [kernel for kernel in found.kernels if not kernel.prunable]
     for kernel in left[:MOST_NAMED]:
         yield f"# not pruned: {_plain(kernel.name)}, {_plain(kernel.reason or '')}"
@@ -155,13 +167,21 @@ def _unpruned(found: Inspection) -> Iterator[str]:
 
 
 def _data_lines(
-    found: Inspection, trial: Trial | None, model: Path, task: OwnTask | None, said: dict[str, Any]
+    found: InspectionResult,
+    trial: Trial | None,
+    model: Path,
+    task: CustomTask | None,
+    said: dict[str, Any],
 ) -> Iterator[str]:
     said.pop("path", None)
     own = said.pop("inputs", {})
     if trial is None:
         names = [i.name for i in found.inputs] or ["x"]
-        arrays = "x_train and y_train" if len(names) == 1 else ", ".join(f"{_plain(n)}_train" for n in names)
+        arrays = (
+            "x_train and y_train"
+            if len(names) == 1
+            else ", ".join(f"{_plain(n)}_train" for n in names)
+        )
         yield f"# An .npz with {arrays} and the same for _val and _test (or without any ending: then it is"
         yield "# divided), a folder of .npy files, of class folders with images, of IDX files or of .tar shards."
         yield '# path = "data.npz"           # relative to this file'
@@ -173,7 +193,9 @@ def _data_lines(
         for line in stored(trial):
             yield f"# {line}"
         if trial.settings.path is not None:
-            beside = Path(os.path.relpath(trial.settings.path.resolve(), model.parent.resolve())).as_posix()
+            beside = Path(
+                os.path.relpath(trial.settings.path.resolve(), model.parent.resolve())
+            ).as_posix()
             yield f"path = {quoted(beside)}  # relative to this file"
         alone = len(found.inputs) < 2 and task is None
         yield from _with(_input_lines(trial, found.inputs[0].name) if alone else [], said)
@@ -206,7 +228,9 @@ def _why(trial: Trial, scaled: Trial) -> str:
     return f"x * scale: whole numbers are stored; {told}"
 
 
-def _task_lines(trial: Trial | None, task: OwnTask | None, given: Settings, said: Mapping[str, Any]) -> Iterator[str]:
+def _task_lines(
+    trial: Trial | None, task: CustomTask | None, given: Settings, said: Mapping[str, Any]
+) -> Iterator[str]:
     if trial is None:
         hint = '# kind = "classify"           # or multilabel, regress, segment, imitate; labels and outputs tell'
         yield from _with([hint], said)
@@ -216,7 +240,11 @@ def _task_lines(trial: Trial | None, task: OwnTask | None, given: Settings, said
         yield f"# from {_plain(task.origin)}, given by --task; the metric is {metric}"
         yield from _with([], said)
         return
-    labels = "no labels: the original's own outputs are learned from" if trial.task.is_relative else WHY["kind"]
+    labels = (
+        "no labels: the original's own outputs are learned from"
+        if trial.task.is_relative
+        else WHY["kind"]
+    )
     yield f'kind = "{trial.task.asked.kind}"  # {GIVEN if "kind" in said else labels}; the metric is {metric}'
     why = {"output": WHY["output"], **_reasons(trial, given), **dict.fromkeys(said, GIVEN)}
     if len(trial.task.outputs) == 1:
@@ -237,7 +265,7 @@ def _budget_lines(trial: Trial | None) -> Iterator[str]:
         return
     metric = trial.task.metric
     largest += f" of {_plain(metric.name)} on validation"
-    if metric.share:
+    if metric.is_fraction:
         yield f"accuracy_budget = {BUDGET}       {largest}: 0.01 is a point"
         return
     unit = f"in {_plain(metric.unit)}" if metric.unit else "in its own unit"
@@ -246,7 +274,11 @@ def _budget_lines(trial: Trial | None) -> Iterator[str]:
 
 
 def _budget(trial: Trial | None) -> float:
-    return BUDGET if trial is None or trial.value is None else trial.task.metric.default_budget(trial.value)
+    return (
+        BUDGET
+        if trial is None or trial.value is None
+        else trial.task.metric.default_budget(trial.value)
+    )
 
 
 def toml(value: Any) -> str:
@@ -254,7 +286,9 @@ def toml(value: Any) -> str:
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{quoted(key)} = {toml(part)}" for key, part in value.items()) + " }"
+        return (
+            "{ " + ", ".join(f"{quoted(key)} = {toml(part)}" for key, part in value.items()) + " }"
+        )
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.exporters.files.labels import labels
-from ltp_pipeline.graph.layer_weights import Kernel, elsewhere, find_kernels, others
-from ltp_pipeline.graph.nodes import every_node, is_standard, standard_domain
+from ltp_pipeline.exporters.files.labels import read_metadata
+from ltp_pipeline.graph.layer_weights import LayerWeight, elsewhere, find_layer_weights, others
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, standard_domain
 from ltp_pipeline.graph.readers import readers
 from ltp_pipeline.graph.schemas import opsets
 from ltp_pipeline.graph.view import View
-from ltp_pipeline.results.tool_results import InspectedKernel, InspectedOperator, Inspection
+from ltp_pipeline.results.tool_results import InspectedKernel, InspectedOperator, InspectionResult
 from ltp_pipeline.settings.schema import KernelSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
@@ -28,26 +28,29 @@ from ltp_pipeline.system.text import pluralize
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
-    from ltp_pipeline.graph.model import Model
+    from ltp_pipeline.graph.model import OnnxModel
 
 
-def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection:
+def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> InspectionResult:
     """Describe a model."""
     file = read(model)
-    metadata = labels(file.model)
+    metadata = read_metadata(file.model)
     try:
         file, walked, notes = import_model.prepare(file)
         reasons = problems(walked.proto)
     except UnsupportedModel as error:
-        walked, notes, reasons = file.model, [], list(error.reasons) or [error.what]
+        walked, notes, reasons = file.model, [], list(error.reasons) or [error.message]
     uses = readers(walked.graph)
     patterns = kernels or KernelSettings()
-    found = find_kernels(walked, patterns.include, patterns.exclude, uses)
+    found = find_layer_weights(walked, patterns.include, patterns.exclude, uses)
     listed, rest = _kernels(walked, found), others(walked, found, uses)
     proto = file.model.proto
-    elements, prunable = sum(k.elements for k in listed), sum(k.elements for k in listed if k.prunable)
+    elements, prunable = (
+        sum(k.elements for k in listed),
+        sum(k.elements for k in listed if k.prunable),
+    )
     zeros = elements - sum(k.nonzeros for k in listed)
-    described = Inspection(
+    described = InspectionResult(
         path=os.fspath(model),
         sha256=file.sha256,
         bytes=file.bytes,
@@ -73,7 +76,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     return replace(described, plan=tuple(_plan(described)))
 
 
-def _kernels(model: Model, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
+def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedKernel, ...]:
     total = sum(k.elements for k in found)
     return tuple(
         InspectedKernel(
@@ -92,51 +95,69 @@ def _kernels(model: Model, found: list[Kernel]) -> tuple[InspectedKernel, ...]:
 
 
 def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
-    counts = Counter((standard_domain(n.domain), n.op_type) for n in every_node(model.graph))
+    counts = Counter((standard_domain(n.domain), n.op_type) for n in iter_nodes(model.graph))
     versions = opsets(model)
     return tuple(
         InspectedOperator(
-            name, domain or "ai.onnx", count, supported=operator_problem(name, versions.get(domain, 1), domain) is None
+            name,
+            domain or "ai.onnx",
+            count,
+            supported=operator_problem(name, versions.get(domain, 1), domain) is None,
         )
-        for (domain, name), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0][0]))
+        for (domain, name), count in sorted(
+            counts.items(), key=lambda item: (item[0][1], item[0][0])
+        )
     )
 
 
 def _folded(graph: GraphProto) -> int:
     """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
     convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
-    users = View(graph).users if convs else {}
+    users = View(graph).consumers if convs else {}
     return sum(
-        not any(is_standard(use.node, "BatchNormalization") and use.slot == 0 for use in users.get(conv.output[0], ()))
+        not any(
+            is_standard(use.node, "BatchNormalization") and use.slot == 0
+            for use in users.get(conv.output[0], ())
+        )
         for conv in convs
     )
 
 
-def _plan(found: Inspection) -> list[str]:
+def _plan(found: InspectionResult) -> list[str]:
     """What `run` would do, in sentences."""
     if found.unsupported:
         count = pluralize(len(found.unsupported), "problem")
-        return [f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."]
+        return [
+            f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."
+        ]
     if not found.kernels:
         return ["`run` would stop with exit 4: the model has no kernels to prune."]
     if not found.prunable_elements:
         return ["`run` would stop with exit 3: no kernel is left to prune."]
     prunable = [k for k in found.kernels if k.prunable]
     share = found.prunable_elements / found.kernel_elements
-    plan = [f"`run` would prune {pluralize(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."]
+    plan = [
+        f"`run` would prune {pluralize(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."
+    ]
     blocks = sum(k.block_axis is not None for k in prunable)
-    plan.append(f'With method.block = "4x1" it would prune {blocks} of them in blocks, the others by single weights.')
+    plan.append(
+        f'With method.block = "4x1" it would prune {blocks} of them in blocks, the others by single weights.'
+    )
     if found.unpruned:
         plan.append(f"{found.unpruned[0].upper()}{found.unpruned[1:]}.")
     left = len(found.kernels) - len(prunable)
     if left:
         stay = "stays" if left == 1 else "stay"
-        plan.append(f"{pluralize(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}.")
+        plan.append(
+            f"{pluralize(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}."
+        )
     if found.sparsity and found.sparsity >= 0.001:
         plan.append(f"{found.sparsity:.1%} of these weights are zero already and would stay so.")
     if len(found.inputs) > 1:
         names = ", ".join(repr(i.name) for i in found.inputs)
-        plan.append(f"It has {len(found.inputs)} inputs, and data are wanted for each by its name: {names}.")
+        plan.append(
+            f"It has {len(found.inputs)} inputs, and data are wanted for each by its name: {names}."
+        )
     if any(not isinstance(d, int) for i in found.inputs for d in (i.shape or (None,))[1:]):
         plan.append("The sizes that inputs leave open are taken from the data.")
     if found.folded_batch_norms:

@@ -11,11 +11,11 @@ import numpy as np
 
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
-from ltp_pipeline.graph.layer_weights import find_kernels
+from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.results.tool_results import Quantized
+from ltp_pipeline.results.tool_results import QuantizationResult
 from ltp_pipeline.settings.checks import check_settings
-from ltp_pipeline.settings.file_names import INT8, Format
+from ltp_pipeline.settings.file_names import INT8, ExportFormat
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import as_input
 from ltp_pipeline.stages.import_model.read import read
@@ -25,11 +25,11 @@ from ltp_pipeline.system.files import keep_apart
 from ltp_pipeline.tasks.custom_data import open_for
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Data, Split
+    from ltp_pipeline.data.dataset import DatasetSplits, Split
     from ltp_pipeline.graph.model_file import TensorInfo
     from ltp_pipeline.settings.schema import ExportSettings, Settings
     from ltp_pipeline.system.files import AnyPath
-    from ltp_pipeline.tasks.custom import OwnTask
+    from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.evaluator import Evaluator
 
 PROOF_SAMPLES = 4  # on which files must give the bits of the dense one
@@ -40,7 +40,7 @@ SHOWN = 64  # of these, whose outputs are compared
 
 def calibration(
     inputs: Sequence[TensorInfo],
-    data: Data,
+    data: DatasetSplits,
     evaluator: Evaluator,
     settings: ExportSettings,
     say: Callable[[str], None] = lambda _: None,
@@ -54,7 +54,13 @@ def calibration(
         value = evaluator(session.outputs, data.val, rows)[0].value
         return Judgement(value, session.outputs(data.val.first(SHOWN).inputs))
 
-    return Calibration(lambda count: _batches(inputs, data.train, count), judge, evaluator.task.metric, settings, say)
+    return Calibration(
+        lambda count: _batches(inputs, data.train, count),
+        judge,
+        evaluator.task.metric,
+        settings,
+        say,
+    )
 
 
 def quantize(
@@ -62,35 +68,43 @@ def quantize(
     out: AnyPath,
     settings: Settings,
     encoding: str = "packed",
-    own: OwnTask | None = None,
+    own: CustomTask | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> Quantized:
+) -> QuantizationResult:
     """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
     source, target = Path(model), Path(out)
     file = read(source)
     keep_apart(target, [source, *(source.parent / name for name in file.data)])
     walked, _ = flatten(file.model)  # functions would hide layers, as those of a fast file are
-    kernels = [kernel.name for kernel in find_kernels(walked, settings.kernels.include, settings.kernels.exclude)]
+    kernels = [
+        kernel.name
+        for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
+    ]
     int8.require(walked, kernels)
     data = open_for(file, settings.data, settings.train.seed, settings.task, own)
     session = Session(source, foreign=file.model)
-    evaluator = find_evaluator(data, file.model.graph, session, session, settings.task, settings.train.imitate, own)
+    evaluator = find_evaluator(
+        data, file.model.graph, session, session, settings.task, settings.train.imitate, own
+    )
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     judged = calibration(file.inputs, data, evaluator, settings.export, say)
     made = int8.make(walked, {name: walked.array(name) for name in kernels}, kernels, feeds, judged)
     with export.moved_when_done(target) as path:
-        export.write_made(made, kernels, Format(INT8, encoding), path, feeds, file.sha256)
+        export.write_made(made, kernels, ExportFormat(INT8, encoding), path, feeds, file.sha256)
         measured = replace(validate_beside(path, source, settings, own), path=str(target))
     assert made.quantization is not None  # noqa: S101 - an int8 graph has one
-    return Quantized(measured, made.quantization, made.notes)
+    return QuantizationResult(measured, made.quantization, made.notes)
 
 
 def _batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
     """So many samples, in batches that the model takes; of a fixed size, the last one is filled up."""
     rows = _even(len(split), min(count, len(split)))
-    step = next((i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int) and i.shape[0] > 0), BATCH)
+    step = next(
+        (i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int) and i.shape[0] > 0),
+        BATCH,
+    )
     for start in range(0, len(rows), step):
         batch = split.read(rows[start : start + step]).inputs
         yield {i.name: as_input(i, batch[i.name]) for i in inputs}

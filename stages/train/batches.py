@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.stages.train.job import Job, targets_to_device, to_device
+from ltp_pipeline.stages.train.job import RunContext, targets_to_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import Array
 
@@ -25,19 +25,23 @@ class TensorBatch(NamedTuple):
     targets: dict[str, Any]  # tensors, or lists of them
 
 
-def epoch_batches(job: Job, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
+def epoch_batches(job: RunContext, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
     """The batches of an epoch from step `first` on, of each the part that belongs to this process."""
     seed, size = seed_of(job.settings.train.seed, key, epoch), job.batch_size
     order = np.random.default_rng(seed).permutation(len(job.data.train))
     yield from _share(job, order[first * size : job.steps_per_epoch * size], augment_seed=seed)
 
 
-def statistics_batches(job: Job) -> Iterator[TensorBatch]:
+def statistics_batches(job: RunContext) -> Iterator[TensorBatch]:
     """Training samples by which running statistics are measured."""
     seed = job.settings.train.seed
-    rng = np.random.default_rng(seed_of(seed, "statistics"))  # stored samples may be sorted by class
+    rng = np.random.default_rng(
+        seed_of(seed, "statistics")
+    )  # stored samples may be sorted by class
     torch.manual_seed(seed_of(seed, "statistics", distributed.rank()))  # for Dropout
-    yield from _share(job, rng.permutation(len(job.data.train))[: max(STATISTICS_SAMPLES, job.batch_size)])
+    yield from _share(
+        job, rng.permutation(len(job.data.train))[: max(STATISTICS_SAMPLES, job.batch_size)]
+    )
 
 
 def seed_of(*parts: int | str) -> int:
@@ -46,12 +50,16 @@ def seed_of(*parts: int | str) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def _share(job: Job, order: Array, augment_seed: int | None = None) -> Iterator[TensorBatch]:
+def _share(job: RunContext, order: Array, augment_seed: int | None = None) -> Iterator[TensorBatch]:
     """Whole batches in this order, of each the part that belongs to this process."""
     size = job.batch_size
     whole = order[: len(order) - len(order) % size].reshape(
         -1, distributed.get_world_size(), size // distributed.get_world_size()
     )
     rows = whole[:, distributed.rank()].ravel()
-    for batch in batches(job.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed):
-        yield TensorBatch(to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device))
+    for batch in batches(
+        job.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed
+    ):
+        yield TensorBatch(
+            to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device)
+        )

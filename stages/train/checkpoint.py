@@ -8,18 +8,29 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import first_line
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 
 
-def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, done: int) -> None:
+def save(
+    job: RunContext,
+    phase: Phase,
+    live: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    done: int,
+) -> None:
     """Keep the phase after so many steps."""
     kept = {n: optimizer.state.get(live[n], {}) for n in job.network.forward.weights}
     job.workspace.save_state(
         phase.key,
         {
             **{f"tensor/{n}": t for n, t in live.items()},
-            **{f"optimizer/{key}/{n}": t for n, values in kept.items() for key, t in values.items() if t is not None},
+            **{
+                f"optimizer/{key}/{n}": t
+                for n, values in kept.items()
+                for key, t in values.items()
+                if t is not None
+            },
             **{f"phase/{n}": t for n, t in phase.state().items()},
         },
         {"steps": done},
@@ -27,7 +38,9 @@ def save(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.op
 
 
 @torch.no_grad()
-def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> int:
+def resume(
+    job: RunContext, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> int:
     """Take back what was kept, into the live tensors; how many steps are done."""
     found = job.workspace.load_state(phase.key)
     if found is None:
@@ -42,8 +55,15 @@ def resume(job: Job, phase: Phase, live: Mapping[str, Tensor], optimizer: torch.
             optimizer.state[live[name]][key] = value.to(job.device)
         phase.restore(_part(state, "phase/"))
         return int(meta["steps"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # of another network, with hashes to match
-        raise job.workspace.damaged_state(phase.key, f"it does not fit this network: {first_line(error)}") from None
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # of another network, with hashes to match
+        raise job.workspace.damaged_state(
+            phase.key, f"it does not fit this network: {first_line(error)}"
+        ) from None
 
 
 def _require_fit(state: Mapping[str, Tensor], live: Mapping[str, Tensor]) -> None:

@@ -17,11 +17,17 @@ from ltp_pipeline.system import distributed
 LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
 
 
-def wrap(forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> LiveForward:
+def wrap(
+    forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
+) -> LiveForward:
     """The network over its live tensors, as all processes train it together."""
     if not distributed.is_distributed():
         return lambda inputs, weights: forward(inputs, {**live, **weights}, training=True)
-    for told in ("broadcast_buffers", "find_unused_parameters=True was specified", "Grad strides do not match"):
+    for told in (
+        "broadcast_buffers",
+        "find_unused_parameters=True was specified",
+        "Grad strides do not match",
+    ):
         warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
     # what a phase replaces, or the graph does not use, gets no gradient itself
     module = _Module(forward, live, parameters)
@@ -31,11 +37,15 @@ def wrap(forward: network.Forward, live: Mapping[str, Tensor], parameters: Mappi
 class _Module(torch.nn.Module):
     """The form in which torch averages gradients."""
 
-    def __init__(self, forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
+    ) -> None:
         super().__init__()
         self._run, self._live = forward, live
         self.trained = torch.nn.ParameterList(parameters.values())
 
-    def forward(self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> tuple[Any, ...]:
+    def forward(
+        self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+    ) -> tuple[Any, ...]:
         """Run the graph in training mode."""
         return self._run(inputs, {**self._live, **weights}, training=True)

@@ -5,18 +5,22 @@ from functools import partial
 import numpy as np
 
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 
-def accuracy(job: Job, state: State, split: Split) -> float:
+def accuracy(job: RunContext, state: StateDict, split: Split) -> float:
     """The metric on a split; all processes evaluate together, each its share of the samples where that can be."""
     task, evaluator = job.task, job.evaluator
     if not task.is_by_sample:
-        own = evaluator(partial(job.outputs, state), split)[0].value if distributed.is_leader() else 0.0
-        return distributed.from_leader(own, job.device)
+        own = (
+            evaluator(partial(job.outputs, state), split)[0].value
+            if distributed.is_main_process()
+            else 0.0
+        )
+        return distributed.broadcast_from_main(own, job.device)
     mine = np.arange(distributed.rank(), len(split), distributed.get_world_size())
     rows = mine if len(mine) else np.arange(1)  # to know what evidence looks like
     evidence = evaluator.evidence(partial(job.outputs, state), split, rows)[: len(mine)]
-    return task.accuracy(distributed.gathered(evidence, job.device), split.name).value
+    return task.accuracy(distributed.all_gather_rows(evidence, job.device), split.name).value

@@ -22,7 +22,9 @@ class _Rounded(torch.autograd.Function):
     """x in steps of a scale, back in float; the gradient of x where it lies between the lowest and the highest step."""
 
     @staticmethod
-    def forward(context: Any, x: Tensor, scale: Tensor, zero: Tensor, lowest: float, highest: float) -> Tensor:
+    def forward(
+        context: Any, x: Tensor, scale: Tensor, zero: Tensor, lowest: float, highest: float
+    ) -> Tensor:
         steps = torch.round(x / scale) + zero
         context.save_for_backward((steps >= lowest) & (steps <= highest))
         return (steps.clamp(lowest, highest) - zero) * scale
@@ -72,7 +74,9 @@ def follow(held: Tensor, x: Tensor, share: tuple[float, float]) -> None:
         held.lerp_(outermost, SHARE)
 
 
-def activation(x: Tensor, held: Tensor, *, share: tuple[float, float] | None = None, training: bool = False) -> Tensor:
+def activation(
+    x: Tensor, held: Tensor, *, share: tuple[float, float] | None = None, training: bool = False
+) -> Tensor:
     """An activation as the file has it; in training its range follows it, where a share is given."""
     x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     if training and share is not None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.data.checks import stopped_by
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Forward, Network
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -22,7 +22,7 @@ from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.memory import too_large
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import is_shortage
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.protocol import Task
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunContext:
     """Network, task, data and settings of a run, the same in all its stages; weights pass between these as a State."""
 
     network: Network
     task: Task
-    data: Data
+    data: DatasetSplits
     settings: Settings
-    workspace: Workspace
+    workspace: RunDirectory
     device: torch.device
-    teacher: State | None = None  # the original's, where it is to be learned from
+    teacher: StateDict | None = None  # the original's, where it is to be learned from
     original: Network | None = None  # of which the teacher is a state, where it is another network
     strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
 
@@ -92,7 +92,10 @@ class Job:
         """Evaluates states, beside the original where scores are relative to it."""
         if self.teacher is None:
             return Evaluator(self.task.quick, None)
-        teacher, job = self.teacher, self if self.original is None else replace(self, network=self.original)
+        teacher, job = (
+            self.teacher,
+            self if self.original is None else replace(self, network=self.original),
+        )
         return Evaluator(self.task.quick, lambda inputs: job.outputs(teacher, inputs))
 
     @property
@@ -100,7 +103,7 @@ class Job:
         """The network that the teacher is a state of."""
         return (self.original or self.network).forward
 
-    def outputs(self, state: State, inputs: Mapping[str, Array]) -> list[Array]:
+    def outputs(self, state: StateDict, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs of a batch, in torch."""
         try:
             with torch.inference_mode():
@@ -114,21 +117,35 @@ class Job:
 
 def pick_device(name: str) -> torch.device:
     """Resolve `auto` to the best device there is; with several processes, each has its own."""
-    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    present = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if name == "auto":
         name = next(device for device, there in present.items() if there)
     if not present[name]:
         raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
-    return distributed.join(torch.device(name))
+    return distributed.init_process_group(torch.device(name))
 
 
 def to_device(arrays: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
     """Put arrays on the device; images with channels last, the faster layout for convolutions."""
     tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-    return {n: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for n, t in tensors.items()}
+    return {
+        n: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
+        for n, t in tensors.items()
+    }
 
 
 def targets_to_device(arrays: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """The same for what outputs are compared with; samples that differ in shape stay a list."""
-    lists = {name: [torch.from_numpy(a).to(device) for a in v] for name, v in arrays.items() if isinstance(v, list)}
-    return {**to_device({name: v for name, v in arrays.items() if name not in lists}, device), **lists}
+    lists = {
+        name: [torch.from_numpy(a).to(device) for a in v]
+        for name, v in arrays.items()
+        if isinstance(v, list)
+    }
+    return {
+        **to_device({name: v for name, v in arrays.items() if name not in lists}, device),
+        **lists,
+    }

@@ -19,12 +19,12 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train import checkpoint, memory
 from ltp_pipeline.stages.train.batches import TensorBatch, epoch_batches, seed_of
 from ltp_pipeline.stages.train.distributed import LiveForward, wrap
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.pace import Pace
 from ltp_pipeline.stages.train.phase import Begin, Phase, StepPosition, epochs_between_entries
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import is_shortage
 
 SAVE_EVERY_SECONDS = 120.0
@@ -38,7 +38,9 @@ def rate(step: int, steps: int, lr: float, warmup: float = 0.0) -> float:
     return lr * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
 
 
-def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, after: int = 0) -> State:
+def train(
+    job: RunContext, state: StateDict, begin: Begin, epochs: int, before: int = 0, after: int = 0
+) -> StateDict:
     """Train a copy of `state` for `epochs`, going on from the checkpoint of this phase if there is one.
 
     The dict that is given is emptied while its tensors are copied, so that no second copy of the network is held; the
@@ -82,12 +84,17 @@ def train(job: Job, state: State, begin: Begin, epochs: int, before: int = 0, af
             if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
                 checkpoint.save(job, phase, live, optimizer, done)
                 saved = time.monotonic()
-            bar.advance(epoch=at.epoch + 1, epochs=epochs, end_of_epoch=done % per_epoch == 0, **_named(job, shown))
-    distributed.wait()  # until the leader has written the last checkpoint
+            bar.advance(
+                epoch=at.epoch + 1,
+                epochs=epochs,
+                end_of_epoch=done % per_epoch == 0,
+                **_named(job, shown),
+            )
+    distributed.barrier()  # until the leader has written the last checkpoint
     return {name: tensor.detach() for name, tensor in live.items()}
 
 
-def _named(job: Job, shown: Mapping[str, float]) -> dict[str, float | str]:
+def _named(job: RunContext, shown: Mapping[str, float]) -> dict[str, float | str]:
     """What people are shown: the metric by its own name and in its unit."""
     metric = job.task.metric
     found = {name: value for name, value in shown.items() if name != "val_accuracy"}
@@ -96,20 +103,22 @@ def _named(job: Job, shown: Mapping[str, float]) -> dict[str, float | str]:
     return {**found, on_validation(metric): metric.shown(shown["val_accuracy"])}
 
 
-def _live(job: Job, state: State) -> dict[str, Tensor]:
+def _live(job: RunContext, state: StateDict) -> dict[str, Tensor]:
     """A copy on the device whose weights can be trained; the dict is emptied."""
     copies = {name: state.pop(name).detach().to(job.device, copy=True) for name in list(state)}
     weights = set(job.network.forward.weights)
     return {name: torch.nn.Parameter(t) if name in weights else t for name, t in copies.items()}
 
 
-def _kept_zeros(job: Job, live: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _kept_zeros(job: RunContext, live: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Kernels that are not pruned and have zeros, and where they have none: every budget counts on those."""
     whole = [live[k.name] for k in job.network.kernels if not k.prunable]
     return [(w, w.detach() != 0) for w in whole if not bool(w.detach().all())]
 
 
-def _steps(job: Job, key: str, start: int, total: int) -> Iterator[tuple[StepPosition, TensorBatch]]:
+def _steps(
+    job: RunContext, key: str, start: int, total: int
+) -> Iterator[tuple[StepPosition, TensorBatch]]:
     per_epoch = job.steps_per_epoch
     for epoch in range(start // per_epoch, total // per_epoch):
         first = max(start - epoch * per_epoch, 0)
@@ -121,7 +130,7 @@ def _steps(job: Job, key: str, start: int, total: int) -> Iterator[tuple[StepPos
 
 
 def _step(
-    job: Job,
+    job: RunContext,
     forward: LiveForward,
     phase: Phase,
     optimizer: torch.optim.Optimizer,
@@ -133,7 +142,7 @@ def _step(
         group["lr"] = at.lr
     optimizer.zero_grad(set_to_none=True)
     loss = _loss(job, forward, phase.weights(), batch)
-    at.loss = float(distributed.average(loss.detach().clone()))
+    at.loss = float(distributed.all_reduce_mean(loss.detach().clone()))
     if not math.isfinite(at.loss):
         return
     loss.backward()  # type: ignore[no-untyped-call]
@@ -148,7 +157,9 @@ def _step(
     phase.after_step(optimizer)
 
 
-def _loss(job: Job, forward: LiveForward, weights: Mapping[str, Tensor], batch: TensorBatch) -> Tensor:
+def _loss(
+    job: RunContext, forward: LiveForward, weights: Mapping[str, Tensor], batch: TensorBatch
+) -> Tensor:
     """Weights come in single precision, whatever the forward pass computes in."""
     outputs, taught, precision = job.task.outputs, None, job.settings.train.precision
     with torch.autocast(job.device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -162,14 +173,22 @@ def _loss(job: Job, forward: LiveForward, weights: Mapping[str, Tensor], batch: 
         except NodeError as error:
             if is_shortage(error):
                 raise
-            remedy = "use --precision fp32" if precision != "fp32" else "please report this as a bug"
+            remedy = (
+                "use --precision fp32" if precision != "fp32" else "please report this as a bug"
+            )
             raise TrainingFailed(f"the model does not run in training: {error}", remedy) from None
     return job.task.loss([found[output.position] for output in outputs], batch.targets, taught)
 
 
-def _not_finite(job: Job, name: str, at: StepPosition, live: Mapping[str, Tensor]) -> TrainingFailed:
+def _not_finite(
+    job: RunContext, name: str, at: StepPosition, live: Mapping[str, Tensor]
+) -> TrainingFailed:
     where = next((n for n, t in live.items() if not t.isfinite().all()), None)
-    layer = f"tensor {where!r} is not finite" if where else "every weight is still finite: the activations overflow"
+    layer = (
+        f"tensor {where!r} is not finite"
+        if where
+        else "every weight is still finite: the activations overflow"
+    )
     what = "training diverged" if math.isfinite(at.loss) else "the loss is not finite"
     return TrainingFailed(
         f"{what} in {name}, epoch {at.epoch + 1}, step {at.step}; {layer}",
@@ -177,6 +196,13 @@ def _not_finite(job: Job, name: str, at: StepPosition, live: Mapping[str, Tensor
     )
 
 
-def _log(job: Job, phase: Phase, at: StepPosition, values: Mapping[str, object]) -> None:
-    line = {"stage": phase.name, "key": phase.key, "epoch": at.epoch, "step": at.step, "loss": at.loss, "lr": at.lr}
+def _log(job: RunContext, phase: Phase, at: StepPosition, values: Mapping[str, object]) -> None:
+    line = {
+        "stage": phase.name,
+        "key": phase.key,
+        "epoch": at.epoch,
+        "step": at.step,
+        "loss": at.loss,
+        "lr": at.lr,
+    }
     job.workspace.log({**line, **values})

@@ -20,7 +20,9 @@ def keep_freed_memory() -> bool:
     Training on a CPU is 1.2 to 2 times as fast by it and takes up to a tenth more memory. Other allocators, and
     settings that the user has made in the environment, are left alone. Returns whether it was done.
     """
-    if sys.platform != "linux" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+    if sys.platform != "linux" or any(
+        name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
+    ):
         return False
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "gnu_get_libc_version"):
@@ -42,4 +44,6 @@ def enough_for(batch: int) -> Iterator[None]:
 
 def too_large(batch: int) -> TrainingFailed:
     """The error that says so."""
-    return TrainingFailed(f"memory does not hold {batch} samples", f"set train.batch_size below {batch}")
+    return TrainingFailed(
+        f"memory does not hold {batch} samples", f"set train.batch_size below {batch}"
+    )

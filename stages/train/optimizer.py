@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
-from ltp_pipeline.graph.model import Model
-from ltp_pipeline.graph.view import reads
+from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.settings.schema import OptimizerName, TrainSettings
 from ltp_pipeline.stages.import_model.network import Network
 
@@ -45,17 +45,21 @@ USUAL: Mapping[OptimizerName, OptimizerSettings] = {
 }
 
 
-def optimizer_of(given: TrainSettings, model: Model) -> OptimizerName:
+def optimizer_of(given: TrainSettings, model: OnnxModel) -> OptimizerName:
     """The optimizer that is given, or else AdamW for a network with layer norms or attention, SGD for any other."""
     return given.optimizer or ("adamw" if has_layer_norm_or_attention(model) else "sgd")
 
 
-def optimizer_settings(given: TrainSettings, model: Model, is_steep: bool) -> OptimizerSettings:
+def optimizer_settings(given: TrainSettings, model: OnnxModel, is_steep: bool) -> OptimizerSettings:
     """What is given, and for the rest what is usual for the optimizer; a steep loss's gradient is always clipped."""
     usual = USUAL[optimizer_of(given, model)]
     if is_steep:
         usual = usual._replace(clip=STEEP_CLIP)
-    said = {name: value for name in OptimizerSettings._fields if (value := getattr(given, name)) is not None}
+    said = {
+        name: value
+        for name in OptimizerSettings._fields
+        if (value := getattr(given, name)) is not None
+    }
     return usual._replace(**said)
 
 
@@ -65,7 +69,11 @@ def make_optimizer(
     """The optimizer of these parameters; AdamW does not decay norms and biases."""
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters.values(), settings.lr, momentum, weight_decay=settings.weight_decay, fused=True
+            parameters.values(),
+            settings.lr,
+            momentum,
+            weight_decay=settings.weight_decay,
+            fused=True,
         )
     matrices = _kernels_and_embeddings(network)
     groups: dict[float, list[Tensor]] = {}
@@ -88,6 +96,6 @@ def moments(optimizer: torch.optim.Optimizer, w: Tensor) -> Iterator[Tensor]:
 
 
 def _kernels_and_embeddings(network: Network) -> set[str]:
-    read = reads(network.file.model.graph)
+    read = iter_uses(network.file.model.graph)
     embeddings = {name for node, slot, name in read if slot in _EMBEDDINGS.get(node.op_type, ())}
     return embeddings | {k.name for k in network.kernels}

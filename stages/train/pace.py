@@ -33,7 +33,11 @@ class Pace:
         before, now = median(self.first), median(self.recent)
         if now > SLOWER * before:
             self.said = True
-            fewer = " and start the same command with --threads 1" if threads.current() > 1 else "; go on later"
+            fewer = (
+                " and start the same command with --threads 1"
+                if threads.current() > 1
+                else "; go on later"
+            )
             say(
                 f"Note: a step takes {now / before:.0f} times as long as at first ({1000 * now:.0f} ms, "
                 f"{1000 * before:.0f} ms at first): other work is on these cores, or their quota is spent. "

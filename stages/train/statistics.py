@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from ltp_pipeline.stages.train.batches import statistics_batches
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 
 @torch.no_grad()
-def refreshed(job: Job, state: State) -> State:
+def refreshed(job: RunContext, state: StateDict) -> StateDict:
     """The same state with every mean and variance that of the training samples; what is given stays as it is.
 
     A forward pass in training mode moves a statistic a share of the way to the batch's own; undone and divided by

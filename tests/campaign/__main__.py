@@ -25,7 +25,9 @@ COUNTS = {"models": 10_000, "reports": 2_000, "data": 500, "folders": 150, "kill
 
 def main() -> None:
     """Run them and write what was met."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the cases of each class")
     parser.add_argument("--out", type=Path, help="where to write the results")
@@ -53,9 +55,22 @@ def _run(name: str, seed: int, count: int) -> dict:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as folder:
         out = Path(folder, "results.json")
-        command = [sys.executable, "-m", f"tests.campaign.{name}", "--seed", str(seed), "--count", str(count)]
+        command = [
+            sys.executable,
+            "-m",
+            f"tests.campaign.{name}",
+            "--seed",
+            str(seed),
+            "--count",
+            str(count),
+        ]
         code = subprocess.run([*command, "--out", str(out)], check=False).returncode
-        none = {"class": name, "seed": seed, "cases": 0, "findings": [f"it ended with {code} and no results"]}
+        none = {
+            "class": name,
+            "seed": seed,
+            "cases": 0,
+            "findings": [f"it ended with {code} and no results"],
+        }
         found = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else none
     return {**found, "seconds": round(time.monotonic() - begun)}
 

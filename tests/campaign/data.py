@@ -116,24 +116,35 @@ def problem(verb: str, ended: children.Ended) -> str | None:
     return None
 
 
-def tried(seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None) -> Iterator[Tried]:
+def tried(
+    seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None
+) -> Iterator[Tried]:
     """Make and try each; what it was made of is removed unless it is to be kept."""
     for number in numbers:
         with contextlib.ExitStack() as stack:
-            folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ltp-campaign-")))
+            folder = keep or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="ltp-campaign-"))
+            )
 
             def work(number: int = number, folder: Path = folder) -> int:
                 return command(make(seed, number, runs, folder), model, folder)
 
             ended = children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
             name = ended.said.partition("\n")[0]
-            yield Tried(number, name, _verb(number, runs), ended, problem(_verb(number, runs), ended))
+            yield Tried(
+                number, name, _verb(number, runs), ended, problem(_verb(number, runs), ended)
+            )
 
 
 def main() -> None:
     """Try them on one model."""
     parser = program.options(__doc__, 80)
-    parser.add_argument("--runs", type=int, default=10, help="every n-th case is trained on, the others only measured")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=10,
+        help="every n-th case is trained on, the others only measured",
+    )
     Image.init()
     program.main("data", parser, _tried)
 

@@ -37,7 +37,12 @@ Mutant = Callable[[Path, random.Random, Path], Case]  # of a run, and another ru
 
 def kept(run: Path) -> list[str]:
     """The files that going on may read."""
-    found = [path for kind in ("state", "weights", "trail") for path in run.glob(f"{kind}/*") if path.suffix != ".txt"]
+    found = [
+        path
+        for kind in ("state", "weights", "trail")
+        for path in run.glob(f"{kind}/*")
+        if path.suffix != ".txt"
+    ]
     return sorted([*(path.relative_to(run).as_posix() for path in found), MANIFEST])
 
 
@@ -120,15 +125,37 @@ def any_manifest(run: Path, rng: random.Random, _: Path) -> Case:
     place[key] = value
     is_sealed = rng.random() < 0.6
     (run / MANIFEST).write_text(json.dumps(sealed(content) if is_sealed else content))
-    case = Case(f"manifest: {key!r} is {json.dumps(value)[:60]}{', sealed' if is_sealed else ''}", same=not is_sealed)
+    case = Case(
+        f"manifest: {key!r} is {json.dumps(value)[:60]}{', sealed' if is_sealed else ''}",
+        same=not is_sealed,
+    )
     return case._replace(exits=(0, 3, 5)) if is_sealed else case
 
 
 def any_json(run: Path, rng: random.Random, _: Path) -> Case:
     """A file of JSON is other JSON, or none."""
     name = rng.choice((MANIFEST, TRAIL))
-    texts = ("", "{}", "[]", "null", "3", '"x"', "[" * DEEP, '{"a":' * DEEP, "[1,", "1" * 5000, "NaN", '{"a":1,"a":2}')
-    content = rng.choice((*(text.encode() for text in texts), rng.randbytes(300), json.dumps(_anything(rng)).encode()))
+    texts = (
+        "",
+        "{}",
+        "[]",
+        "null",
+        "3",
+        '"x"',
+        "[" * DEEP,
+        '{"a":' * DEEP,
+        "[1,",
+        "1" * 5000,
+        "NaN",
+        '{"a":1,"a":2}',
+    )
+    content = rng.choice(
+        (
+            *(text.encode() for text in texts),
+            rng.randbytes(300),
+            json.dumps(_anything(rng)).encode(),
+        )
+    )
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_bytes(content)
     return Case(f"{name} is {content[:30]!r}")
@@ -137,15 +164,29 @@ def any_json(run: Path, rng: random.Random, _: Path) -> Case:
 def any_log(run: Path, rng: random.Random, _: Path) -> Case:
     """The log is anything."""
     old = (run / LOG).read_bytes() if (run / LOG).is_file() else b""
-    line = json.dumps({"stage": "learn", "key": "learn", "step": _anything(rng), "loss": _anything(rng)}).encode()
-    content = rng.choice((rng.randbytes(500), b"[" * DEEP, old[:-9], old + line, line, b"\0" * 100, b"[1]\n3\nnull\n"))
+    line = json.dumps(
+        {"stage": "learn", "key": "learn", "step": _anything(rng), "loss": _anything(rng)}
+    ).encode()
+    content = rng.choice(
+        (
+            rng.randbytes(500),
+            b"[" * DEEP,
+            old[:-9],
+            old + line,
+            line,
+            b"\0" * 100,
+            b"[1]\n3\nnull\n",
+        )
+    )
     (run / LOG).write_bytes(content)
     return Case(f"log is {content[:30]!r}", exits=(0,))
 
 
 def no_file(run: Path, rng: random.Random, _: Path) -> Case:
     """A folder, a pipe or a link stands in the place of a file or folder."""
-    name = rng.choice([*kept(run), LOG, ".lock", "state", "trail", "weights", "model.sparse.onnx", "report.json"])
+    name = rng.choice(
+        [*kept(run), LOG, ".lock", "state", "trail", "weights", "model.sparse.onnx", "report.json"]
+    )
     kind = rng.choice(("folder", "pipe", "dangling link", "link in a circle"))
     path = run / name
     if path.is_dir() and not path.is_symlink():
@@ -223,10 +264,29 @@ def _place(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any],
 
 
 def _anything(rng: random.Random, depth: int = 0) -> Any:
-    plain = (None, True, 0, -1, 1e308, 2**70, 0.5, "", "x", "3", "\u202e\n", "n" * 5000, "/etc/passwd", "..", "0" * 64)
+    plain = (
+        None,
+        True,
+        0,
+        -1,
+        1e308,
+        2**70,
+        0.5,
+        "",
+        "x",
+        "3",
+        "\u202e\n",
+        "n" * 5000,
+        "/etc/passwd",
+        "..",
+        "0" * 64,
+    )
     kind = rng.randrange(4 if depth < 3 else 2)
     if kind < 2:
         return rng.choice(plain)
     if kind == 2:
         return [_anything(rng, depth + 1) for _ in range(rng.randrange(3))]
-    return {rng.choice(("a", "", "sha256", "path")): _anything(rng, depth + 1) for _ in range(rng.randrange(3))}
+    return {
+        rng.choice(("a", "", "sha256", "path")): _anything(rng, depth + 1)
+        for _ in range(rng.randrange(3))
+    }

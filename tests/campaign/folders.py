@@ -46,12 +46,16 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
         where = rng.choice(list(tiny_run.STOPS))
         with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-            folder = shutil.copytree(source / where, (keep or Path(scratch)) / "case", symlinks=True)
+            folder = shutil.copytree(
+                source / where, (keep or Path(scratch)) / "case", symlinks=True
+            )
             case = MUTANTS[number % len(MUTANTS)](folder / "run", rng, source / "another" / "run")
             case = case._replace(name=f"{where}: {case.name}")
             before = {name for name in FOREIGN if (folder / "run" / name).is_file()}
             ended = _call(lambda folder=folder: tiny_run.command(folder))
-            problem = _problem(case, ended) or _lost(before, folder) or _other(case, ended, folder, whole)
+            problem = (
+                _problem(case, ended) or _lost(before, folder) or _other(case, ended, folder, whole)
+            )
             if problem is None and ended.code and case.fresh:
                 again = _call(lambda folder=folder: tiny_run.command(folder, "--fresh"))
                 problem = _problem(case._replace(exits=(0,)), again) or _lost(before, folder)

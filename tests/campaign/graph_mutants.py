@@ -9,7 +9,15 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from tests.campaign.model_mutants import NUMBERS, TYPES, Mutant, messages
 
 OPERATORS = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
-FUSED = ("FusedConv", "FusedGemm", "FusedMatMul", "Attention", "SkipLayerNormalization", "BiasGelu", "QAttention")
+FUSED = (
+    "FusedConv",
+    "FusedGemm",
+    "FusedMatMul",
+    "Attention",
+    "SkipLayerNormalization",
+    "BiasGelu",
+    "QAttention",
+)
 
 
 def _nodes(model: ModelProto) -> list[NodeProto]:
@@ -27,8 +35,14 @@ def _graph(model: ModelProto, rng: random.Random) -> GraphProto:
 
 
 def _names(model: ModelProto) -> list[str]:
-    values = {v.name for v in (*model.graph.input, *model.graph.output)} | {t.name for t in model.graph.initializer}
-    return sorted(values | {n for node in _nodes(model) for n in (*node.input, *node.output)} | {"", "nothing"})
+    values = {v.name for v in (*model.graph.input, *model.graph.output)} | {
+        t.name for t in model.graph.initializer
+    }
+    return sorted(
+        values
+        | {n for node in _nodes(model) for n in (*node.input, *node.output)}
+        | {"", "nothing"}
+    )
 
 
 def rewired(model: ModelProto, rng: random.Random) -> None:
@@ -72,14 +86,18 @@ def operator_changed(model: ModelProto, rng: random.Random) -> None:
     elif kind == 3:
         node.op_type, node.domain = rng.choice(FUSED), "com.microsoft"
     else:
-        node.domain = rng.choice(("ai.onnx", "ai.onnx.ml", "com.microsoft", "x", "ai.onnx.training"))
+        node.domain = rng.choice(
+            ("ai.onnx", "ai.onnx.ml", "com.microsoft", "x", "ai.onnx.training")
+        )
 
 
 def node_added(model: ModelProto, rng: random.Random) -> None:
     """Any operator on any values, after which everything that read the last one reads it."""
     names, op = _names(model), rng.choice(OPERATORS)
     schema = defs.get_schema(op)
-    inputs = [rng.choice(names) for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6)))]
+    inputs = [
+        rng.choice(names) for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6)))
+    ]
     node = helper.make_node(op, inputs, ["added"], name="added")
     for name, known in schema.attributes.items():
         if known.required or rng.random() < 0.2:
@@ -100,7 +118,9 @@ def _attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
         "INTS": [rng.choice(NUMBERS) for _ in range(rng.randrange(1, 5))],
         "FLOAT": rng.choice((0.0, -1.0, 1e38, float("nan"), float("inf"))),
         "FLOATS": [rng.choice((0.0, 1.5, float("inf"))) for _ in range(rng.randrange(1, 4))],
-        "STRING": rng.choice((b"", b"SAME_UPPER", b"ij,jk->ik", b"...a,a...", b"\xff", b"linear" * 1000)),
+        "STRING": rng.choice(
+            (b"", b"SAME_UPPER", b"ij,jk->ik", b"...a,a...", b"\xff", b"linear" * 1000)
+        ),
         "STRINGS": [b"Tanh", b"\xff"],
         "TENSOR": TensorProto(data_type=rng.choice(TYPES[:20]), dims=[1], raw_data=b"\0" * 4),
         "GRAPH": GraphProto(name="g"),
@@ -111,13 +131,19 @@ def _attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
 def attribute_changed(model: ModelProto, rng: random.Random) -> None:
     """Another value, often of another kind, for one that the node has or its schema knows."""
     node = _node(model, rng)
-    kinds: dict[str, object] = {a.name: AttributeProto.AttributeType.Name(a.type) for a in node.attribute} or {
-        "axis": 2
-    }
+    kinds: dict[str, object] = {
+        a.name: AttributeProto.AttributeType.Name(a.type) for a in node.attribute
+    } or {"axis": 2}
     if node.op_type in OPERATORS and rng.random() < 0.7:
-        kinds |= {name: known.type for name, known in defs.get_schema(node.op_type).attributes.items()}
+        kinds |= {
+            name: known.type for name, known in defs.get_schema(node.op_type).attributes.items()
+        }
     name = rng.choice(sorted(kinds))
-    kind = kinds[name] if rng.random() < 0.7 else rng.choice(("INT", "INTS", "FLOAT", "STRING", "TENSOR", "GRAPH"))
+    kind = (
+        kinds[name]
+        if rng.random() < 0.7
+        else rng.choice(("INT", "INTS", "FLOAT", "STRING", "TENSOR", "GRAPH"))
+    )
     kept = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
     node.attribute.extend([*kept, _attribute(name, kind, rng)])
@@ -141,7 +167,9 @@ def attributes_dropped(model: ModelProto, rng: random.Random) -> None:
 def parts_dropped_or_repeated(model: ModelProto, rng: random.Random) -> None:
     """One less, or the same once more: nodes, tensors, inputs, outputs."""
     graph = _graph(model, rng)
-    values = rng.choice((graph.node, graph.initializer, graph.input, graph.output, graph.value_info))
+    values = rng.choice(
+        (graph.node, graph.initializer, graph.input, graph.output, graph.value_info)
+    )
     if not values:
         return
     if rng.random() < 0.5:
@@ -181,10 +209,19 @@ def declared_otherwise(model: ModelProto, rng: random.Random) -> None:
 
 
 def _body(name: str, inputs: int, outputs: int, rng: random.Random, reads: str) -> GraphProto:
-    floats = [helper.make_tensor_value_info(f"{name}_i{i}", rng.choice((1, 7, 9)), None) for i in range(inputs)]
-    made = [helper.make_tensor_value_info(f"{name}_o{i}", rng.choice((1, 1, 9)), None) for i in range(outputs)]
+    floats = [
+        helper.make_tensor_value_info(f"{name}_i{i}", rng.choice((1, 7, 9)), None)
+        for i in range(inputs)
+    ]
+    made = [
+        helper.make_tensor_value_info(f"{name}_o{i}", rng.choice((1, 1, 9)), None)
+        for i in range(outputs)
+    ]
     sources = [v.name for v in floats] or [reads]
-    nodes = [helper.make_node("Identity", [rng.choice((*sources, reads))], [value.name]) for value in made]
+    nodes = [
+        helper.make_node("Identity", [rng.choice((*sources, reads))], [value.name])
+        for value in made
+    ]
     return helper.make_graph(nodes, name, floats, made)
 
 
@@ -194,18 +231,24 @@ def control_flow_added(model: ModelProto, rng: random.Random) -> None:
     reads = rng.choice(names)
     op = rng.choice(("If", "Loop", "Scan"))
     bodies = ("then_branch", "else_branch") if op == "If" else ("body",)
-    node = helper.make_node(op, [rng.choice(names) for _ in range(rng.randrange(5))], ["flow"], name="flow")
+    node = helper.make_node(
+        op, [rng.choice(names) for _ in range(rng.randrange(5))], ["flow"], name="flow"
+    )
     for name in bodies[: rng.choice((0, 1, 2, 2, 2))]:
         body = _body(name, 0 if op == "If" else rng.randrange(4), rng.randrange(4), rng, reads)
         for depth in range(rng.choice((0, 0, 1, 3, 40))):
-            inner = helper.make_node("If", [reads], [f"{name}_{depth}"], then_branch=body, else_branch=body)
+            inner = helper.make_node(
+                "If", [reads], [f"{name}_{depth}"], then_branch=body, else_branch=body
+            )
             value = helper.make_tensor_value_info(f"{name}_{depth}", 1, None)
             if body.ByteSize() > 100_000:
                 break
             body = helper.make_graph([inner], name, [], [value])
         node.attribute.append(helper.make_attribute(name, body))
     if op == "Scan" or rng.random() < 0.1:
-        node.attribute.append(helper.make_attribute("num_scan_inputs", rng.choice((0, 1, 2, -1, 2**40))))
+        node.attribute.append(
+            helper.make_attribute("num_scan_inputs", rng.choice((0, 1, 2, -1, 2**40)))
+        )
     model.graph.node.insert(rng.randint(0, len(model.graph.node)), node)
     if rng.random() < 0.5 and model.graph.output:
         model.graph.output[0].name = "flow"
@@ -219,14 +262,24 @@ def function_added(model: ModelProto, rng: random.Random) -> None:
     depth = {2: rng.choice((3, 12, 150))}.get(kind, 2)
     for i in range(depth):
         last = i == depth - 1
-        ops = [f"f{i + 1}"] * len(calls) if kind == 2 and not last else ["f0"] if kind == 1 and last else calls
+        ops = (
+            [f"f{i + 1}"] * len(calls)
+            if kind == 2 and not last
+            else ["f0"]
+            if kind == 1 and last
+            else calls
+        )
         ops = ["Relu"] if kind == 2 and last else ops
         values = ["a", *(f"v{j}" for j in range(len(ops) - 1)), "b"]
         nodes = [
-            helper.make_node(op, [values[j]], [values[j + 1]], domain="f" if op.startswith("f") else "")
+            helper.make_node(
+                op, [values[j]], [values[j + 1]], domain="f" if op.startswith("f") else ""
+            )
             for j, op in enumerate(ops)
         ]
-        model.functions.append(helper.make_function("f", f"f{i}", ["a"], ["b"], nodes, opsets, ["alpha"]))
+        model.functions.append(
+            helper.make_function("f", f"f{i}", ["a"], ["b"], nodes, opsets, ["alpha"])
+        )
     model.opset_import.add(domain="f", version=1)
     node = rng.choice(model.graph.node) if model.graph.node else model.graph.node.add()
     node.op_type, node.domain = "f0", "f"
@@ -243,7 +296,30 @@ def training_info(model: ModelProto, rng: random.Random) -> None:
 
 
 GRAPH: tuple[Mutant, ...] = (
-    *(rewired, rewired, more_or_fewer, cycle, operator_changed, operator_changed, node_added, node_added),
-    *(attribute_changed, attribute_changed, attribute_changed, attributes_dropped, parts_dropped_or_repeated, shuffled),
-    *(declared_otherwise, declared_otherwise, control_flow_added, control_flow_added, function_added, training_info),
+    *(
+        rewired,
+        rewired,
+        more_or_fewer,
+        cycle,
+        operator_changed,
+        operator_changed,
+        node_added,
+        node_added,
+    ),
+    *(
+        attribute_changed,
+        attribute_changed,
+        attribute_changed,
+        attributes_dropped,
+        parts_dropped_or_repeated,
+        shuffled,
+    ),
+    *(
+        declared_otherwise,
+        declared_otherwise,
+        control_flow_added,
+        control_flow_added,
+        function_added,
+        training_info,
+    ),
 )

@@ -61,7 +61,9 @@ def _run(folder: Path, moment: int | None, counted: Path) -> int:
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         nonlocal calls
-        if event not in EVENTS or not str(Path(os.fsdecode(str(arguments[0]))).absolute()).startswith(inside):
+        if event not in EVENTS or not str(
+            Path(os.fsdecode(str(arguments[0]))).absolute()
+        ).startswith(inside):
             return
         if event == "open" and not int(str(arguments[2])) & WRITING:
             return

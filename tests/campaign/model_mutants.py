@@ -17,10 +17,35 @@ Mutant = Callable[[ModelProto, random.Random], None]
 NUMBERS = (0, 1, -1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, -(2**62))
 TYPES = (*TensorProto.DataType.values(), 77, -1)
 LOCATIONS = (
-    *("/etc/passwd", "../model.onnx", "..\\x", "C:\\x", "model.onnx", ".", "", "x\0y", "nul", "/dev/zero", "\udcff"),
+    *(
+        "/etc/passwd",
+        "../model.onnx",
+        "..\\x",
+        "C:\\x",
+        "model.onnx",
+        ".",
+        "",
+        "x\0y",
+        "nul",
+        "/dev/zero",
+        "\udcff",
+    ),
     *("n" * 4000, "/".join(["d"] * 2000), "weights.bin", "folder", "link"),
 )
-NAMES = ("", "x", "\n", "\0", "ä€\u202e", "n" * 4000, "n" * 100_000, "<b>&", "%s{0}", "../../x", "ltp/0/d8", " ")
+NAMES = (
+    "",
+    "x",
+    "\n",
+    "\0",
+    "ä€\u202e",
+    "n" * 4000,
+    "n" * 100_000,
+    "<b>&",
+    "%s{0}",
+    "../../x",
+    "ltp/0/d8",
+    " ",
+)
 
 
 def spoil_bytes(content: bytes, rng: random.Random) -> bytes:
@@ -94,7 +119,9 @@ def field_changed(model: ModelProto, rng: random.Random) -> None:
         field.CPPTYPE_ENUM: lambda: rng.choice(field.enum_type.values).number,
         field.CPPTYPE_FLOAT: lambda: rng.choice((0.0, -1.0, 1e38, float("inf"), float("nan"))),
         field.CPPTYPE_STRING: lambda: (
-            rng.randbytes(rng.choice((0, 1, 9))) if field.type == field.TYPE_BYTES else rng.choice(NAMES)
+            rng.randbytes(rng.choice((0, 1, 9)))
+            if field.type == field.TYPE_BYTES
+            else rng.choice(NAMES)
         ),
     }.get(field.cpp_type)
     if value is None:
@@ -153,11 +180,22 @@ def type_changed(model: ModelProto, rng: random.Random) -> None:
         for d in tensor.dims:
             count *= d
         if 0 <= count < 2**16 and tensor.data_type != TensorProto.STRING:
-            bits = {4: 4, 2: 2}.get(int("0" + "".join(filter(str.isdigit, _type_name(tensor)))[:1]), 8)
+            bits = {4: 4, 2: 2}.get(
+                int("0" + "".join(filter(str.isdigit, _type_name(tensor)))[:1]), 8
+            )
             width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-            for field in ("float_data", "int32_data", "int64_data", "string_data", "double_data", "uint64_data"):
+            for field in (
+                "float_data",
+                "int32_data",
+                "int64_data",
+                "string_data",
+                "double_data",
+                "uint64_data",
+            ):
                 tensor.ClearField(field)
-            tensor.raw_data = rng.randbytes(count * width if width > 1 or bits == 8 else -(-count * bits // 8))
+            tensor.raw_data = rng.randbytes(
+                count * width if width > 1 or bits == 8 else -(-count * bits // 8)
+            )
 
 
 def _type_name(tensor: TensorProto) -> str:
@@ -206,7 +244,9 @@ def values_elsewhere(model: ModelProto, rng: random.Random) -> None:
             entries[key] = rng.choice((*map(str, NUMBERS), "", "x", "9" * 5000, "1e3", " 4 ", "٣"))
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value.encode("utf-8", "replace").decode())
-    tensor.data_location = rng.choice((TensorProto.EXTERNAL, TensorProto.EXTERNAL, TensorProto.DEFAULT))
+    tensor.data_location = rng.choice(
+        (TensorProto.EXTERNAL, TensorProto.EXTERNAL, TensorProto.DEFAULT)
+    )
     if rng.random() < 0.7:
         tensor.ClearField("raw_data")
 
@@ -216,14 +256,20 @@ def sparse_that_does_not_fit(model: ModelProto, rng: random.Random) -> None:
     taken = [t.name for t in model.graph.initializer] or ["w"]
     part = model.graph.sparse_initializer.add()
     count = rng.choice((0, 1, 3))
-    part.dims.extend(rng.choice(((8,), (2, 4), (0,), (2**31, 2**31), (-1,), (2**28,), (), (1,) * 70)))
+    part.dims.extend(
+        rng.choice(((8,), (2, 4), (0,), (2**31, 2**31), (-1,), (2**28,), (), (1,) * 70))
+    )
     part.values.CopyFrom(
-        TensorProto(name=rng.choice((*taken, "s", "")), data_type=rng.choice(TYPES[:20]), dims=[count])
+        TensorProto(
+            name=rng.choice((*taken, "s", "")), data_type=rng.choice(TYPES[:20]), dims=[count]
+        )
     )
     part.values.raw_data = rng.randbytes(count * rng.choice((4, 4, 8, 1)))
     shape = rng.choice(((count,), (count, 2), (count, 1), (2**40,), ()))
     part.indices.CopyFrom(TensorProto(data_type=rng.choice((7, 7, 7, 6, 1)), dims=shape))
-    part.indices.raw_data = b"".join(struct.pack("<q", rng.choice(NUMBERS)) for _ in range(count * rng.choice((1, 2))))
+    part.indices.raw_data = b"".join(
+        struct.pack("<q", rng.choice(NUMBERS)) for _ in range(count * rng.choice((1, 2)))
+    )
     if rng.random() < 0.5 and taken[0] == part.values.name:
         del model.graph.initializer[0]
 
@@ -237,9 +283,13 @@ def version_changed(model: ModelProto, rng: random.Random) -> None:
     if kind == 0:
         model.ir_version = rng.choice((0, 1, 3, 4, 9, 13, 2**40, -1))
     elif kind == 1 and model.opset_import:
-        rng.choice(model.opset_import).version = rng.choice((-1, 0, 1, 6, 7, 8, 9, 11, 13, 18, 21, 25, 99, 2**40))
+        rng.choice(model.opset_import).version = rng.choice(
+            (-1, 0, 1, 6, 7, 8, 9, 11, 13, 18, 21, 25, 99, 2**40)
+        )
     elif kind == 2:
-        model.opset_import.add(domain=rng.choice(("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "x")), version=7)
+        model.opset_import.add(
+            domain=rng.choice(("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "x")), version=7
+        )
     elif kind == 3:
         del model.opset_import[:]
     else:
@@ -257,13 +307,30 @@ def name_changed(model: ModelProto, rng: random.Random) -> None:
     kinds = [m for m in messages(model) if "name" in m.DESCRIPTOR.fields_by_name]
     rng.choice(kinds).name = rng.choice(NAMES)
     if rng.random() < 0.3:
-        node = rng.choice([m for m in kinds if isinstance(m, NodeProto)] or [NodeProto(output=["y"])])
+        node = rng.choice(
+            [m for m in kinds if isinstance(m, NodeProto)] or [NodeProto(output=["y"])]
+        )
         if node.output:
             node.output[0] = rng.choice(NAMES)
 
 
 STRUCTURE: tuple[Mutant, ...] = (
     *(field_dropped, field_repeated, field_changed, field_changed, message_swapped),
-    *(dims_changed, type_changed, type_changed, strings, values_changed, integers_changed, integers_changed),
-    *(values_elsewhere, values_elsewhere, sparse_that_does_not_fit, version_changed, labelled, name_changed),
+    *(
+        dims_changed,
+        type_changed,
+        type_changed,
+        strings,
+        values_changed,
+        integers_changed,
+        integers_changed,
+    ),
+    *(
+        values_elsewhere,
+        values_elsewhere,
+        sparse_that_does_not_fit,
+        version_changed,
+        labelled,
+        name_changed,
+    ),
 )

@@ -26,7 +26,7 @@ from onnx import ModelProto
 from ltp_pipeline.cli import app
 from ltp_pipeline.errors import LtpError
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.stages.import_model import import_model
 from tests.campaign import program
 from tests.campaign.graph_mutants import GRAPH
@@ -40,10 +40,22 @@ from tests.support.victims import VICTIMS
 LEVELS = ("bytes", "structure", "graph", "structure", "graph")
 SECONDS = {"inspect": 10, "import": 60, "run": 120}  # of processor time
 PATIENCE = 20  # times as much by the clock, on a machine that others use too
-MEGABYTES = {"inspect": 200, "import": 8000, "run": 8000}  # importing and training may take what is free
-EXITS = {"inspect": (0, 3, 4), "import": (0, 3, 4), "run": (0, 3, 4, 5)}  # what runs need not be worth training
+MEGABYTES = {
+    "inspect": 200,
+    "import": 8000,
+    "run": 8000,
+}  # importing and training may take what is free
+EXITS = {
+    "inspect": (0, 3, 4),
+    "import": (0, 3, 4),
+    "run": (0, 3, 4, 5),
+}  # what runs need not be worth training
 LONGEST = 3000  # characters of a line
-EVERY = {"inspect": 1, "import": 10, "run": 0}  # how many models are there for one that is given to it
+EVERY = {
+    "inspect": 1,
+    "import": 10,
+    "run": 0,
+}  # how many models are there for one that is given to it
 FILE = "model.onnx"
 
 
@@ -58,10 +70,15 @@ class Case(NamedTuple):
 @cache
 def victims() -> dict[str, ModelProto]:
     """Models of all kinds, two of them as we export them."""
-    pruned = Model.of(prune(VICTIMS["conv"], 0.9))
+    pruned = OnnxModel.of(prune(VICTIMS["conv"], 0.9))
     kernels = [t.name for t in pruned.graph.initializer if len(t.dims) > 1]
-    encoded = {name: ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")}
-    sequences = {name: SEQUENCE_MODELS[name] for name in ("LSTM-bidirectional", "language", "vision", "fused")}
+    encoded = {
+        name: ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")
+    }
+    sequences = {
+        name: SEQUENCE_MODELS[name]
+        for name in ("LSTM-bidirectional", "language", "vision", "fused")
+    }
     return {**VICTIMS, **sequences, **encoded}
 
 
@@ -95,7 +112,9 @@ def lay_out(case: Case, folder: Path) -> Path:
     return path
 
 
-def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = None) -> Iterator[Tried]:
+def tried(
+    seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = None
+) -> Iterator[Tried]:
     """Make each and give it to the verbs whose turn it is; files are removed unless they are to be kept."""
     for number in numbers:
         case = make(seed, number)
@@ -104,8 +123,12 @@ def tried(seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = 
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
                     path = lay_out(case, (keep or Path(scratch)) / verb)
                     work = partial(_work, verb, path)
-                    ended = children.call(work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb])
-                    yield Tried(number, case.name, verb, ended, _problem(verb, ended, len(case.content)))
+                    ended = children.call(
+                        work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb]
+                    )
+                    yield Tried(
+                        number, case.name, verb, ended, _problem(verb, ended, len(case.content))
+                    )
 
 
 def _work(verb: str, path: Path) -> int:
@@ -126,7 +149,7 @@ def _import(path: Path) -> int:
     try:
         import_model(path)
     except LtpError as error:
-        print(f"error: {error.what}\n  {error.remedy}", file=sys.stderr)
+        print(f"error: {error.message}\n  {error.hint}", file=sys.stderr)
         return error.exit_code
     return 0
 
@@ -137,8 +160,21 @@ def _training(path: Path) -> list[str]:
     shapes = {3: (40, 3, 8, 8), 6: (40, 6)}
     content = path.read_bytes()
     shape = shapes[3] if b"conv" in content else shapes[6]
-    np.savez(path.with_name("data.npz"), x=rng.standard_normal(shape).astype(np.float32), y=rng.integers(0, 3, 40))
-    short = ["--epochs", "1", "--finetune-epochs", "0", "--no-baseline", "--trust-labels", "--target-compression", "2"]
+    np.savez(
+        path.with_name("data.npz"),
+        x=rng.standard_normal(shape).astype(np.float32),
+        y=rng.integers(0, 3, 40),
+    )
+    short = [
+        "--epochs",
+        "1",
+        "--finetune-epochs",
+        "0",
+        "--no-baseline",
+        "--trust-labels",
+        "--target-compression",
+        "2",
+    ]
     return ["--data", str(path.with_name("data.npz")), *short, "--out", str(path.with_name("run"))]
 
 

@@ -39,15 +39,21 @@ class Asked(NamedTuple):
 
 def options(doc: str | None, count: int) -> argparse.ArgumentParser:
     """The options of every program."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=count)
-    parser.add_argument("--only", type=int, help="repeat one case, show what it says, and keep its files")
+    parser.add_argument(
+        "--only", type=int, help="repeat one case, show what it says, and keep its files"
+    )
     parser.add_argument("--out", type=Path, help="where to write the results")
     return parser
 
 
-def main(name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], Iterator[Tried]]) -> None:
+def main(
+    name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], Iterator[Tried]]
+) -> None:
     """Print findings as they are met, write the results, and end with 1 where there are findings."""
     asked = parser.parse_args()
     one = asked.only is not None
@@ -63,14 +69,20 @@ def main(name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], It
             slowest[verb] = max(slowest.get(verb, 0.0), round(ended.seconds, 1))
             largest[verb] = max(largest.get(verb, 0), ended.megabytes)
             if one:
-                print(f"{verb} {case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}")
+                print(
+                    f"{verb} {case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}"
+                )
             if case.problem is not None:
                 findings.append(f"{case.number}: {verb} {case.name}: {case.problem}")
                 print(f"{findings[-1]}\n{ended.said[-SHOWN:]}", flush=True)
             done = numbers.index(case.number) * PARTS // len(numbers)
             if done > told:
                 told = done
-                print(f"{name}: {done / PARTS:.0%}, {len(findings)} findings", file=sys.stderr, flush=True)
+                print(
+                    f"{name}: {done / PARTS:.0%}, {len(findings)} findings",
+                    file=sys.stderr,
+                    flush=True,
+                )
     results = {
         "class": name,
         "seed": asked.seed,

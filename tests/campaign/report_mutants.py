@@ -61,7 +61,9 @@ def write(folder: Path, report: dict[str, Any] | str) -> None:
     text = report if isinstance(report, str) else json.dumps(report)
     (folder / REPORT).write_text(text, encoding="utf-8")
     if (folder / SUMS).is_file():
-        lines = [line.split("  ", 1) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()]
+        lines = [
+            line.split("  ", 1) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()
+        ]
         sums = {name: digest for digest, name in lines}
         write_sums(folder / SUMS, {**sums, REPORT: sha256_of(folder / REPORT)})
 
@@ -96,12 +98,47 @@ def shown(path: tuple[Any, ...]) -> str:
 def _any_verb(name: str, rng: random.Random) -> Case:
     """A gate that fails must not pass; others that read the report may take it, or refuse it."""
     verb = rng.choice(("gate", "gate", "gate", "compare", "report"))
-    return Case(name, rng.choice(MISSED), EITHER) if verb == "gate" else Case(name, [], (0, 3), verb)
+    return (
+        Case(name, rng.choice(MISSED), EITHER) if verb == "gate" else Case(name, [], (0, 3), verb)
+    )
 
 
 ODD_VALUES: tuple[Any, ...] = (
-    *(None, True, False, "", "0.5", [], {}, [0.5], {"value": 1}, 0, 1, -1, 2, 0.5, 1e-9, -1e-9, 88, 1e9, 1e300, -1e300),
-    *(2**62, 2**63, 10**30, "../report.json", "\u0000", "\ud800", "é" * 300, "passed", "exact", "int8", "model.onnx"),
+    *(
+        None,
+        True,
+        False,
+        "",
+        "0.5",
+        [],
+        {},
+        [0.5],
+        {"value": 1},
+        0,
+        1,
+        -1,
+        2,
+        0.5,
+        1e-9,
+        -1e-9,
+        88,
+        1e9,
+        1e300,
+        -1e300,
+    ),
+    *(
+        2**62,
+        2**63,
+        10**30,
+        "../report.json",
+        "\u0000",
+        "\ud800",
+        "é" * 300,
+        "passed",
+        "exact",
+        "int8",
+        "model.onnx",
+    ),
 )
 
 
@@ -147,13 +184,20 @@ def more_accurate(folder: Path, rng: random.Random) -> Case:
         part["accuracy"] |= {"value": value, "top1": value, "top5": 1.0}
     report["pruned"]["drop"] = report["original"]["accuracy"]["value"] - value
     if rng.random() < 0.5:
-        report["pruned"]["drop_interval"] = [report["pruned"]["drop"] - 0.001, report["pruned"]["drop"] + 0.001]
+        report["pruned"]["drop_interval"] = [
+            report["pruned"]["drop"] - 0.001,
+            report["pruned"]["drop"] + 0.001,
+        ]
     if rng.random() < 0.3:
         for file in report["pruned"]["files"]:
             del file["outcomes"]
         del report["pruned"]["drop_interval"]
         write(folder, report)
-        return Case(f"accuracy {value} and no outcomes", ["--max-drop", "0.01", "--confidence", "0.95"], EITHER)
+        return Case(
+            f"accuracy {value} and no outcomes",
+            ["--max-drop", "0.01", "--confidence", "0.95"],
+            EITHER,
+        )
     write(folder, report)
     return Case(f"accuracy {value} everywhere", rng.choice(MISSED), EITHER)
 
@@ -209,9 +253,26 @@ def own_limits(folder: Path, rng: random.Random) -> Case:
     """The limits of the report itself are none, and no others are given."""
     report = read(folder)
     limits = report["settings"]["gates"]
-    odd = [("max_drop", 5), ("max_drop", "0.01"), ("min_accuracy", 90), ("max_drpo", 0.01), ("confidence", 95)]
-    odd += [("confidence", 1 - 1e-16), ("min_compression", True), ("max_bytes", {"no": 5}), ("max_bytes", -1)]
-    odd += [("min_sparsity", 1.5), ("by", 0.1), ("beat_baseline", "yes"), ("min_gain", 0), ("max_drop", [0.01])]
+    odd = [
+        ("max_drop", 5),
+        ("max_drop", "0.01"),
+        ("min_accuracy", 90),
+        ("max_drpo", 0.01),
+        ("confidence", 95),
+    ]
+    odd += [
+        ("confidence", 1 - 1e-16),
+        ("min_compression", True),
+        ("max_bytes", {"no": 5}),
+        ("max_bytes", -1),
+    ]
+    odd += [
+        ("min_sparsity", 1.5),
+        ("by", 0.1),
+        ("beat_baseline", "yes"),
+        ("min_gain", 0),
+        ("max_drop", [0.01]),
+    ]
     key, value = rng.choice(odd)
     limits[key] = value
     write(folder, report)
@@ -223,7 +284,9 @@ def verdicts(folder: Path, rng: random.Random) -> Case:
     report = read(folder)
     ways: dict[str, Callable[[], Any]] = {
         "no gates": lambda: report.update(gates=[]),
-        "a gate more": lambda: report["gates"].append({**report["gates"][0], "name": "min_gain", "passed": False}),
+        "a gate more": lambda: report["gates"].append(
+            {**report["gates"][0], "name": "min_gain", "passed": False}
+        ),
         "another value": lambda: report["gates"][0].update(value=0.0),
         "another limit": lambda: report["gates"][0].update(limit=1.0),
         "failed": lambda: report.update(verdict="failed"),
@@ -249,13 +312,17 @@ def text(folder: Path, rng: random.Random) -> Case:
         "NaN": had.replace('"drop":', '"drop": NaN, "x":', 1),
         "1e400": had.replace('"drop":', '"more": 1e400, "drop":', 1),
         "deep": had.replace('"drop":', '"more": ' + "[" * 100_000 + "]" * 100_000 + ', "drop":', 1),
-        "deep, and below the limit of recursion": had.replace('"drop":', f'"more": {"[" * 300}{"]" * 300}, "drop":', 1),
+        "deep, and below the limit of recursion": had.replace(
+            '"drop":', f'"more": {"[" * 300}{"]" * 300}, "drop":', 1
+        ),
         "half a character": had.replace('"drop":', '"more": "\\ud800", "drop":', 1),
         "cut off": had[: rng.randrange(len(had))],
         "more behind it": had + rng.choice(("x", "{}", "]", "\0")),
         "empty": "",
         "a list": f"[{had}]",
-        "another schema": had.replace("ltp-report/1", rng.choice(("ltp-report/2", "ltp-report/", "x")), 1),
+        "another schema": had.replace(
+            "ltp-report/1", rng.choice(("ltp-report/2", "ltp-report/", "x")), 1
+        ),
     }
     name = rng.choice(sorted(bombs))
     write(folder, bombs[name])
@@ -274,7 +341,11 @@ def spoiled_bytes(folder: Path, rng: random.Random) -> Case:
 def names(folder: Path, rng: random.Random) -> Case:
     """A file has a name that is none beside the report."""
     report = read(folder)
-    places = [report["pruned"]["files"][0], report["baseline"]["files"][0], report["baseline"]["curve"][1]]
+    places = [
+        report["pruned"]["files"][0],
+        report["baseline"]["files"][0],
+        report["baseline"]["curve"][1],
+    ]
     odd = (
         "",
         ".",
@@ -346,7 +417,9 @@ def hidden_weights(folder: Path, rng: random.Random) -> Case:
     report["sizes"].pop(file["encoding"])
     if (folder / SUMS).is_file():
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-        (folder / SUMS).write_text("".join(f"{line}\n" for line in lines if not line.endswith(".data")))
+        (folder / SUMS).write_text(
+            "".join(f"{line}\n" for line in lines if not line.endswith(".data"))
+        )
     write(folder, report)
     return Case("weights without a hash", KEPT, REFUSED)
 
@@ -372,7 +445,9 @@ def sums(folder: Path, rng: random.Random) -> Case:
     chosen = rng.choice((REPORT, "model.packed.onnx"))
     number = next(i for i, line in enumerate(lines) if line.endswith(f"  {chosen}"))
     ways: dict[str, Callable[[], Any]] = {
-        "another hash": lambda: path.write_text("\n".join([*lines[:number], f"{'0' * 64}{lines[number][64:]}"])),
+        "another hash": lambda: path.write_text(
+            "\n".join([*lines[:number], f"{'0' * 64}{lines[number][64:]}"])
+        ),
         "a line less": lambda: path.write_text("\n".join(lines[:number] + lines[number + 1 :])),
         "no list": lambda: path.write_bytes(b"\xff" * 50),
         "empty": lambda: path.write_text(""),
@@ -403,10 +478,39 @@ def report_is_no_file(folder: Path, rng: random.Random) -> Case:
 
 def options(folder: Path, rng: random.Random) -> Case:
     """Limits that mean nothing."""
-    number = rng.choice(("nan", "inf", "-inf", "1e400", "9" * 5000, "0x10", "", "1,5", "-1e400", "٣", "1" + "0" * 400))
-    gate = rng.choice(("max-drop", "min-accuracy", "min-sparsity", "min-compression", "max-bytes", "confidence", "by"))
+    number = rng.choice(
+        (
+            "nan",
+            "inf",
+            "-inf",
+            "1e400",
+            "9" * 5000,
+            "0x10",
+            "",
+            "1,5",
+            "-1e400",
+            "٣",
+            "1" + "0" * 400,
+        )
+    )
+    gate = rng.choice(
+        (
+            "max-drop",
+            "min-accuracy",
+            "min-sparsity",
+            "min-compression",
+            "max-bytes",
+            "confidence",
+            "by",
+        )
+    )
     odd = [f"--{gate}", number]
-    exact = [["--confidence", "0.9999999999999999"], ["--confidence", "1"], ["--confidence", "0"], ["--max-drop", "5"]]
+    exact = [
+        ["--confidence", "0.9999999999999999"],
+        ["--confidence", "1"],
+        ["--confidence", "0"],
+        ["--max-drop", "5"],
+    ]
     exact += [
         ["--min-accuracy", "91"],
         ["--min-sparsity", "1"],
@@ -441,7 +545,28 @@ def settings(folder: Path, rng: random.Random) -> Case:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    *(any_value, left_out, any_value, copied_over, more_accurate, sparser, one_kernel_less, own_limits, verdicts, text),
-    *(any_value, spoiled_bytes, names, files, other_model, hidden_weights, no_model, sums, report_is_no_file),
+    *(
+        any_value,
+        left_out,
+        any_value,
+        copied_over,
+        more_accurate,
+        sparser,
+        one_kernel_less,
+        own_limits,
+        verdicts,
+        text,
+    ),
+    *(
+        any_value,
+        spoiled_bytes,
+        names,
+        files,
+        other_model,
+        hidden_weights,
+        no_model,
+        sums,
+        report_is_no_file,
+    ),
     *(options, settings),
 )

@@ -59,7 +59,9 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
                 "report": [str(folder)],
             }
             arguments = [case.verb, *given[case.verb], *case.options]
-            ended = children.call(lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES)
+            ended = children.call(
+                lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES
+            )
             name = f"{case.name} {' '.join(case.options)[:200]}"
             yield Tried(number, name, case.verb, ended, _problem(case, ended))
 

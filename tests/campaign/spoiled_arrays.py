@@ -30,7 +30,9 @@ def _odd_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
             return np.full(array.shape, top, dtype) - array.astype(dtype) * rng.choice((0, 1))
         if kind == 2:
             return np.where(
-                np.arange(array.size).reshape(array.shape) == 3, rng.choice((np.nan, np.inf, -np.inf, -1, 1e30)), array
+                np.arange(array.size).reshape(array.shape) == 3,
+                rng.choice((np.nan, np.inf, -np.inf, -1, 1e30)),
+                array,
             )
     if kind == 3:
         return array[: rng.randrange(len(array))]
@@ -49,8 +51,12 @@ def _npy(array: np.ndarray) -> bytes:
 
 def _odd_header(rng: random.Random) -> bytes:
     """The header of an array file, of something that numpy would not write."""
-    shape = tuple(rng.choice((0, 1, -1, -24, 24, 8, 2**31, 2**62, 10**30)) for _ in range(rng.randrange(6)))
-    descr = rng.choice(("|u1", "<f4", "|O", "<U2000000000", "|V2147483647", [("a", "<f4"), ("b", "|O")], "no type"))
+    shape = tuple(
+        rng.choice((0, 1, -1, -24, 24, 8, 2**31, 2**62, 10**30)) for _ in range(rng.randrange(6))
+    )
+    descr = rng.choice(
+        ("|u1", "<f4", "|O", "<U2000000000", "|V2147483647", [("a", "<f4"), ("b", "|O")], "no type")
+    )
     text = repr(
         {
             "descr": descr,
@@ -60,13 +66,17 @@ def _odd_header(rng: random.Random) -> bytes:
     )
     text = rng.choice((text, text, "(" * 3000, "{" + text, text * 50, "__import__('os').abort()"))
     version = rng.choice((b"\1\0", b"\2\0", b"\3\0", b"\7\7"))
-    length = struct.pack("<H" if version == b"\1\0" else "<I", min(len(text), 65535) + rng.choice((0, 0, 5)))
+    length = struct.pack(
+        "<H" if version == b"\1\0" else "<I", min(len(text), 65535) + rng.choice((0, 0, 5))
+    )
     return b"\x93NUMPY" + version + length + text.encode() + b"\0" * 64
 
 
 def odd_npy(path: Path, rng: random.Random) -> None:
     file = some(path, rng)
-    file.write_bytes(_odd_header(rng) if rng.random() < 0.5 else _npy(_odd_array(np.load(file), rng)))
+    file.write_bytes(
+        _odd_header(rng) if rng.random() < 0.5 else _npy(_odd_array(np.load(file), rng))
+    )
 
 
 def npy_promises_more(path: Path, rng: random.Random) -> None:
@@ -93,7 +103,9 @@ def odd_member(path: Path, rng: random.Random) -> None:
     members = _members(path)
     name = rng.choice(sorted(members))
     members[name] = (
-        _odd_header(rng) if rng.random() < 0.4 else _npy(_odd_array(np.load(io.BytesIO(members[name])), rng))
+        _odd_header(rng)
+        if rng.random() < 0.4
+        else _npy(_odd_array(np.load(io.BytesIO(members[name])), rng))
     )
     _pack(
         path,
@@ -133,7 +145,9 @@ def bomb_in_npz(path: Path, rng: random.Random) -> None:
                 file.write(bytes(piece))
     content = path.read_bytes()  # the central directory promises what the header does
     real, said = piece + 128, size + 128
-    path.write_bytes(content.replace(struct.pack("<I", real), struct.pack("<I", min(said, 2**32 - 1))))
+    path.write_bytes(
+        content.replace(struct.pack("<I", real), struct.pack("<I", min(said, 2**32 - 1)))
+    )
 
 
 def flags_in_npz(path: Path, rng: random.Random) -> None:
@@ -158,7 +172,11 @@ def _put_idx(path: Path, rng: random.Random, content: bytes) -> None:
 def odd_idx(path: Path, rng: random.Random) -> None:
     shape = tuple(rng.choice(SIZES) for _ in range(rng.randrange(6)))
     kind = rng.choice((0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0))
-    _put_idx(path, rng, data_sets.idx(rng.choice((np.zeros(0, np.uint8), np.zeros(64, np.uint8))), shape, kind))
+    _put_idx(
+        path,
+        rng,
+        data_sets.idx(rng.choice((np.zeros(0, np.uint8), np.zeros(64, np.uint8))), shape, kind),
+    )
 
 
 def bomb_in_gz(path: Path, rng: random.Random) -> None:
@@ -194,7 +212,15 @@ def odd_table(path: Path, rng: random.Random) -> None:
     elif kind == 1:
         found = pa.table({"x": x, "y": pa.array([None, *y.to_pylist()[1:]])})
     elif kind == 2:
-        types = (pa.string(), pa.float16(), pa.decimal128(9, 2), pa.date32(), pa.bool_(), pa.uint64(), pa.binary())
+        types = (
+            pa.string(),
+            pa.float16(),
+            pa.decimal128(9, 2),
+            pa.date32(),
+            pa.bool_(),
+            pa.uint64(),
+            pa.binary(),
+        )
         try:
             found = pa.table({"x": x, "y": y.cast(rng.choice(types))})
         except pa.ArrowException:
@@ -206,7 +232,12 @@ def odd_table(path: Path, rng: random.Random) -> None:
         found = pa.table({"x": pa.array([[1] * (n % 3) for n in range(len(y))]), "y": y})
     else:
         found = pa.table(
-            {"x": pa.array([[[[n]]] for n in range(len(y))]).dictionary_encode() if rng.random() < 0.3 else y, "y": y}
+            {
+                "x": pa.array([[[[n]]] for n in range(len(y))]).dictionary_encode()
+                if rng.random() < 0.3
+                else y,
+                "y": y,
+            }
         )
     file = some(path, rng)
     if file.suffix == ".parquet":

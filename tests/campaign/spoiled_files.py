@@ -13,7 +13,16 @@ from pathlib import Path
 from tests.campaign.model_mutants import spoil_bytes
 
 Mutant = Callable[[Path, random.Random], None]  # the data set, which it changes in place
-NAMES = (b"\xff\xfe", b"new\nline", b"\x1b[31mred", b"n" * 200, "…\u202e".encode(), b"<b>&amp;", b"..", b"'\"`$(x)")
+NAMES = (
+    b"\xff\xfe",
+    b"new\nline",
+    b"\x1b[31mred",
+    b"n" * 200,
+    "…\u202e".encode(),
+    b"<b>&amp;",
+    b"..",
+    b"'\"`$(x)",
+)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -39,7 +48,15 @@ def cut_short(path: Path, rng: random.Random) -> None:
 
 def swapped(path: Path, rng: random.Random) -> None:
     other = rng.choice(
-        [b"", b"\0" * 600, b"PK\x05\x06" + b"\0" * 18, gzip.compress(b"x"), b"\x93NUMPY", b"[1, 2]", b"x,y\n1,2\n"]
+        [
+            b"",
+            b"\0" * 600,
+            b"PK\x05\x06" + b"\0" * 18,
+            gzip.compress(b"x"),
+            b"\x93NUMPY",
+            b"[1, 2]",
+            b"x,y\n1,2\n",
+        ]
     )
     some(path, rng).write_bytes(other)
 
@@ -65,14 +82,24 @@ def no_regular_file(path: Path, rng: random.Random) -> None:
         file.mkdir()
     else:
         file.symlink_to(
-            {"zero": "/dev/zero", "tty": "/dev/tty", "loop": file.name, "gone": "gone", "passwd": "/etc/passwd"}[kind]
+            {
+                "zero": "/dev/zero",
+                "tty": "/dev/tty",
+                "loop": file.name,
+                "gone": "gone",
+                "passwd": "/etc/passwd",
+            }[kind]
         )
 
 
 def odd_name(path: Path, rng: random.Random) -> None:
     file = some(path, rng)
     if file != path:
-        file.rename(os.fsdecode(os.fsencode(file.parent) + b"/" + rng.choice(NAMES) + os.fsencode(file.name)))
+        file.rename(
+            os.fsdecode(
+                os.fsencode(file.parent) + b"/" + rng.choice(NAMES) + os.fsencode(file.name)
+            )
+        )
 
 
 def linked(path: Path, rng: random.Random) -> None:

@@ -22,16 +22,30 @@ def _png_of(width: int, height: int, mode: int = 0, bits: int = 8, rows: int = 1
     """A picture of zeros with this header; `rows` tells how much of it there is."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     pixels = zlib.compress(bytes((width + 1) * rows), 9)
     head = struct.pack(">IIBBBBB", width, height, bits, mode, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
 
 
 def large_image(path: Path, rng: random.Random) -> None:
     width, height = rng.choice(
-        ((80_000_000, 1), (1, 80_000_000), (40_000, 40_000), (2**31 - 1, 1), (70_000, 1), (8_000, 9_999))
+        (
+            (80_000_000, 1),
+            (1, 80_000_000),
+            (40_000, 40_000),
+            (2**31 - 1, 1),
+            (70_000, 1),
+            (8_000, 9_999),
+        )
     )
     (some(path, rng)).write_bytes(_png_of(width, height))
 
@@ -57,7 +71,9 @@ def odd_image(path: Path, rng: random.Random) -> None:
 
 def odd_folder(path: Path, rng: random.Random) -> None:
     """A folder, empty, of links or linked, among the others."""
-    name = rng.choice((b"class9", b"train", b"test", b"\xff\xfe", b"new\nline", b".hidden", b"x" * 200))
+    name = rng.choice(
+        (b"class9", b"train", b"test", b"\xff\xfe", b"new\nline", b".hidden", b"x" * 200)
+    )
     folder = Path(os.fsdecode(os.fsencode(path) + b"/" + name))
     kind = rng.randrange(5)
     if kind == 0:
@@ -83,10 +99,28 @@ CLASS_FOLDERS: tuple[Mutant, ...] = (*IMAGES, odd_folder)
 def odd_shard_member(path: Path, rng: random.Random) -> None:
     """A link, a device, a sparse member, a size that is wrong, or a class that is none."""
     info = tarfile.TarInfo(
-        rng.choice(("n98.png", "../n98.png", "/n98.png", "n98." + "x" * 3000, "n\udcff98.png", "n98.cls", "n98"))
+        rng.choice(
+            (
+                "n98.png",
+                "../n98.png",
+                "/n98.png",
+                "n98." + "x" * 3000,
+                "n\udcff98.png",
+                "n98.cls",
+                "n98",
+            )
+        )
     )
     content = rng.choice(
-        (data_sets.png(data_sets.arrays()["x"][0]), b"1", b"-1", b"9" * 40, b"\xb2", b"", _png_of(80_000_000, 1))
+        (
+            data_sets.png(data_sets.arrays()["x"][0]),
+            b"1",
+            b"-1",
+            b"9" * 40,
+            b"\xb2",
+            b"",
+            _png_of(80_000_000, 1),
+        )
     )
     info.type = rng.choice(
         (tarfile.REGTYPE,) * 4
@@ -108,7 +142,13 @@ def odd_shard_member(path: Path, rng: random.Random) -> None:
         "GNU.sparse.realsize": str(2**40),
     }
     info.pax_headers = rng.choice(
-        ({}, {}, {"size": str(rng.choice((-1, 0, 2**40, 2**70)))}, sparse, {"path": "../../n99.png"})
+        (
+            {},
+            {},
+            {"size": str(rng.choice((-1, 0, 2**40, 2**70)))},
+            sparse,
+            {"path": "../../n99.png"},
+        )
     )
     info.size = len(content)
     with tarfile.open(some(path, rng), "a") as tar:

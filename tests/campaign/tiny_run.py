@@ -28,8 +28,24 @@ SECONDS = 600.0  # by the clock, on a machine that others use too
 MEGABYTES = 1500
 STEPS = 3  # of an epoch
 # After which step, or in which part; None: it has finished
-STOPS = {"learning": STEPS + 1, "fine-tuning": 2 * STEPS + 2, "baseline": 3 * STEPS + 2, "export": export, "over": None}
-TRAIN = ("--epochs", "2", "--finetune-epochs", "1", "--batch-size", "16", "--target-compression", "2", "--trust-labels")
+STOPS = {
+    "learning": STEPS + 1,
+    "fine-tuning": 2 * STEPS + 2,
+    "baseline": 3 * STEPS + 2,
+    "export": export,
+    "over": None,
+}
+TRAIN = (
+    "--epochs",
+    "2",
+    "--finetune-epochs",
+    "1",
+    "--batch-size",
+    "16",
+    "--target-compression",
+    "2",
+    "--trust-labels",
+)
 COMMAND = ("run", "model.onnx", "--data", "data.npz", "--out", "run", *TRAIN, "--export", "sparse")
 COMMAND += ("--baseline", "quick")
 
@@ -70,8 +86,16 @@ def stopped(folder: Path, where: str) -> int:
 
 def made(run: Path, *folders: str) -> dict[str, bytes]:
     """What must be the same to the byte: every model, and all in these folders."""
-    files = {*run.glob("*.onnx"), *run.glob("baseline/*.onnx"), *(f for name in folders for f in run.glob(f"{name}/*"))}
-    return {path.relative_to(run).as_posix(): path.read_bytes() for path in sorted(files) if path.suffix != ".txt"}
+    files = {
+        *run.glob("*.onnx"),
+        *run.glob("baseline/*.onnx"),
+        *(f for name in folders for f in run.glob(f"{name}/*")),
+    }
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in sorted(files)
+        if path.suffix != ".txt"
+    }
 
 
 def _interrupted(*_: object, **__: object) -> None:

@@ -36,7 +36,8 @@ def is_plain(model: ModelProto) -> bool:
     """
     values = [*model.graph.input, *model.graph.output]
     return all(n.domain in STANDARD_DOMAINS for n in model.graph.node) and all(
-        v.type.HasField("tensor_type") and v.type.tensor_type.elem_type in TORCH_TYPES for v in values
+        v.type.HasField("tensor_type") and v.type.tensor_type.elem_type in TORCH_TYPES
+        for v in values
     )
 
 
@@ -62,7 +63,9 @@ def failure(case: Any) -> str | None:
     try:
         module = compiled(case.model)
         for inputs, outputs in case.data_sets:
-            _compare(module(*map(tensor, inputs)), [tensor(o) for o in outputs], case.rtol, case.atol)
+            _compare(
+                module(*map(tensor, inputs)), [tensor(o) for o in outputs], case.rtol, case.atol
+            )
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the answer
         return f"{type(error).__name__}: {error}"
     return None
@@ -70,13 +73,17 @@ def failure(case: Any) -> str | None:
 
 def tensor(value: Any) -> torch.Tensor:
     """A case's input or output as a torch tensor."""
-    return array_to_torch(numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value))
+    return array_to_torch(
+        numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+    )
 
 
 def _compare(found: Iterable[Any], wanted: list[torch.Tensor], rtol: float, atol: float) -> None:
     for y, expected in zip(found, wanted, strict=True):
         assert y.dtype == expected.dtype, f"{y.dtype} where {expected.dtype} is wanted"
-        assert y.shape == expected.shape, f"shape {tuple(y.shape)} where {tuple(expected.shape)} is wanted"
+        assert y.shape == expected.shape, (
+            f"shape {tuple(y.shape)} where {tuple(expected.shape)} is wanted"
+        )
         if y.dtype is torch.bfloat16:
             y, expected = y.float(), expected.float()
         np.testing.assert_allclose(y.detach().numpy(), expected.numpy(), rtol, atol)

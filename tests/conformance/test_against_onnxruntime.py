@@ -32,10 +32,15 @@ class Case(NamedTuple):
 
     def model(self) -> ModelProto:
         names = [f"x{i}" for i in range(len(self.inputs))]
-        extra = [None if c is None else numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(self.constants)]
+        extra = [
+            None if c is None else numpy_helper.from_array(c, f"c{i}")
+            for i, c in enumerate(self.constants)
+        ]
         outputs = ["" if i in self.unnamed else f"y{i}" for i in range(self.outputs)]
         wanted = [*names, *("" if c is None else c.name for c in extra)]
-        node = helper.make_node(self.op, wanted, outputs, name="node", domain=self.domain, **self.attributes)
+        node = helper.make_node(
+            self.op, wanted, outputs, name="node", domain=self.domain, **self.attributes
+        )
         inputs = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
             for n, x in zip(names, self.inputs, strict=True)
@@ -79,7 +84,9 @@ CASES = [
         for mode in ("nearest", "linear", "cubic")
         for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
         for nearest in (
-            ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil") if mode == "nearest" else ("floor",)
+            ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil")
+            if mode == "nearest"
+            else ("floor",)
         )
     ),
     *(
@@ -94,9 +101,19 @@ CASES = [
         for coordinates in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
         for scales in ((2, 2), (0.5, 2), (1.3, 1))
     ),
-    Case("Resize", 11, [IMAGE], {"mode": "linear"}, (np.float32([]), np.float32([]), I64([2, 3, 20, 7]))),
-    Case("Resize", 18, [IMAGE], {"mode": "linear", "antialias": 1}, (None, None, I64([2, 3, 5, 4]))),
-    Case("Resize", 18, [IMAGE], {"mode": "cubic", "antialias": 1}, (None, None, I64([2, 3, 5, 14]))),
+    Case(
+        "Resize",
+        11,
+        [IMAGE],
+        {"mode": "linear"},
+        (np.float32([]), np.float32([]), I64([2, 3, 20, 7])),
+    ),
+    Case(
+        "Resize", 18, [IMAGE], {"mode": "linear", "antialias": 1}, (None, None, I64([2, 3, 5, 4]))
+    ),
+    Case(
+        "Resize", 18, [IMAGE], {"mode": "cubic", "antialias": 1}, (None, None, I64([2, 3, 5, 14]))
+    ),
     Case("Split", 7, [_data(6, 4)], {"axis": 0, "split": [1, 2, 3]}, outputs=3),
     Case("Split", 11, [_data(6, 4)], {"axis": 1}, outputs=2),
     Case("Split", 13, [_data(6, 4)], {"axis": 0}, (I64([4, 2]),), outputs=2),
@@ -112,29 +129,103 @@ CASES = [
     Case("Unsqueeze", 11, [_data(3, 4)], {"axes": [0, -1]}),
     *(
         Case(f"Reduce{kind}", 11, [np.abs(_data(2, 3, 4)) + 0.1], {"axes": [1], "keepdims": keep})
-        for kind in ("Max", "Min", "Mean", "Sum", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+        for kind in (
+            "Max",
+            "Min",
+            "Mean",
+            "Sum",
+            "Prod",
+            "L1",
+            "L2",
+            "SumSquare",
+            "LogSum",
+            "LogSumExp",
+        )
         for keep in (0, 1)
     ),
     Case("OneHot", 9, [np.int64([0, 2, -1, 5])], {"axis": 0}, (I64(4), np.float32([-1, 2]))),
-    Case("MaxPool", 7, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
-    Case("MaxPool", 8, [IMAGE], {"kernel_shape": [3, 2], "pads": [0, 1, 2, 0], "strides": [2, 1]}, outputs=2),
-    Case("MaxPool", 10, [IMAGE], {"kernel_shape": [2, 3], "dilations": [2, 2], "ceil_mode": 1, "strides": [2, 2]}),
-    Case("AveragePool", 7, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
-    Case("AveragePool", 7, [IMAGE], {"kernel_shape": [3, 3], "pads": [0, 1, 2, 0], "count_include_pad": 1}),
-    Case("AveragePool", 10, [IMAGE], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "strides": [2, 2]}),
+    Case(
+        "MaxPool", 7, [IMAGE], {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}
+    ),
+    Case(
+        "MaxPool",
+        8,
+        [IMAGE],
+        {"kernel_shape": [3, 2], "pads": [0, 1, 2, 0], "strides": [2, 1]},
+        outputs=2,
+    ),
+    Case(
+        "MaxPool",
+        10,
+        [IMAGE],
+        {"kernel_shape": [2, 3], "dilations": [2, 2], "ceil_mode": 1, "strides": [2, 2]},
+    ),
+    Case(
+        "AveragePool",
+        7,
+        [IMAGE],
+        {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    ),
+    Case(
+        "AveragePool",
+        7,
+        [IMAGE],
+        {"kernel_shape": [3, 3], "pads": [0, 1, 2, 0], "count_include_pad": 1},
+    ),
+    Case(
+        "AveragePool",
+        10,
+        [IMAGE],
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1, "strides": [2, 2]},
+    ),
     Case("LpPool", 7, [IMAGE], {"kernel_shape": [3, 3], "pads": [0, 1, 1, 0], "p": 3}),
     Case("LpPool", 11, [_data(2, 3, 9)], {"kernel_shape": [2], "strides": [2]}),
     Case("GlobalLpPool", 7, [IMAGE], {"p": 1}),
-    Case("MaxRoiPool", 7, [IMAGE, np.float32([[0, 1, 1, 6, 5], [1, 0, 2, 9, 8]])], {"pooled_shape": [2, 3]}),
+    Case(
+        "MaxRoiPool",
+        7,
+        [IMAGE, np.float32([[0, 1, 1, 6, 5], [1, 0, 2, 9, 8]])],
+        {"pooled_shape": [2, 3]},
+    ),
     Case("Conv", 7, [IMAGE, _data(4, 3, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
-    Case("Conv", 11, [IMAGE, _data(6, 1, 3, 2), _data(6)], {"group": 3, "pads": [0, 1, 2, 0], "dilations": [2, 1]}),
+    Case(
+        "Conv",
+        11,
+        [IMAGE, _data(6, 1, 3, 2), _data(6)],
+        {"group": 3, "pads": [0, 1, 2, 0], "dilations": [2, 1]},
+    ),
     Case("Conv", 11, [_data(2, 3, 9), _data(4, 3, 3)], {"auto_pad": "VALID"}),
     Case("Conv", 11, [_data(1, 2, 5, 6, 7), _data(4, 2, 3, 3, 3)], {"pads": [1] * 6}),
-    Case("ConvTranspose", 7, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"strides": [2, 2], "output_padding": [1, 0]}),
-    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"strides": [3, 2], "output_shape": [28, 23]}),
-    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 4, 4)], {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
-    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 4, 3)], {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
-    Case("ConvTranspose", 11, [IMAGE, _data(3, 2, 3, 3), _data(2)], {"pads": [0, 1, 2, 0], "strides": [2, 2]}),
+    Case(
+        "ConvTranspose",
+        7,
+        [IMAGE, _data(3, 2, 3, 3), _data(2)],
+        {"strides": [2, 2], "output_padding": [1, 0]},
+    ),
+    Case(
+        "ConvTranspose",
+        11,
+        [IMAGE, _data(3, 2, 3, 3), _data(2)],
+        {"strides": [3, 2], "output_shape": [28, 23]},
+    ),
+    Case(
+        "ConvTranspose",
+        11,
+        [IMAGE, _data(3, 2, 4, 4)],
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ),
+    Case(
+        "ConvTranspose",
+        11,
+        [IMAGE, _data(3, 2, 4, 3)],
+        {"strides": [2, 2], "auto_pad": "SAME_LOWER"},
+    ),
+    Case(
+        "ConvTranspose",
+        11,
+        [IMAGE, _data(3, 2, 3, 3), _data(2)],
+        {"pads": [0, 1, 2, 0], "strides": [2, 2]},
+    ),
     Case("Gemm", 7, [_data(3, 4), _data(5, 4), _data(5)], {"transB": 1, "alpha": 0.5, "beta": 2.0}),
     Case("Gemm", 11, [_data(4, 3), _data(4, 5)], {"transA": 1}),
     Case("PRelu", 7, [IMAGE, _data(3, 1, 1)], {}),
@@ -216,7 +307,11 @@ MULTI_HEAD: list[tuple[list[Any], dict[str, Any], tuple[Any, ...]]] = [
     ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 12)], {}, ()),
     ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 8)], {"scale": 0.3}, (_data(24),)),
     ([_data(2, 3, 8), _data(2, 3, 8), _data(2, 3, 8)], {"unidirectional": 1}, (None, RAW_MASK)),
-    ([_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 8)], {}, (None, np.int32([2, 5]), _data(1, 2, 3, 5))),
+    (
+        [_data(2, 3, 8), _data(2, 5, 8), _data(2, 5, 8)],
+        {},
+        (None, np.int32([2, 5]), _data(1, 2, 3, 5)),
+    ),
     ([_data(2, 3, 8), _data(2, 2, 5, 4), _data(2, 2, 5, 4)], {}, ()),
 ]
 ROTARY = (np.cos(_data(6, 4)), np.sin(_data(6, 4)))
@@ -226,38 +321,119 @@ TOKENS = [np.int32([[0, 1, 2], [6, 4, 1]]), np.int32([[0, 0, 1], [1, 1, 0]])]
 TABLES = (_data(7, 4), _data(5, 4), _data(2, 4), _data(4), _data(4))
 
 MICROSOFT = [
-    ("FusedConv", [IMAGE, _data(4, 3, 3, 3), _data(4)], {"activation": "Relu", "pads": [1, 1, 1, 1]}, ()),
-    ("FusedConv", [IMAGE, _data(4, 3, 3, 3)], {"activation": "LeakyRelu", "activation_params": [0.3]}, ()),
+    (
+        "FusedConv",
+        [IMAGE, _data(4, 3, 3, 3), _data(4)],
+        {"activation": "Relu", "pads": [1, 1, 1, 1]},
+        (),
+    ),
+    (
+        "FusedConv",
+        [IMAGE, _data(4, 3, 3, 3)],
+        {"activation": "LeakyRelu", "activation_params": [0.3]},
+        (),
+    ),
     ("FusedGemm", [_data(3, 4), _data(4, 5), _data(5)], {"activation": "Relu", "alpha": 0.5}, ()),
     ("FusedMatMul", [_data(2, 3, 4), _data(2, 5, 4)], {"transB": 1, "alpha": 0.25}, ()),
     ("Gelu", [IMAGE], {}, ()),
     ("BiasGelu", [_data(2, 3, 4), _data(4)], {}, ()),
     ("FastGelu", [_data(2, 3, 4), _data(4)], {}, ()),
     ("QuickGelu", [IMAGE], {"alpha": 1.5}, ()),
-    ("SkipLayerNormalization", [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4), _data(4)], {"epsilon": 1e-3}, ()),
+    (
+        "SkipLayerNormalization",
+        [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4), _data(4)],
+        {"epsilon": 1e-3},
+        (),
+    ),
     ("Attention", [_data(2, 3, 8), _data(8, 24), _data(24)], {"num_heads": 2}, ()),
-    ("FusedMatMul", [_data(3, 2, 4), _data(5, 2, 4)], {"transBatchA": 1, "transBatchB": 1, "transB": 1}, ()),
+    (
+        "FusedMatMul",
+        [_data(3, 2, 4), _data(5, 2, 4)],
+        {"transBatchA": 1, "transBatchB": 1, "transB": 1},
+        (),
+    ),
     ("FusedMatMul", [_data(4, 2, 3), _data(2, 4, 5)], {"transBatchA": 1, "transA": 1}, ()),
     *(("Attention", QKV, {"num_heads": 2, **given}, more) for given, more in ATTENTIONS),
-    *(("MultiHeadAttention", parts, {"num_heads": 2, **given}, more) for parts, given, more in MULTI_HEAD),
+    *(
+        ("MultiHeadAttention", parts, {"num_heads": 2, **given}, more)
+        for parts, given, more in MULTI_HEAD
+    ),
     ("SkipLayerNormalization", [_data(2, 3, 4), _data(3, 4), _data(4)], {}, ()),
-    ("SkipSimplifiedLayerNormalization", [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4)], {"epsilon": 1e-3}, ()),
+    (
+        "SkipSimplifiedLayerNormalization",
+        [_data(2, 3, 4), _data(2, 3, 4), _data(4), _data(4)],
+        {"epsilon": 1e-3},
+        (),
+    ),
     ("RotaryEmbedding", [_data(2, 3, 16), I64([2])], {"num_heads": 2}, ROTARY),
     ("RotaryEmbedding", [_data(2, 3, 16), I64([[0, 1, 2], [3, 4, 0]])], {"interleaved": 1}, ROTARY),
     ("RotaryEmbedding", [_data(2, 2, 3, 8), I64([[0, 1, 2], [3, 4, 0]])], {}, ROTARY),
 ]
-CASES += [Case(op, 17, inputs, given, more, domain="com.microsoft") for op, inputs, given, more in MICROSOFT]
+CASES += [
+    Case(op, 17, inputs, given, more, domain="com.microsoft")
+    for op, inputs, given, more in MICROSOFT
+]
 CASES += [
     # onnxruntime has these in the standard domain, whatever the opset
     Case("LayerNormalization", 14, [_data(2, 3, 4), _data(4), _data(4)], {"epsilon": 1e-3}),
     Case("SimplifiedLayerNormalization", 14, [_data(2, 3, 4), _data(4)], {"epsilon": 1e-3}),
-    Case("SkipLayerNormalization", 14, [_data(2, 3, 4)] * 2, {}, (_data(4), _data(4)), 4, "com.microsoft", (1, 2)),
-    Case("SkipSimplifiedLayerNormalization", 14, [_data(2, 3, 4)] * 2, {}, (_data(4),), 4, "com.microsoft", (1, 2)),
-    Case("Attention", 14, QKV, {"num_heads": 2, "unidirectional": 1}, (None, _data(2, 2, 2, 5, 4)), 2, "com.microsoft"),
-    Case("MultiHeadAttention", 14, THREE, {"num_heads": 2}, (None, None, None, *PAST), 3, "com.microsoft"),
+    Case(
+        "SkipLayerNormalization",
+        14,
+        [_data(2, 3, 4)] * 2,
+        {},
+        (_data(4), _data(4)),
+        4,
+        "com.microsoft",
+        (1, 2),
+    ),
+    Case(
+        "SkipSimplifiedLayerNormalization",
+        14,
+        [_data(2, 3, 4)] * 2,
+        {},
+        (_data(4),),
+        4,
+        "com.microsoft",
+        (1, 2),
+    ),
+    Case(
+        "Attention",
+        14,
+        QKV,
+        {"num_heads": 2, "unidirectional": 1},
+        (None, _data(2, 2, 2, 5, 4)),
+        2,
+        "com.microsoft",
+    ),
+    Case(
+        "MultiHeadAttention",
+        14,
+        THREE,
+        {"num_heads": 2},
+        (None, None, None, *PAST),
+        3,
+        "com.microsoft",
+    ),
     Case("EmbedLayerNormalization", 14, TOKENS, {}, TABLES, 2, "com.microsoft"),
-    Case("EmbedLayerNormalization", 14, TOKENS, {}, (*TABLES, np.int32([[1, 1, 0], [1, 1, 1]])), 3, "com.microsoft"),
-    Case("EmbedLayerNormalization", 14, TOKENS[:1], {}, (None, *TABLES[:2], None, *TABLES[3:]), 2, "com.microsoft"),
+    Case(
+        "EmbedLayerNormalization",
+        14,
+        TOKENS,
+        {},
+        (*TABLES, np.int32([[1, 1, 0], [1, 1, 1]])),
+        3,
+        "com.microsoft",
+    ),
+    Case(
+        "EmbedLayerNormalization",
+        14,
+        TOKENS[:1],
+        {},
+        (None, *TABLES[:2], None, *TABLES[3:]),
+        2,
+        "com.microsoft",
+    ),
 ]
 
 
@@ -266,7 +442,9 @@ def test_node_equals_onnxruntime(case: Case) -> None:
     model = case.model()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     wanted = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
     found = compiled(model)(*map(array_to_torch, case.inputs))
     for y, expected in zip(found, wanted, strict=True):

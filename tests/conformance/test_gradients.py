@@ -27,7 +27,9 @@ def test_gradients_reach_every_float_input() -> None:
         names = [i.name for i in case.model.graph.input]
         inputs = {n: node_cases.tensor(v) for n, v in zip(names, case.data_sets[0][0], strict=True)}
         fixed = op.constants | op.untrained | op.statistics
-        learned = {n for i, n in enumerate(node.input) if n and i not in fixed and _grows(inputs[n])}
+        learned = {
+            n for i, n in enumerate(node.input) if n and i not in fixed and _grows(inputs[n])
+        }
         for name in learned:
             inputs[name].requires_grad_()
         outputs = [y for y in compiled(case.model)(*inputs.values()) if _grows(y)]

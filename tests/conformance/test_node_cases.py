@@ -10,7 +10,19 @@ WANTED = 1_550
 # Of these every case passes unless a reason stands in the table.
 CLASSIFIER_OPERATORS = frozenset(
     {
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Resize", "Pad", "Reshape", "Split", "Clip", "Slice"),
+        *(
+            "Conv",
+            "ConvTranspose",
+            "Gemm",
+            "MatMul",
+            "Einsum",
+            "Resize",
+            "Pad",
+            "Reshape",
+            "Split",
+            "Clip",
+            "Slice",
+        ),
         *("BatchNormalization", "LayerNormalization", "RMSNormalization", "GroupNormalization"),
         *("InstanceNormalization", "Softmax", "Gelu", "Attention", "LSTM", "GRU", "RNN"),
     }
@@ -25,13 +37,17 @@ def test_every_case_passes_or_has_a_reason() -> None:
     new = [f"{name}: {failed[name][:300]}" for name in sorted(failed.keys() - expected.keys())]
     assert not new, "new failures:\n" + "\n".join(new)
     passing = sorted(expected.keys() - failed.keys())
-    assert not passing, f"now passing, or gone from onnx; remove from {node_cases.EXPECTED_FAILURES.name}: {passing}"
+    assert not passing, (
+        f"now passing, or gone from onnx; remove from {node_cases.EXPECTED_FAILURES.name}: {passing}"
+    )
 
 
 def test_enough_cases_pass() -> None:
     results = node_cases.results()
     passed = sum(reason is None for reason in results.values())
-    print(f"{passed:,} of {len(results):,} plain node cases pass ({len(node_cases.all_cases()):,} in all)")
+    print(
+        f"{passed:,} of {len(results):,} plain node cases pass ({len(node_cases.all_cases()):,} in all)"
+    )
     assert passed >= WANTED
     assert len(results) >= 1_600, "the filter leaves out more than it should"
 
@@ -61,5 +77,5 @@ def test_table_of_operators_is_current() -> None:
         import write_operators
     finally:
         sys.path.remove(str(ROOT / "scripts"))
-    written = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
     assert written == write_operators.table(), "run python scripts/write_operators.py"

@@ -9,11 +9,11 @@ import torch
 from onnx import ModelProto
 
 from ltp_pipeline.exporters.files.count import count_in_file
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity import difference
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support import transformer_exports
 from tests.support.imported import Imported, imported
 from tests.support.models import run_onnxruntime
@@ -24,25 +24,35 @@ STEPS, DENSITY = 3, 0.1
 
 @pytest.fixture
 def library() -> Any:
-    pytest.importorskip("onnxscript", reason="the networks come from the extra `models`: make test-models")
-    return pytest.importorskip("transformers", reason="the networks come from the extra `models`: make test-models")
+    pytest.importorskip(
+        "onnxscript", reason="the networks come from the extra `models`: make test-models"
+    )
+    return pytest.importorskip(
+        "transformers", reason="the networks come from the extra `models`: make test-models"
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_transformer_goes_all_the_way(name: str, dynamo: bool, library: Any, tmp_path: Path) -> None:
+def test_a_transformer_goes_all_the_way(
+    name: str, dynamo: bool, library: Any, tmp_path: Path
+) -> None:
     model, inputs = transformer_exports.export(name, library, dynamo)
     result = goes_all_the_way(model, inputs, tmp_path)
     assert len(result.kernels) == CASES[name].kernels
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "opset", "level"), [("bert", 14, 0), ("distilbert", 17, 1), ("roberta", 17, 2)])
+@pytest.mark.parametrize(
+    ("name", "opset", "level"), [("bert", 14, 0), ("distilbert", 17, 1), ("roberta", 17, 2)]
+)
 def test_what_onnxruntimes_optimiser_makes_of_a_transformer_goes_all_the_way(
     name: str, opset: int, level: int, library: Any, tmp_path: Path
 ) -> None:
-    model, inputs = transformer_exports.export(name, library, False, opset_version=opset, attention="eager")
+    model, inputs = transformer_exports.export(
+        name, library, False, opset_version=opset, attention="eager"
+    )
     model = transformer_exports.optimised(model, tmp_path, "bert", level)
     result = goes_all_the_way(model, inputs, tmp_path)
     layers = 6 if name == "distilbert" else 12
@@ -58,9 +68,11 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
     prune(result)
     kernels = [k.name for k in result.kernels]
     feeds = {name: x.numpy() for name, x in inputs.items()}
-    weights = lower(result.network, result.state)
+    weights = to_file_weights(result.network, result.state)
     settings = ExportSettings(formats=("sparse", "packed"))
-    files = export.run(result.network.file, weights, kernels, settings, Workspace(folder / "run"), feeds).files
+    files = export.run(
+        result.network.file, weights, kernels, settings, RunDirectory(folder / "run"), feeds
+    ).files
     with torch.no_grad():
         (ours,) = result(*inputs.values())
     for file in files:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.runs import common_root, listing, shared_run
 
@@ -44,7 +44,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
     step = loop._step
 
-    def noted(job: Job, forward: object, phase: Phase, *rest: object) -> None:
+    def noted(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
         step(job, forward, phase, *rest)
 

@@ -26,7 +26,7 @@ class Place(os.PathLike[str]):
 
 
 @pytest.fixture(scope="module")
-def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ltp.Outcome]:
+def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ltp.RunResult]:
     """A model and the run of it, both given as text; with these settings the shared run need not be trained again."""
     folder = untold(shared, tmp_path_factory.mktemp("api") / "example")
     model = str(folder / "model.onnx")
@@ -42,9 +42,9 @@ def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[st
         return model, ltp.run(model, settings, out=str(folder / "run"))
 
 
-def test_run_returns_an_outcome_with_verdicts(finished: tuple[str, ltp.Outcome]):
+def test_run_returns_an_outcome_with_verdicts(finished: tuple[str, ltp.RunResult]):
     model, outcome = finished
-    assert isinstance(outcome, ltp.Outcome)
+    assert isinstance(outcome, ltp.RunResult)
     assert outcome.folder == Path(model).parent / "run"
     (verdict,) = outcome.verdicts
     assert isinstance(verdict, ltp.Verdict)
@@ -52,7 +52,9 @@ def test_run_returns_an_outcome_with_verdicts(finished: tuple[str, ltp.Outcome])
 
 
 @pytest.mark.parametrize("kind", [str, Path, Place])
-def test_every_path_may_be_text_or_anything_like_a_path(finished: tuple[str, ltp.Outcome], kind: typing.Any):
+def test_every_path_may_be_text_or_anything_like_a_path(
+    finished: tuple[str, ltp.RunResult], kind: typing.Any
+):
     model, outcome = finished
     packed, data = str(outcome.folder / "model.packed.onnx"), str(Path(model).parent / "digits.npz")
     inspection = ltp.inspect(kind(packed))
@@ -70,15 +72,19 @@ def test_every_path_may_be_text_or_anything_like_a_path(finished: tuple[str, ltp
     assert ltp.validate(kind(model), config=kind(config)).accuracy == found.against.accuracy
 
 
-def test_validate_takes_settings_of_the_data_as_they_are(finished: tuple[str, ltp.Outcome]):
+def test_validate_takes_settings_of_the_data_as_they_are(finished: tuple[str, ltp.RunResult]):
     model, outcome = finished
-    data = ltp.DataSettings(path=str(Path(model).parent / "digits.npz"))  # without the scale that is beside the model
+    data = ltp.DataSettings(
+        path=str(Path(model).parent / "digits.npz")
+    )  # without the scale that is beside the model
     assert ltp.validate(model, data).accuracy != ltp.validate(model).accuracy
     assert outcome.report.original.accuracy is not None
-    assert outcome.report.original.accuracy.model_dump() == dataclasses.asdict(ltp.validate(model).accuracy)
+    assert outcome.report.original.accuracy.model_dump() == dataclasses.asdict(
+        ltp.validate(model).accuracy
+    )
 
 
-def test_results_cannot_be_changed(finished: tuple[str, ltp.Outcome]):
+def test_results_cannot_be_changed(finished: tuple[str, ltp.RunResult]):
     model, outcome = finished
     for result in (outcome, outcome.verdicts[0], ltp.inspect(model), ltp.validate(model)):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -88,13 +94,18 @@ def test_results_cannot_be_changed(finished: tuple[str, ltp.Outcome]):
 
 
 def test_every_verb_on_files_returns_what_the_command_prints(
-    finished: tuple[str, ltp.Outcome], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: tuple[str, ltp.RunResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     _, outcome = finished
     run = str(outcome.folder)
     rows = ltp.trail(run)
-    assert all(isinstance(row, ltp.TrailRow) and (outcome.folder / row.file).is_file() for row in rows)
-    assert json.loads(invoke(capsys, "trail", run, "--json").out) == [dataclasses.asdict(row) for row in rows]
+    assert all(
+        isinstance(row, ltp.TrailEntryInfo) and (outcome.folder / row.file).is_file()
+        for row in rows
+    )
+    assert json.loads(invoke(capsys, "trail", run, "--json").out) == [
+        dataclasses.asdict(row) for row in rows
+    ]
     assert any(row.pareto for row in rows)
     assert not any(row.picked for row in rows)
     dense = ltp.unpack(outcome.folder / "model.packed.onnx", str(tmp_path / "dense.onnx"))
@@ -113,13 +124,20 @@ def test_every_verb_on_files_returns_what_the_command_prints(
     assert printed == json.loads(json.dumps(dataclasses.asdict(found)))
 
 
-def test_what_was_not_measured_is_null_with_its_reason(finished: tuple[str, ltp.Outcome]):
+def test_what_was_not_measured_is_null_with_its_reason(finished: tuple[str, ltp.RunResult]):
     report = json.loads((finished[1].folder / "report.json").read_text())
-    assert report["metric"] == {"name": "top-1", "unit": None, "higher_is_better": True, "share": True}
+    assert report["metric"] == {
+        "name": "top-1",
+        "unit": None,
+        "higher_is_better": True,
+        "is_fraction": True,
+    }
     assert report["baseline"] is None
     assert "--no-baseline" in report["reasons"]["baseline"]
     measured = {(entry["batch"], entry["threads"]) for entry in report["original"]["latency"]}
-    assert measured == {(batch, threads) for batch in (1, 16) for threads in (1, report["environment"]["threads"])}
+    assert measured == {
+        (batch, threads) for batch in (1, 16) for threads in (1, report["environment"]["threads"])
+    }
     assert report["environment"]["processor"]
     for file in report["pruned"]["files"]:
         assert {(entry["batch"], entry["threads"]) for entry in file["latency"]} == measured

@@ -18,7 +18,11 @@ from tests.support.kernels import needs_kernels
 def refused(result: Result, code: int, *words: str) -> None:
     """One line what, one line what to do."""
     assert result.code == code, result.err
-    lines = [line for line in result.err.splitlines() if not line.startswith(("Reading ", "The original is right"))]
+    lines = [
+        line
+        for line in result.err.splitlines()
+        if not line.startswith(("Reading ", "The original is right"))
+    ]
     assert lines[0].startswith("error: ")
     assert lines[-1].startswith("  ")
     assert "Traceback" not in result.err
@@ -132,7 +136,9 @@ def test_dynamic_input_with_no_way_to_know_the_shape(example: Path, capsys):
         helper.make_node("GlobalAveragePool", ["a"], ["b"]),
         helper.make_node("Flatten", ["b"], ["y"]),
     ]
-    save_graph(example, nodes, {"w": np.ones((2, 1, 3, 3), np.float32)}, ["n", 2], ["n", 1, "h", "w"])
+    save_graph(
+        example, nodes, {"w": np.ones((2, 1, 3, 3), np.float32)}, ["n", 2], ["n", 1, "h", "w"]
+    )
     for label in ("cat", "dog"):
         for size in (8, 9, 10):
             path = example / "images" / label / f"{size}.png"
@@ -156,7 +162,9 @@ def test_nan_in_the_data(example: Path, capsys):
 
 def test_data_with_the_wrong_channel_count(example: Path, capsys):
     arrays = np.load(example / "digits.npz")
-    change_data(example, **{f"x_{s}": arrays[f"x_{s}"].repeat(3, axis=1) for s in ("train", "val", "test")})
+    change_data(
+        example, **{f"x_{s}": arrays[f"x_{s}"].repeat(3, axis=1) for s in ("train", "val", "test")}
+    )
     refused(attempt(capsys, example), 3, "3")
 
 
@@ -232,37 +240,73 @@ def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str
     refused(attempt(capsys, example, *options), 3, words)
 
 
-@pytest.mark.parametrize(("sparsity", "compression"), [(0.95, 20), (0.96, 25), (0.98, 50), (0.99, 100)])
-def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(sparsity: float, compression: float):
+@pytest.mark.parametrize(
+    ("sparsity", "compression"), [(0.95, 20), (0.96, 25), (0.98, 50), (0.99, 100)]
+)
+def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(
+    sparsity: float, compression: float
+):
     from ltp_pipeline.settings.schema import Settings, check_reachable
 
     check_reachable(
-        Settings.model_validate({"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}})
+        Settings.model_validate(
+            {"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}}
+        )
     )
 
 
-def test_a_run_without_data_is_refused_with_the_ways_to_give_them(tmp_path: Path, example: Path, capsys):
+def test_a_run_without_data_is_refused_with_the_ways_to_give_them(
+    tmp_path: Path, example: Path, capsys
+):
     shutil.copy(example / "model.onnx", tmp_path / "alone.onnx")
     result = invoke(capsys, "run", tmp_path / "alone.onnx", "--out", tmp_path / "run")
     assert result.code == 3
-    for way in ("--data PATH", "[data] path in ltp.toml beside the model", "--config FILE", "ltp-pipeline demo"):
+    for way in (
+        "--data PATH",
+        "[data] path in ltp.toml beside the model",
+        "--config FILE",
+        "ltp-pipeline demo",
+    ):
         assert way in result.err
     assert not list((tmp_path / "run").glob("[!.]*"))
 
 
 def test_training_without_momentum_is_possible(example: Path, capsys):
-    options = ("--set", "train.momentum=0", "--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0.95)
-    assert invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options).code == 0
+    options = (
+        "--set",
+        "train.momentum=0",
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        0,
+        "--no-baseline",
+        "--max-drop",
+        0.95,
+    )
+    assert (
+        invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options).code == 0
+    )
 
 
-@pytest.mark.parametrize("options", [("--provider", "Foo"), ("--against", "flat.onnx"), ("--against", "map.onnx")])
+@pytest.mark.parametrize(
+    "options", [("--provider", "Foo"), ("--against", "flat.onnx"), ("--against", "map.onnx")]
+)
 def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options: tuple):
     flat = [helper.make_node("MatMul", ["image", "w"], ["y"])]
-    save_graph(example, flat, {"w": np.ones((5, 10), np.float32)}, ["n", 10], ["n", 5], name="flat.onnx")
+    save_graph(
+        example, flat, {"w": np.ones((5, 10), np.float32)}, ["n", 10], ["n", 5], name="flat.onnx"
+    )
     conv = [helper.make_node("Conv", ["image", "w"], ["y"])]
-    save_graph(example, conv, {"w": np.ones((10, 1, 3, 3), np.float32)}, ["n", 10, 6, 6], name="map.onnx")
+    save_graph(
+        example, conv, {"w": np.ones((10, 1, 3, 3), np.float32)}, ["n", 10, 6, 6], name="map.onnx"
+    )
     given = tuple(example / o if o.endswith(".onnx") else o for o in options)
-    refused(invoke(capsys, "validate", example / "model.onnx", "--config", example / "ltp.toml", *given), 3)
+    refused(
+        invoke(
+            capsys, "validate", example / "model.onnx", "--config", example / "ltp.toml", *given
+        ),
+        3,
+    )
 
 
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):
@@ -270,7 +314,9 @@ def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsy
     refused(result, 5, "ran away in epoch 1, step 0", "lower train.lr")
 
 
-def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoch(example: Path, capsys):
+def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoch(
+    example: Path, capsys
+):
     result = invoke(
         capsys, "run", example / "model.onnx", "--out", example / "run", "--epochs", 2, "--finetune-epochs", 0,
         "--accuracy-budget", 0.0, "--lr", 0.5, "--no-baseline", "--max-drop", 0.99, "--min-compression", 1,
@@ -289,7 +335,9 @@ def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoc
         ("gate", "run/report.json", "--data", "digits.npz"),
         ("quantize", "run/model.dense.onnx", "--out", "new.onnx", "--data", "digits.npz"),
         ("init", "model.onnx", "--data", "digits.npz", "--force"),
-        pytest.param(("accelerate", "run/model.dense.onnx", "--out", "new.onnx"), marks=needs_kernels),
+        pytest.param(
+            ("accelerate", "run/model.dense.onnx", "--out", "new.onnx"), marks=needs_kernels
+        ),
     ],
     ids=lambda words: words[0],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.cli import invoke
 from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold
@@ -49,8 +49,24 @@ def accuracy_of(path: Path, data: Path) -> float:
 
 def again(run: Path, *options: object) -> tuple[object, ...]:
     """The command line of the run; what is not given is as it was."""
-    epochs = ("--epochs", TRAIN["epochs"], "--finetune-epochs", TRAIN["finetune_epochs"], "--export", "sparse")
-    return ("run", run.parent / "model.onnx", "--out", run, *epochs, "--max-drop", MAX_DROP, *options)
+    epochs = (
+        "--epochs",
+        TRAIN["epochs"],
+        "--finetune-epochs",
+        TRAIN["finetune_epochs"],
+        "--export",
+        "sparse",
+    )
+    return (
+        "run",
+        run.parent / "model.onnx",
+        "--out",
+        run,
+        *epochs,
+        "--max-drop",
+        MAX_DROP,
+        *options,
+    )
 
 
 def test_every_point_has_its_file_and_what_the_file_does(run: Path):
@@ -64,14 +80,18 @@ def test_every_point_has_its_file_and_what_the_file_does(run: Path):
     for point in points:
         assert f"{point['sha256']}  {point['path']}\n" in sums
         assert point["compression"] == report["model"]["kernel_elements"] / point["nonzeros"]
-        assert accuracy_of(run / point["path"], run.parent / "digits.npz") == pytest.approx(point["accuracy"])
+        assert accuracy_of(run / point["path"], run.parent / "digits.npz") == pytest.approx(
+            point["accuracy"]
+        )
 
 
 def test_the_gain_can_be_computed_from_the_files(run: Path):
     baseline, pruned = report_of(run)["baseline"], report_of(run)["pruned"]
     data = run.parent / "digits.npz"
     wanted = accuracy_of(run / "model.sparse.onnx", data)
-    points = sorted((p["compression"], accuracy_of(run / p["path"], data)) for p in baseline["curve"])
+    points = sorted(
+        (p["compression"], accuracy_of(run / p["path"], data)) for p in baseline["curve"]
+    )
     reached = [i for i, (_, accuracy) in enumerate(points) if accuracy >= wanted]
     if not reached:
         assert baseline["gain_bound"] == "at least"
@@ -97,11 +117,17 @@ def test_every_point_is_trained_as_long_from_the_original(run: Path):
 def test_a_gate_on_the_gain_passes_or_fails(run: Path, capsys: pytest.CaptureFixture[str]):
     baseline = report_of(run)["baseline"]
     sure = baseline["gain_bound"] != "at most"
-    assert invoke(capsys, "gate", run / "report.json", "--min-gain", 0.9 * baseline["gain"]).code == (0 if sure else 7)
-    assert invoke(capsys, "gate", run / "report.json", "--min-gain", 1.1 * baseline["gain"]).code == 7
+    assert invoke(
+        capsys, "gate", run / "report.json", "--min-gain", 0.9 * baseline["gain"]
+    ).code == (0 if sure else 7)
+    assert (
+        invoke(capsys, "gate", run / "report.json", "--min-gain", 1.1 * baseline["gain"]).code == 7
+    )
 
 
-def test_a_file_of_the_curve_may_be_absent_but_not_another(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_file_of_the_curve_may_be_absent_but_not_another(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
     path = run / "baseline" / "2" / "model.sparse.onnx"
     path.write_bytes(path.read_bytes() + b" ")
     changed = invoke(capsys, "gate", run / "report.json")
@@ -110,7 +136,9 @@ def test_a_file_of_the_curve_may_be_absent_but_not_another(run: Path, capsys: py
     assert invoke(capsys, "gate", run / "report.json").code == 0
 
 
-def test_a_finished_curve_is_enough_for_every_wish(run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]):
+def test_a_finished_curve_is_enough_for_every_wish(
+    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
     for mode in ("auto", "curve", "quick", "none"):
         result = invoke(capsys, *again(run, "--baseline", mode))
         assert result.code == 0, result.err
@@ -119,7 +147,9 @@ def test_a_finished_curve_is_enough_for_every_wish(run: Path, capsys: pytest.Cap
     assert report_of(run)["baseline"]["curve"]
 
 
-def test_a_damaged_file_of_the_curve_is_written_again(run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]):
+def test_a_damaged_file_of_the_curve_is_written_again(
+    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
+):
     path = run / "baseline" / "2" / "model.sparse.onnx"
     before = path.read_bytes()
     path.write_bytes(b"")
@@ -128,7 +158,9 @@ def test_a_damaged_file_of_the_curve_is_written_again(run: Path, capsys: pytest.
     assert not steps
 
 
-def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(capsys, *again(run, "--baseline", "quick", "--export", "dense"))
     assert result.code == 0, result.err
     assert "Removed baseline/2/model.sparse.onnx" in result.err
@@ -141,7 +173,9 @@ def test_a_quick_baseline_becomes_a_curve_without_training_it_again(
 ):
     run = told_anew(shared, tmp_path / "example", export=ONE_FILE) / "run"
     assert invoke(capsys, *again(run, "--min-gain", 1e-6)).code in (0, 7)  # which asks for it
-    assert set(steps) == {p["path"].replace("/model.sparse.onnx", "").replace("/", "-") for p in points(run)[1:]}
+    assert set(steps) == {
+        p["path"].replace("/model.sparse.onnx", "").replace("/", "-") for p in points(run)[1:]
+    }
     assert points(run) == points(curved / "run")
 
 
@@ -154,7 +188,7 @@ def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
 ):
     folder, step, taken = untold(shared, tmp_path / "example"), loop._step, []
 
-    def stopped(job: Job, forward: object, phase: Phase, *rest: object) -> None:
+    def stopped(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
         if taken.count("baseline-2") == 25 and taken[-1] == "baseline-2":
             raise KeyboardInterrupt
@@ -166,11 +200,17 @@ def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
     prune(folder, export=ONE_FILE, baseline=CURVE)
     assert taken.count("baseline-2") < 2 * taken.count("baseline-3")  # it went on from a checkpoint
     for point in points(curved / "run"):
-        assert (folder / "run" / point["path"]).read_bytes() == (curved / "run" / point["path"]).read_bytes()
+        assert (folder / "run" / point["path"]).read_bytes() == (
+            curved / "run" / point["path"]
+        ).read_bytes()
 
 
 def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
-    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: list[str]
+    shared: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[str],
 ):
     run = untold(shared, tmp_path / "example") / "run"
     monkeypatch.setattr(baseline_curve, "LONGEST", 0.0)
@@ -191,11 +231,16 @@ def test_auto_makes_the_curve_where_it_takes_little(run: Path):
 
 
 def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
     run, step = untold(shared, tmp_path / "example") / "run", loop._step
 
-    def diverging(job: Job, forward: object, phase: Phase, optimizer: object, at: object, *rest: object) -> None:
+    def diverging(
+        job: RunContext, forward: object, phase: Phase, optimizer: object, at: object, *rest: object
+    ) -> None:
         step(job, forward, phase, optimizer, at, *rest)
         if phase.key == "baseline-2":
             at.loss = math.nan
@@ -228,7 +273,12 @@ def test_a_curve_that_ended_at_its_first_point_is_enough_for_a_gate_on_the_gain(
 ):
     """Of the run, and of an entry that has its own."""
     monkeypatch.setattr(baseline_curve, "next_compression", lambda *_: None)
-    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=CURVE, gates={"min_gain": 1e-6}) / "run"
+    run = (
+        told_anew(
+            shared, tmp_path / "example", export=ONE_FILE, baseline=CURVE, gates={"min_gain": 1e-6}
+        )
+        / "run"
+    )
     assert len(points(run)) == 1
     assert invoke(capsys, "pick", run, 2).code in (0, 7)
     assert len(points(run / "pick-002")) == 1
@@ -265,7 +315,9 @@ def test_export_keeps_the_curve_with_the_data_and_without(
 def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     run: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert invoke(capsys, *again(run, "--min-gain", 1e-6, "--set", "gates.min_compression=5")).code in (0, 7)
+    assert invoke(
+        capsys, *again(run, "--min-gain", 1e-6, "--set", "gates.min_compression=5")
+    ).code in (0, 7)
     result = invoke(capsys, "handoff", run, "--of", "baseline")
     folder = run / "handoff-baseline"
     assert (result.code, result.out.strip()) == (0, str(folder)), result.err
@@ -277,7 +329,9 @@ def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     assert "gates that compare with a baseline are left out: min_gain" in content["notes"]
     judged = invoke(capsys, "gate", folder / "report.json")
     assert judged.code == 0, judged.err
-    verified = subprocess.run([sys.executable, folder / "verify.py"], capture_output=True, text=True)
+    verified = subprocess.run(
+        [sys.executable, folder / "verify.py"], capture_output=True, text=True
+    )
     assert verified.returncode == 0, verified.stdout
     nonzeros = sum(layer["nonzeros"] for layer in content["layers"])
     assert nonzeros == whole["baseline"]["nonzeros"]
@@ -303,9 +357,14 @@ def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the
 def test_a_baseline_that_is_not_there_is_not_handed_over(
     shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
+    run = (
+        told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
+    )
     result = invoke(capsys, "handoff", run, "--of", "baseline")
-    assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (3, True)
+    assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (
+        3,
+        True,
+    )
     assert invoke(capsys, "handoff", run, "--of", "else").code == 2
     assert not (run / "handoff-baseline").exists()
 
@@ -340,7 +399,14 @@ def test_a_gate_on_the_gain_without_a_curve_is_refused_before_training(
 def test_two_wishes_that_contradict_each_other_are_a_wrong_command_line(
     example: Path, capsys: pytest.CaptureFixture[str]
 ):
-    arguments = ("run", example / "model.onnx", "--out", example / "run", "--no-baseline", "--baseline")
+    arguments = (
+        "run",
+        example / "model.onnx",
+        "--out",
+        example / "run",
+        "--no-baseline",
+        "--baseline",
+    )
     assert invoke(capsys, *arguments, "curve").code == 2
     assert invoke(capsys, "pick", example, 1, "--no-baseline", "--baseline", "quick").code == 2
     assert invoke(capsys, "run", example / "model.onnx", "--baseline", "much").code == 3

@@ -20,7 +20,9 @@ NOWHERE: dict[str, Any] = {"folders": {}, "cache": Path()}
 def digits(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded example in the place of Fashion-MNIST and the network that is trained on it."""
     monkeypatch.setattr(matrix, "dense", lambda *_: example / "model.onnx")
-    monkeypatch.setattr(datasets, "data_settings", lambda *_: {"path": example / "digits.npz", "scale": 1 / 16})
+    monkeypatch.setattr(
+        datasets, "data_settings", lambda *_: {"path": example / "digits.npz", "scale": 1 / 16}
+    )
 
 
 @pytest.mark.usefixtures("digits")
@@ -36,7 +38,9 @@ def test_ablations_prune_as_they_were_asked_to():
 @pytest.mark.usefixtures("digits")
 def test_a_folded_network_is_pruned_with_and_without_its_norms():
     found = {
-        form: restore_bn.measure({"form": form, "lr": 0.03, "compression": 10, "seed": 0, **SHORT}, **NOWHERE)
+        form: restore_bn.measure(
+            {"form": form, "lr": 0.03, "compression": 10, "seed": 0, **SHORT}, **NOWHERE
+        )
         for form in restore_bn.FORMS
     }
     assert found["folded"]["original"] == pytest.approx(found["never folded"]["original"], abs=0.01)
@@ -48,7 +52,11 @@ def test_a_folded_network_is_pruned_with_and_without_its_norms():
 def test_without_its_data_a_series_says_so_and_measures_nothing(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(sys, "argv", ["script", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "rows.json")])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["script", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "rows.json")],
+    )
     script.main()
     assert "skipped resnet: there is no" in capsys.readouterr().out
     assert not (tmp_path / "rows.json").exists()
@@ -62,7 +70,9 @@ def test_rows_of_a_series_make_a_page(tmp_path: Path):
         series.run(wanted[:count], _dense, tmp_path / "ablations.json", {"command": "c"})
     rows = series.read(tmp_path / "ablations.json")
     assert [row["seed"] for row in rows] == [0, 1, 2]
-    (tmp_path / "paper.json").write_text('{"source": "p", "resnet20": "r", "rows": []}', encoding="utf-8")
+    (tmp_path / "paper.json").write_text(
+        '{"source": "p", "resnet20": "r", "rows": []}', encoding="utf-8"
+    )
     page = " ".join(results_page.page(results_page.read(tmp_path)).split())
     assert "test top-1 91.0 ± 1.0 %" in page
     assert f"| {series.commit()} | {processor()} |" in page

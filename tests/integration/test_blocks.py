@@ -53,7 +53,9 @@ def has_whole_blocks(mask: np.ndarray) -> bool:
     return np.array_equal(rows.all(1), rows.any(1))
 
 
-@pytest.mark.parametrize("file", ["model.packed.onnx", "baseline/model.packed.onnx", "trail/001.onnx"])
+@pytest.mark.parametrize(
+    "file", ["model.packed.onnx", "baseline/model.packed.onnx", "trail/001.onnx"]
+)
 def test_files_hold_whole_blocks_where_channels_are_a_multiple_of_four(run: Path, file: str):
     found = kept(run, file)
     assert all(has_whole_blocks(mask) for name, mask in found.items() if name != SINGLE)
@@ -64,10 +66,18 @@ def test_the_target_is_met_to_a_block_and_as_many_single_weights_are_measured(ru
     report = report_of(run)
     most = report["model"]["kernel_elements"] // TARGET
     assert most - 4 < report["pruned"]["nonzeros"] <= most
-    assert report["pruned"]["nonzeros"] - 4 < report["baseline"]["nonzeros"] <= report["pruned"]["nonzeros"]
+    assert (
+        report["pruned"]["nonzeros"] - 4
+        < report["baseline"]["nonzeros"]
+        <= report["pruned"]["nonzeros"]
+    )
     single = report["baseline"]["single_weights"]
     found = kept(run, single["path"])
-    assert sum(int(mask.sum()) for mask in found.values()) == single["nonzeros"] == report["pruned"]["nonzeros"]
+    assert (
+        sum(int(mask.sum()) for mask in found.values())
+        == single["nonzeros"]
+        == report["pruned"]["nonzeros"]
+    )
     assert not all(has_whole_blocks(mask) for name, mask in found.items() if name != SINGLE)
     assert f"{single['sha256']}  {single['path']}\n" in (run / "SHA256SUMS").read_text()
 
@@ -85,7 +95,9 @@ def test_both_baselines_are_told_and_gates_compare_with_the_one_in_blocks(run: P
     assert verdict["value"] == pytest.approx(compared)
 
 
-def test_further_files_leave_the_baseline_of_single_weights_where_it_is(run: Path, capsys, steps: list[str]):
+def test_further_files_leave_the_baseline_of_single_weights_where_it_is(
+    run: Path, capsys, steps: list[str]
+):
     before = report_of(run)["baseline"]["single_weights"]
     assert invoke(capsys, "export", run, "--format", "dense", "--quiet").code == 0
     assert report_of(run)["baseline"]["single_weights"] == before
@@ -97,7 +109,10 @@ def test_a_picked_entry_takes_both_baselines_of_the_run(run: Path, capsys, steps
     result = invoke(capsys, "pick", run, TRAIN["epochs"])
     assert result.code == 0, result.err
     assert set(steps) == {f"finetune-00{TRAIN['epochs']}"}
-    theirs, ours = report_of(run)["baseline"], report_of(run / f"pick-00{TRAIN['epochs']}")["baseline"]
+    theirs, ours = (
+        report_of(run)["baseline"],
+        report_of(run / f"pick-00{TRAIN['epochs']}")["baseline"],
+    )
     assert ours["single_weights"] == theirs["single_weights"]
 
 

@@ -56,7 +56,12 @@ def test_the_detector_by_the_lines_of_its_readme(tmp_path: Path, capsys, monkeyp
         said[verb] = done.out
     assert "the original has mAP" in said["init"]
     report = json.loads(Path("detector-ltp/report.json").read_text())
-    assert report["metric"] == {"name": "mAP", "unit": None, "higher_is_better": True, "share": True}
+    assert report["metric"] == {
+        "name": "mAP",
+        "unit": None,
+        "higher_is_better": True,
+        "is_fraction": True,
+    }
     assert report["pruned"]["compression"] == pytest.approx(3, rel=0.01)
     in_torch = float(re.findall(r"mAP ([\d.]+)%", trained.stdout)[0]) / 100
     assert in_torch > 0.1
@@ -80,7 +85,9 @@ def exact(task, boxes, classes):
 
     heat, box = torch.full((len(boxes), 3, 8, 8), -9.0), torch.zeros(len(boxes), 4, 8, 8)
     for picture in range(len(boxes)):
-        for (left, top, right, bottom), kind in zip(boxes[picture].tolist(), classes[picture].tolist(), strict=True):
+        for (left, top, right, bottom), kind in zip(
+            boxes[picture].tolist(), classes[picture].tolist(), strict=True
+        ):
             if kind >= 0:
                 x, y = (left + right) / 2 / task.STRIDE, (top + bottom) / 2 / task.STRIDE
                 size = np.log([(right - left) / task.STRIDE, (bottom - top) / task.STRIDE])

@@ -11,7 +11,17 @@ from ltp_pipeline.run_directory.names import MANIFEST
 from tests.support.cli import invoke
 from tests.support.runs import changed_manifest, told_anew
 
-AGAIN = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9, "--no-baseline", "--export", "sparse")
+AGAIN = (
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--max-drop",
+    0.9,
+    "--no-baseline",
+    "--export",
+    "sparse",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,31 +41,49 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
     """The files that there are after a call, by format and rounding."""
     result = invoke(capsys, "export", *arguments, "--json", "--quiet")
     assert result.code == 0, result.err
-    return {File.model_validate_json(json.dumps(f)).label for f in json.loads(result.out)["pruned"]["files"]}
+    return {
+        File.model_validate_json(json.dumps(f)).label
+        for f in json.loads(result.out)["pruned"]["files"]
+    }
 
 
 def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "model.sparse.onnx").read_bytes()
-    wanted = {"sparse", "packed", "packed, fp16", "deploy-sparse", "deploy-packed", "deploy-packed, fp16"}
+    wanted = {
+        "sparse",
+        "packed",
+        "packed, fp16",
+        "deploy-sparse",
+        "deploy-packed",
+        "deploy-packed, fp16",
+    }
     added = ("--format", "packed", "--format", "deploy-sparse", "--format", "deploy")
     assert exported(capsys, finished, *added, "--values", "fp16") == wanted
     assert (finished / "handoff" / "model.deploy.packed.rounded-fp16.onnx").is_file()
     assert exported(capsys, finished, "--format", "dense") == {*wanted, "dense"}
     exact = {"sparse", "packed", "dense", "deploy-sparse", "deploy-packed"}
     assert exported(capsys, finished, "--values", "exact") == exact
-    assert {f.name for f in finished.glob("model.*")} == {f"model.{f.replace('-', '.')}.onnx" for f in exact}
+    assert {f.name for f in finished.glob("model.*")} == {
+        f"model.{f.replace('-', '.')}.onnx" for f in exact
+    }
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
-def test_rounded_files_are_written_beside_the_exact_one(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_rounded_files_are_written_beside_the_exact_one(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     exported(capsys, finished, "--format", "packed", "--values", "exact")
     before = (finished / "model.packed.onnx").read_bytes()
     assert {"packed", "packed, int8"} <= exported(capsys, finished, "--values", "int8")
-    assert {"packed", "packed, int8", "packed, fp16"} <= exported(capsys, finished, "--values", "fp16")
+    assert {"packed", "packed, int8", "packed, fp16"} <= exported(
+        capsys, finished, "--values", "fp16"
+    )
     assert (finished / "model.packed.onnx").read_bytes() == before
     listed = (finished / "SHA256SUMS").read_text()
     names = [f"model.packed{rounded}.onnx" for rounded in ("", ".rounded-int8", ".rounded-fp16")]
-    assert all(f"  {name}\n" in listed and (finished / "handoff" / name).is_file() for name in names)
+    assert all(
+        f"  {name}\n" in listed and (finished / "handoff" / name).is_file() for name in names
+    )
     page = (finished / "handoff" / "HANDOFF.md").read_text()
     assert "One file is enough: model.packed.onnx" in page
     assert "values rounded to int8" in page
@@ -91,7 +119,9 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
     assert exported(capsys, finished, "--format", "sparse") >= {"sparse", "dense"}
 
 
-def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_running_again_says_which_files_it_removes(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     exported(capsys, finished, "--format", "packed", "--format", "dense", "--values", "fp16")
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
@@ -99,12 +129,18 @@ def test_running_again_says_which_files_it_removes(finished: Path, capsys: pytes
     assert "Removed model.dense.onnx, which was not asked for now" in result.err
 
 
-def test_only_files_that_were_asked_for_are_judged(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_only_files_that_were_asked_for_are_judged(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     exported(capsys, finished, "--format", "packed", "--values", "exact")
-    sparse, packed = ((finished / f"model.{name}.onnx").stat().st_size for name in ("sparse", "packed"))
+    sparse, packed = (
+        (finished / f"model.{name}.onnx").stat().st_size for name in ("sparse", "packed")
+    )
     assert packed < sparse
     limit = ("--max-bytes", sparse - 1)
-    result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN, *limit)
+    result = invoke(
+        capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN, *limit
+    )
     assert result.code == 7
     assert "smallest file: model.sparse.onnx" in result.err
 
@@ -125,10 +161,15 @@ def test_a_picked_entry_takes_them_too(
     ("options", "said"),
     [
         (("--format", "packed", "--values", "int4"), "export.values"),
-        (("--format", "zip"), "there is no format 'zip'; choose among packed, dense, sparse, deploy, fast, int8,"),
+        (
+            ("--format", "zip"),
+            "there is no format 'zip'; choose among packed, dense, sparse, deploy, fast, int8,",
+        ),
     ],
 )
-def test_what_does_not_exist_is_refused(finished: Path, capsys: pytest.CaptureFixture[str], options, said):
+def test_what_does_not_exist_is_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str], options, said
+):
     result = invoke(capsys, "export", finished, *options)
     assert result.code == 3
     assert said in result.err
@@ -143,8 +184,8 @@ def test_what_could_not_be_written_is_not_asked_for_again(
     class Different:
         """Of the files alone: the import of the model is compared as ever."""
 
-        gap, Verdict = tolerance.gap, tolerance.Verdict
-        judge = staticmethod(lambda *_: tolerance.Verdict.DIFFERENT)
+        gap, Verdict = tolerance.max_difference, tolerance.Agreement
+        judge = staticmethod(lambda *_: tolerance.Agreement.DIFFERENT)
 
     with monkeypatch.context() as patched:
         patched.setattr(network, "tolerance", Different)
@@ -153,7 +194,9 @@ def test_what_could_not_be_written_is_not_asked_for_again(
     assert "deploy-dense" not in exported(capsys, finished, "--format", "dense")
 
 
-def test_the_deploy_graph_can_be_added_to_the_formats_there_are(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_deploy_graph_can_be_added_to_the_formats_there_are(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     before = exported(capsys, finished)
     assert exported(capsys, finished, "--format", "deploy-dense") == {*before, "deploy-dense"}
 
@@ -167,21 +210,29 @@ def without_data(finished: Path) -> Path:
     return finished
 
 
-def test_without_data_a_file_with_the_same_outputs_has_the_accuracy_of_the_measured_one(without_data: Path, capsys):
+def test_without_data_a_file_with_the_same_outputs_has_the_accuracy_of_the_measured_one(
+    without_data: Path, capsys
+):
     before = json.loads((without_data / "report.json").read_text())
     exported(capsys, without_data, "--format", "dense")
     report = json.loads((without_data / "report.json").read_text())
-    (dense,) = (f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("original", "dense"))
+    (dense,) = (
+        f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("original", "dense")
+    )
     assert dense["accuracy"] == before["pruned"]["accuracy"]
     assert "same bit for bit" in dense["reasons"]["accuracy"]
     assert (dense["latency"], dense["load_ms"]) == ([], None)
     assert invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9).code == 0
 
 
-def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(without_data: Path, capsys):
+def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(
+    without_data: Path, capsys
+):
     exported(capsys, without_data, "--format", "deploy-dense")
     report = json.loads((without_data / "report.json").read_text())
-    (deployed,) = (f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("deploy", "dense"))
+    (deployed,) = (
+        f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("deploy", "dense")
+    )
     assert deployed["accuracy"] is None
     assert "data of the run were not there" in deployed["reasons"]["accuracy"]
 
@@ -194,7 +245,9 @@ def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
     assert "no longer the model of the run" in result.err
 
 
-def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(without_data: Path, capsys):
+def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(
+    without_data: Path, capsys
+):
     exported(capsys, without_data, "--format", "deploy-dense")
     result = invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9)
     assert result.code == 7
@@ -204,7 +257,9 @@ def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(w
     assert "model.deploy.dense.onnx was not measured" in report["pruned"]["reasons"]["accuracy"]
 
 
-def test_files_that_were_written_without_data_are_measured_when_the_data_are_back(without_data: Path, capsys):
+def test_files_that_were_written_without_data_are_measured_when_the_data_are_back(
+    without_data: Path, capsys
+):
     data = json.loads((without_data / MANIFEST).read_text())["inputs"]["settings"]["data"]["path"]
     exported(capsys, without_data, "--format", "deploy-dense")
     original = json.loads((without_data / MANIFEST).read_text())["inputs"]["model"]
@@ -215,11 +270,20 @@ def test_files_that_were_written_without_data_are_measured_when_the_data_are_bac
     assert all(f["accuracy"] and f["latency"] for f in report["pruned"]["files"])
 
 
-def test_without_data_a_quick_baseline_still_says_why_it_has_no_curve(shared: Path, tmp_path: Path, capsys):
+def test_without_data_a_quick_baseline_still_says_why_it_has_no_curve(
+    shared: Path, tmp_path: Path, capsys
+):
     run = told_anew(shared, tmp_path / "example", export={"formats": ["sparse"]}) / "run"
     (run.parent / "digits.npz").unlink()
     exported(capsys, run, "--format", "deploy-dense")
     baseline = json.loads((run / "report.json").read_text())["baseline"]
-    unmeasured = {"curve", "gain", "compression_at_equal_accuracy", "accuracy", "drop", "drop_interval"}
+    unmeasured = {
+        "curve",
+        "gain",
+        "compression_at_equal_accuracy",
+        "accuracy",
+        "drop",
+        "drop_interval",
+    }
     assert [key for key in unmeasured if baseline[key] is not None] == []
     assert unmeasured <= baseline["reasons"].keys()

@@ -31,7 +31,9 @@ FORCED = {"formats": ["packed", "fast"], "fast_from": 0.3}
 @pytest.fixture(scope="module")
 def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with a packed and a fast file, of the baseline too."""
-    return told_anew(shared, tmp_path_factory.mktemp("fast") / "example", export=FORCED, gates={"max_drop": 0.9})
+    return told_anew(
+        shared, tmp_path_factory.mktemp("fast") / "example", export=FORCED, gates={"max_drop": 0.9}
+    )
 
 
 def report_of(folder: Path) -> dict[str, Any]:
@@ -52,9 +54,11 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
     kernels = made["sparse_kernels"]
     assert len(kernels["turned_over"]) + len(kernels["left_dense"]) == report["model"]["kernels"]
     assert kernels["library_sha256"] == sha256_of(ltp_pipeline.kernels_library())
-    assert kernels["path"] == library.paths(ltp_pipeline.kernels_library()).chosen
+    assert kernels["path"] == library.query_instruction_sets(ltp_pipeline.kernels_library()).chosen
     assert 0 <= kernels["largest_difference"] <= 1e-5
-    assert made["accuracy"]["value"] == pytest.approx(report["pruned"]["files"][0]["accuracy"]["value"], abs=0.01)
+    assert made["accuracy"]["value"] == pytest.approx(
+        report["pruned"]["files"][0]["accuracy"]["value"], abs=0.01
+    )
     assert [entry["batch"] for entry in made["latency"][:2]] == [1, 16]
     assert report["pruned"]["files"][0]["sparse_kernels"] is None
     assert file_of(report["baseline"])["sparse_kernels"]["turned_over"]
@@ -68,7 +72,9 @@ def test_gates_by_its_name(example: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @needs_kernels
-def test_validate_and_inspect_know_its_kernels(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_and_inspect_know_its_kernels(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
     assert any("measured with the sparse kernels" in note for note in measured["notes"])
@@ -78,7 +84,9 @@ def test_validate_and_inspect_know_its_kernels(example: Path, capsys: pytest.Cap
 
 
 @needs_kernels
-def test_the_handoff_has_the_library_and_verifies_the_file_with_it(example: Path, tmp_path: Path) -> None:
+def test_the_handoff_has_the_library_and_verifies_the_file_with_it(
+    example: Path, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(example / "run" / "handoff", tmp_path / "handoff"))
     verify = [sys.executable, "verify.py"]
     done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
@@ -98,7 +106,9 @@ def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
     folder = example / "run" / "handoff"
     blocks = re.findall(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)
     code = next(block for block in blocks if "register_custom_ops_library" in block)
-    check = "import numpy; print(session.run(None, {'input': numpy.zeros((1, 1, 8, 8), 'f')})[0].shape)"
+    check = (
+        "import numpy; print(session.run(None, {'input': numpy.zeros((1, 1, 8, 8), 'f')})[0].shape)"
+    )
     name = report_of(example)["model"]["inputs"][0]["name"]
     command = [sys.executable, "-c", f"{code}\n{check.replace('input', name, 1)}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -107,22 +117,31 @@ def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_the_command_of_the_page_builds_the_library_from_its_sources(example: Path, tmp_path: Path) -> None:
+def test_the_command_of_the_page_builds_the_library_from_its_sources(
+    example: Path, tmp_path: Path
+) -> None:
     shutil.copy(example / "run" / "handoff" / SOURCES, tmp_path)
     shutil.copy(example / "run" / PACKED, tmp_path)
     page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
-    command = next(line for line in page.splitlines() if SOURCES in line and "&&" in line).split("&&")[1]
+    command = next(line for line in page.splitlines() if SOURCES in line and "&&" in line).split(
+        "&&"
+    )[1]
     with zipfile.ZipFile(tmp_path / SOURCES) as archive:
         archive.extractall(tmp_path)
     assert (tmp_path / FOLDER / "ops.cpp").is_file()
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - as the page says it
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(tmp_path / library.FILE))
-    onnxruntime.InferenceSession(str(tmp_path / PACKED), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(
+        str(tmp_path / PACKED), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_with_the_reason(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(library, "kernels_library", missing)
     folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
@@ -133,13 +152,26 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
     assert f"{PACKED} was not written: the library" in again.out
     failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
     assert failed.code == 7
-    assert "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
+    assert (
+        "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
+    )
     if (library.SOURCE.parent / library.FILE).is_file():
         monkeypatch.undo()
         with quick():  # now that it is there, the same run writes the file
-            options = ("--export", "packed", "--export", "fast", "--set", "export.fast_from=0.3", "--no-baseline")
+            options = (
+                "--export",
+                "packed",
+                "--export",
+                "fast",
+                "--set",
+                "export.fast_from=0.3",
+                "--no-baseline",
+            )
             told = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
-            assert invoke(capsys, "run", folder / "model.onnx", "--out", folder / "run", *told).code == 0
+            assert (
+                invoke(capsys, "run", folder / "model.onnx", "--out", folder / "run", *told).code
+                == 0
+            )
         assert (folder / "run" / PACKED).is_file()
 
 
@@ -158,8 +190,12 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(ltp_pipeline.kernels_library()))
     x = {"x": np.random.default_rng(1).standard_normal((3, 3, 28, 28)).astype(np.float32)}
-    ours = onnxruntime.InferenceSession(str(out), options, providers=["CPUExecutionProvider"]).run(None, x)[0]
-    theirs = onnxruntime.InferenceSession(str(tmp_path / "sparse.onnx"), providers=["CPUExecutionProvider"])
+    ours = onnxruntime.InferenceSession(str(out), options, providers=["CPUExecutionProvider"]).run(
+        None, x
+    )[0]
+    theirs = onnxruntime.InferenceSession(
+        str(tmp_path / "sparse.onnx"), providers=["CPUExecutionProvider"]
+    )
     np.testing.assert_allclose(ours, theirs.run(None, x)[0], rtol=1e-4, atol=1e-6)
     refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "none.onnx")
     assert refused.code == 7
@@ -173,16 +209,28 @@ def test_quantize_sees_the_layers_of_a_fast_file(
 ) -> None:
     config = ("--config", example / "ltp.toml", "--data", example / "digits.npz")
     source = example / "run" / "model.packed.onnx"
-    done = invoke(capsys, "accelerate", source, "--out", tmp_path / "fast.onnx", "--fast-from", 0.3, "--quiet")
+    done = invoke(
+        capsys, "accelerate", source, "--out", tmp_path / "fast.onnx", "--fast-from", 0.3, "--quiet"
+    )
     assert done.code == 0, done.err
-    done = invoke(capsys, "quantize", tmp_path / "fast.onnx", "--out", tmp_path / "int8.onnx", *config, "--quiet")
+    done = invoke(
+        capsys,
+        "quantize",
+        tmp_path / "fast.onnx",
+        "--out",
+        tmp_path / "int8.onnx",
+        *config,
+        "--quiet",
+    )
     assert done.code == 0, done.err
     written = onnx.load(tmp_path / "int8.onnx")
     assert not [node.op_type for node in written.graph.node if node.domain == "ltp.kernels"]
 
 
 @needs_kernels
-def test_accelerate_keeps_an_older_file_where_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accelerate_keeps_an_older_file_where_it_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnx.save(conv_net(0.0, size=8), tmp_path / "dense.onnx")
     (tmp_path / "out.onnx").write_text("older")
     refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "out.onnx")
@@ -192,27 +240,48 @@ def test_accelerate_keeps_an_older_file_where_it_fails(tmp_path: Path, capsys: p
 
 
 @needs_kernels
-def test_accelerate_does_not_remove_weights_that_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accelerate_does_not_remove_weights_that_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of a file that was renamed, they have the name of those that an older file to write would have."""
-    onnx.save(conv_net(0.9, size=8), tmp_path / "old.onnx", save_as_external_data=True, location="new.onnx.data")
+    onnx.save(
+        conv_net(0.9, size=8),
+        tmp_path / "old.onnx",
+        save_as_external_data=True,
+        location="new.onnx.data",
+    )
     before = sha256_of(tmp_path / "new.onnx.data")
-    refused = invoke(capsys, "accelerate", tmp_path / "old.onnx", "--out", tmp_path / "new.onnx", "--fast-from", "0.5")
+    refused = invoke(
+        capsys,
+        "accelerate",
+        tmp_path / "old.onnx",
+        "--out",
+        tmp_path / "new.onnx",
+        "--fast-from",
+        "0.5",
+    )
     assert refused.code == 3
     assert sha256_of(tmp_path / "new.onnx.data") == before
 
 
 @needs_kernels
-def test_a_file_that_onnxruntime_refuses_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_onnxruntime_refuses_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = conv_net(0.9, size=8)
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("dilations", [1, 1, 1]))
     onnx.save(model, tmp_path / "sparse.onnx")
-    refused = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", tmp_path / "fast.onnx")
+    refused = invoke(
+        capsys, "accelerate", tmp_path / "sparse.onnx", "--out", tmp_path / "fast.onnx"
+    )
     assert refused.code == 3, refused.err
     assert "onnxruntime cannot load" in refused.err
 
 
 @needs_kernels
-def test_accelerate_leaves_no_file_where_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerate_leaves_no_file_where_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -227,7 +296,15 @@ def test_accelerate_leaves_no_file_where_it_is_interrupted(tmp_path: Path, monke
 def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ("--config", example / "ltp.toml", "--data", example / "digits.npz", "--fast-from", 0.3, "--json")
+    given = (
+        "--config",
+        example / "ltp.toml",
+        "--data",
+        example / "digits.npz",
+        "--fast-from",
+        0.3,
+        "--json",
+    )
     out = tmp_path / "fast.onnx"
     done = invoke(capsys, "accelerate", example / "run" / "model.packed.onnx", "--out", out, *given)
     assert done.code == 0, done.err

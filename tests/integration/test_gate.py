@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.results.read_write import read
-from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from tests.support.cli import invoke
 
@@ -29,7 +29,7 @@ def forged(run: Path) -> None:
     report = json.loads((run / REPORT_JSON).read_text())
     original, pruned = report["original"]["accuracy"], report["pruned"]
     right = round(original["value"] * original["samples"])
-    counts = Outcomes(right, 0, 0, original["samples"] - right)
+    counts = PairedCounts(right, 0, 0, original["samples"] - right)
     for part in (pruned, *pruned["files"]):
         part["accuracy"] = dict(original)
     for file in pruned["files"]:
@@ -94,7 +94,12 @@ def test_nothing_is_measured_of_files_that_are_not_the_reports(run: Path, capsys
 
 
 def test_a_report_alone_cannot_be_measured(run: Path, capsys: Any) -> None:
-    assert invoke(capsys, "gate", run / REPORT_JSON, "--report-only", "--data", run.parent / "digits.npz").code == 2
+    assert (
+        invoke(
+            capsys, "gate", run / REPORT_JSON, "--report-only", "--data", run.parent / "digits.npz"
+        ).code
+        == 2
+    )
 
 
 def sparser(report: dict[str, Any]) -> None:
@@ -117,7 +122,10 @@ def without_a_kernel(report: dict[str, Any]) -> None:
     model, gone = report["model"], report["layers"].pop(0)
     model["kernels"] -= 1
     model["kernel_elements"] -= gone["elements"]
-    for network, nonzeros in (("pruned", gone["nonzeros"]), ("baseline", gone["baseline_nonzeros"])):
+    for network, nonzeros in (
+        ("pruned", gone["nonzeros"]),
+        ("baseline", gone["baseline_nonzeros"]),
+    ):
         part = report[network]
         part["nonzeros"] -= nonzeros
         for file in part["files"]:
@@ -155,7 +163,9 @@ def other_encoding(report: dict[str, Any]) -> None:
         (other_encoding, "pruned.files.0.encoding"),
     ],
 )
-def test_what_the_files_say_otherwise_is_refused(run: Path, capsys: Any, change: Any, key: str) -> None:
+def test_what_the_files_say_otherwise_is_refused(
+    run: Path, capsys: Any, change: Any, key: str
+) -> None:
     report = json.loads((run / REPORT_JSON).read_text())
     report |= {"gates": [], "verdict": "not-gated"}
     del report["settings"]["gates"]

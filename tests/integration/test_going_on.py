@@ -22,7 +22,13 @@ OPTIONS = {
     "export": {"formats": ["sparse", "dense"]},
     "baseline": {"mode": "quick"},
 }
-FILES = ("model.sparse.onnx", "model.dense.onnx", "baseline/model.sparse.onnx", "trail/001.onnx", "trail/002.onnx")
+FILES = (
+    "model.sparse.onnx",
+    "model.dense.onnx",
+    "baseline/model.sparse.onnx",
+    "trail/001.onnx",
+    "trail/002.onnx",
+)
 
 
 def settings_for(folder: Path) -> Settings:
@@ -46,7 +52,10 @@ def uninterrupted(shared: Path) -> dict[str, bytes]:
 
 
 def stop_and_go_on(
-    example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, settings: Settings | None = None
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop_after: int,
+    settings: Settings | None = None,
 ) -> dict[str, bytes]:
     """The files of a run that is interrupted after so many steps and taken up again."""
     taken = 0
@@ -60,7 +69,12 @@ def stop_and_go_on(
         return original(self, *arguments)
 
     monkeypatch.setattr(loop, "_step", step)
-    arguments = (example / "model.onnx", settings or settings_for(example), example / "run", SilentReporter())
+    arguments = (
+        example / "model.onnx",
+        settings or settings_for(example),
+        example / "run",
+        SilentReporter(),
+    )
     with pytest.raises(KeyboardInterrupt):
         run(*arguments)
     assert not (example / "run" / "report.json").exists()
@@ -68,7 +82,9 @@ def stop_and_go_on(
     return files(example / "run")
 
 
-@pytest.mark.parametrize("stop_after", [25, *(pytest.param(step, marks=SLOW) for step in (1, 45, 80))])
+@pytest.mark.parametrize(
+    "stop_after", [25, *(pytest.param(step, marks=SLOW) for step in (1, 45, 80))]
+)
 def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
 ):
@@ -85,7 +101,9 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [25, 45, 80])
-def test_a_run_with_adamw_ends_with_the_same_bytes_too(example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int):
+def test_a_run_with_adamw_ends_with_the_same_bytes_too(
+    example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+):
     train = {**OPTIONS["train"], "optimizer": "adamw", "lr": 1e-3}
     settings = load_settings(example / "model.onnx", options={**OPTIONS, "train": train})
     run(example / "model.onnx", settings, example / "whole", SilentReporter())
@@ -108,7 +126,16 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
         return original(self, *arguments)
 
     monkeypatch.setattr(loop, "_step", step)
-    command = ("run", example / "model.onnx", "--out", example / "run", "--epochs", 1, "--finetune-epochs", 1)
+    command = (
+        "run",
+        example / "model.onnx",
+        "--out",
+        example / "run",
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+    )
     command += ("--max-drop", 0.9)
     assert invoke(capsys, *command, "--threads", 3).code == 130
     going_on = invoke(capsys, *command, "--no-baseline")
@@ -124,16 +151,33 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
     assert json.loads((example / "run" / "manifest.json").read_text())["threads"] == 2
     picked = invoke(capsys, "pick", example / "run", 1)
     assert picked.code == 0, picked.err
-    assert json.loads((example / "run" / "pick-001" / "report.json").read_text())["environment"]["threads"] == 2
+    assert (
+        json.loads((example / "run" / "pick-001" / "report.json").read_text())["environment"][
+            "threads"
+        ]
+        == 2
+    )
 
 
-COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
+COMMAND = (
+    "run",
+    "model.onnx",
+    "--out",
+    "run",
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--max-drop",
+    0.9,
+)
 COMMAND += ("--export", "sparse", "--export", "dense", "--baseline", "quick")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mark", ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"]
+    "mark",
+    ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"],
 )
 def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], mark: str
@@ -152,7 +196,9 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, uninterrupted: dict[str, bytes]):
+def test_a_full_disk_is_said_and_the_same_command_goes_on(
+    example: Path, uninterrupted: dict[str, bytes]
+):
     """A limit on the size of files stands in for the disk: checkpoints do not fit, the manifest does."""
     process = start(*COMMAND, cwd=example, largest_file=100_000)
     _, err = process.communicate(timeout=300)
@@ -166,7 +212,12 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(example: Path, uninter
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW), pytest.param(signal.SIGHUP, marks=SLOW)]
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=SLOW),
+        pytest.param(signal.SIGHUP, marks=SLOW),
+    ],
 )
 def test_ctrl_c_termination_and_a_closed_terminal_end_with_130_and_keep_what_is_done(
     example: Path, number: signal.Signals

@@ -38,7 +38,9 @@ def report_of(finished: Path) -> dict:
 
 def test_the_hashes_of_the_handoff_hold(finished: Path):
     folder = finished / "run" / "handoff"
-    done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     listed = {line.partition(": ")[0] for line in done.stdout.splitlines()}
     assert listed == {p.name for p in folder.iterdir()} - {"SHA256SUMS"}
@@ -57,18 +59,31 @@ def test_the_scripts_of_the_folder_run_where_this_program_is_not(finished: Path,
     folder = finished / "run" / "handoff"
     done = bare(tmp_path, ("numpy", "onnxruntime"), folder / "verify.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(f"ok      {f['path']}: outputs" in done.stdout for f in report_of(finished)["pruned"]["files"])
+    assert all(
+        f"ok      {f['path']}: outputs" in done.stdout
+        for f in report_of(finished)["pruned"]["files"]
+    )
     stored = np.load(finished / "digits.npz")["x_test"]
     np.save(tmp_path / "stored.npy", stored)
-    done = bare(tmp_path, ("numpy",), folder / "preprocess.py", tmp_path / "stored.npy", tmp_path / "input.npy")
+    done = bare(
+        tmp_path,
+        ("numpy",),
+        folder / "preprocess.py",
+        tmp_path / "stored.npy",
+        tmp_path / "input.npy",
+    )
     assert done.returncode == 0, done.stderr
-    assert np.array_equal(np.load(tmp_path / "input.npy"), stored.astype(np.float32) * np.float32(0.0625))
+    assert np.array_equal(
+        np.load(tmp_path / "input.npy"), stored.astype(np.float32) * np.float32(0.0625)
+    )
 
 
 def test_the_page_says_how_samples_are_stored_and_what_made_the_model(finished: Path):
     page = (finished / "run" / "handoff" / "HANDOFF.md").read_text()
     stored = np.load(finished / "digits.npz")["x_train"]
-    assert f"Samples are stored as `{stored.dtype}` of shape `1 × 8 × 8`, values from 0 to 16." in page
+    assert (
+        f"Samples are stored as `{stored.dtype}` of shape `1 × 8 × 8`, values from 0 to 16." in page
+    )
     assert f"The model was made by ltp-pipeline {ltp_pipeline.__version__}." in page
     assert "pip install -c constraints.txt ." in page
 
@@ -79,10 +94,15 @@ def test_real_samples_are_in_the_example_only_when_asked_for(
     real = np.load(finished / "digits.npz")["x_test"]
     generated = np.load(finished / "run" / "handoff" / "example.npz")["samples/image"]
     assert not any((sample == real).all(axis=(1, 2, 3)).any() for sample in generated)
-    result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5)
+    result = invoke(
+        capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5
+    )
     assert result.code == 0, result.err
     assert np.array_equal(np.load(tmp_path / "out" / "example.npz")["samples/image"], real[:5])
-    assert "**Its samples are real data**: the first 5 of the test split." in (tmp_path / "out/HANDOFF.md").read_text()
+    assert (
+        "**Its samples are real data**: the first 5 of the test split."
+        in (tmp_path / "out/HANDOFF.md").read_text()
+    )
     assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
 
 
@@ -93,7 +113,9 @@ def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
     arrays = dict(np.load(finished / "digits.npz"))
     np.savez(finished / "digits.npz", **{**arrays, "x_test": arrays["x_test"][::-1]})
     try:
-        result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5)
+        result = invoke(
+            capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5
+        )
     finally:
         shutil.copy(tmp_path / "digits.npz", finished)
     assert result.code == 3
@@ -101,30 +123,51 @@ def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
     assert not (tmp_path / "out").exists()
 
 
-def test_validate_repeats_the_accuracy_from_the_handoff_alone(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_validate_repeats_the_accuracy_from_the_handoff_alone(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = finished / "run" / "handoff"
     for file in report_of(finished)["pruned"]["files"][1:3]:
-        result = invoke(capsys, "validate", folder / file["path"], "--data", finished / "digits.npz", "--json")
+        result = invoke(
+            capsys, "validate", folder / file["path"], "--data", finished / "digits.npz", "--json"
+        )
         assert result.code == 0, result.err
         assert json.loads(result.out)["accuracy"] == file["accuracy"]
 
 
-def test_the_report_of_the_handoff_is_judged_with_its_files(finished: Path, capsys: pytest.CaptureFixture[str]):
-    result = invoke(capsys, "gate", finished / "run" / "handoff" / "report.json", "--min-compression", 2)
+def test_the_report_of_the_handoff_is_judged_with_its_files(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
+    result = invoke(
+        capsys, "gate", finished / "run" / "handoff" / "report.json", "--min-compression", 2
+    )
     assert result.code == 0, result.err
     assert all(f"file {f['path']}" in result.out for f in report_of(finished)["pruned"]["files"])
 
 
 def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     report = report_of(finished)
-    files = {("deploy-" * (f["graph"] == "deploy") + f["encoding"], f["values"]): f for f in report["pruned"]["files"]}
+    files = {
+        ("deploy-" * (f["graph"] == "deploy") + f["encoding"], f["values"]): f
+        for f in report["pruned"]["files"]
+    }
     assert tuple(files) == FILES
-    assert report["pruned"]["accuracy"]["top1"] == min(f["accuracy"]["top1"] for f in files.values())
-    assert files["packed", "int8"]["bytes"] < files["packed", "exact"]["bytes"] < files["sparse", "exact"]["bytes"]
+    assert report["pruned"]["accuracy"]["top1"] == min(
+        f["accuracy"]["top1"] for f in files.values()
+    )
+    assert (
+        files["packed", "int8"]["bytes"]
+        < files["packed", "exact"]["bytes"]
+        < files["sparse", "exact"]["bytes"]
+    )
     assert files["packed", "int8"]["path"] == "model.packed.rounded-int8.onnx"
     sizes = {name: report["sizes"][name] for name in ("packed", "packed, int8")}
-    assert list(sizes.values()) == [files["packed", values]["bytes"] for values in ("exact", "int8")]
-    assert report["model"]["inputs"] == [{"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}]
+    assert list(sizes.values()) == [
+        files["packed", values]["bytes"] for values in ("exact", "int8")
+    ]
+    assert report["model"]["inputs"] == [
+        {"name": "image", "type": "FLOAT", "shape": ["batch", 1, 8, 8]}
+    ]
     assert report["data"]["inputs"]["image"]["sample_shape"] == [1, 8, 8]
     assert any("9 of 9 BatchNormalization folded" in note for note in report["notes"])
 
@@ -132,15 +175,17 @@ def test_every_file_is_reported_with_what_its_values_are(finished: Path):
 def test_the_deploy_graph_gives_the_same_scores(finished: Path):
     x = np.load(finished / "digits.npz")["x_test"][:64].astype(np.float32) * np.float32(0.0625)
     scores = [
-        onnxruntime.InferenceSession(finished / "run" / name, providers=["CPUExecutionProvider"]).run(
-            None, {"image": x}
-        )[0]
+        onnxruntime.InferenceSession(
+            finished / "run" / name, providers=["CPUExecutionProvider"]
+        ).run(None, {"image": x})[0]
         for name in ("model.sparse.onnx", "model.deploy.sparse.onnx")
     ]
     assert np.abs(scores[0] - scores[1]).max() <= 1e-5 * np.abs(scores[0]).max()
 
 
-def test_a_handoff_elsewhere_is_the_same_folder(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_handoff_elsewhere_is_the_same_folder(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out")
     assert result.code == 0, result.err
     first, second = (
@@ -150,13 +195,17 @@ def test_a_handoff_elsewhere_is_the_same_folder(finished: Path, tmp_path: Path, 
     assert first == second
 
 
-def test_a_handoff_into_a_foreign_folder_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_handoff_into_a_foreign_folder_is_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(capsys, "handoff", finished / "run", "--out", finished)
     assert result.code == 3
     assert "holds no handoff" in result.err
 
 
-def test_options_for_files_and_values_reach_the_settings(example: Path, capsys: pytest.CaptureFixture[str]):
+def test_options_for_files_and_values_reach_the_settings(
+    example: Path, capsys: pytest.CaptureFixture[str]
+):
     sparse = ("--export", "deploy-sparse", "--export", "sparse")
     result = invoke(capsys, "run", example / "model.onnx", *sparse, "--values", "fp16")
     assert result.code == 3

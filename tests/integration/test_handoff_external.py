@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.runner.finish import Outcome
+from ltp_pipeline.runner.finish import RunResult
 from ltp_pipeline.runner.pick import pick
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
@@ -34,13 +34,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("example")
     copy_to(folder)
     model = onnx.load(folder / "model.onnx")
-    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+    onnx.save(
+        model,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="model.onnx.data",
+        size_threshold=0,
+    )
     with quick():
         short_run(folder)
     return folder
 
 
-def short_run(folder: Path, formats: tuple[str, ...] = FORMATS, **export: object) -> Outcome:
+def short_run(folder: Path, formats: tuple[str, ...] = FORMATS, **export: object) -> RunResult:
     options = {
         "train": {"epochs": 2, "finetune_epochs": 1},
         "export": {"formats": formats, **export},
@@ -75,7 +81,9 @@ def test_every_file_opens_where_only_onnx_is_installed(finished: Path, tmp_path:
 
 def test_files_hold_their_tensors_whatever_the_original_did(finished: Path):
     models = list((finished / "run").rglob("*.onnx"))
-    assert {"001.onnx", "model.packed.onnx", "model.deploy.dense.onnx"} <= {path.name for path in models}
+    assert {"001.onnx", "model.packed.onnx", "model.deploy.dense.onnx"} <= {
+        path.name for path in models
+    }
     assert all(map(holds_its_tensors, models))
     assert not list((finished / "run").rglob("*.data"))
     report = json.loads((finished / "run" / "report.json").read_text())
@@ -90,11 +98,20 @@ def page(finished: Path) -> str:
     return (finished / "run" / "handoff" / "HANDOFF.md").read_text().replace("\\", "")
 
 
-def test_no_file_of_a_run_has_a_second_name_in_a_folder_beside_it(finished: Path, tmp_path: Path, capsys):
+def test_no_file_of_a_run_has_a_second_name_in_a_folder_beside_it(
+    finished: Path, tmp_path: Path, capsys
+):
     pick(finished / "run", 1, SilentReporter(), ["packed"])
-    assert invoke(capsys, "handoff", finished / "run" / "pick-001", "--out", tmp_path / "picked").code == 0
+    assert (
+        invoke(capsys, "handoff", finished / "run" / "pick-001", "--out", tmp_path / "picked").code
+        == 0
+    )
     for folder in (finished / "run", tmp_path / "picked"):
-        assert [p for p in folder.rglob("*") if p.is_symlink() or (p.is_file() and p.stat().st_nlink > 1)] == []
+        assert [
+            p
+            for p in folder.rglob("*")
+            if p.is_symlink() or (p.is_file() and p.stat().st_nlink > 1)
+        ] == []
     opens_everywhere(tmp_path / "picked", tmp_path)
 
 
@@ -110,7 +127,9 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
             assert file.data_sha256 == sha256_of(data)
             assert file.bytes == path.stat().st_size + data.stat().st_size
             assert f"| {path.name} with {data.name} |" in page(finished)
-    assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(finished)
+    assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(
+        finished
+    )
     opens_everywhere(finished / "run", tmp_path)
     shutil.copytree(finished / "run" / "handoff", tmp_path / "out")
     assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0

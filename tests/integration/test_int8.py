@@ -22,7 +22,9 @@ PACKED = "model.int8.packed.onnx"
 def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with a packed and an int8 file, of the baseline too."""
     folder = tmp_path_factory.mktemp("int8") / "example"
-    return told_anew(shared, folder, export={"formats": ["packed", "int8"]}, gates={"max_drop": 0.9})
+    return told_anew(
+        shared, folder, export={"formats": ["packed", "int8"]}, gates={"max_drop": 0.9}
+    )
 
 
 @pytest.fixture
@@ -65,13 +67,17 @@ def test_latency_is_measured_on_one_thread_first_for_both_batches(example: Path)
 def test_the_baseline_has_one_too_and_exact_files_are_compared(example: Path) -> None:
     report = report_of(example)
     assert file_of(report["baseline"])["quantization"]["kernels"] > 0
-    exact = [file_of(report[key], "original")["accuracy"]["value"] for key in ("pruned", "baseline")]
+    exact = [
+        file_of(report[key], "original")["accuracy"]["value"] for key in ("pruned", "baseline")
+    ]
     assert report["difference"]["value"] == pytest.approx(exact[0] - exact[1])
 
 
 def test_the_handoff_verifies_itself(example: Path) -> None:
     folder = example / "run" / "handoff"
-    done = subprocess.run([sys.executable, "verify.py"], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "verify.py"], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
     assert f"{PACKED}: outputs differ" in done.stdout
 
@@ -79,8 +85,15 @@ def test_the_handoff_verifies_itself(example: Path) -> None:
 def test_gates_by_the_name_of_a_file(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = example / "run" / "report.json"
     size = file_of(report_of(example)["pruned"])["bytes"]
-    assert invoke(capsys, "gate", report, "--max-bytes", f"int8={size}", "--max-latency-ratio", "int8=100").code == 0
-    failed = invoke(capsys, "gate", report, "--max-bytes", f"int8={size - 1}", "--max-bytes", "packed=999999")
+    assert (
+        invoke(
+            capsys, "gate", report, "--max-bytes", f"int8={size}", "--max-latency-ratio", "int8=100"
+        ).code
+        == 0
+    )
+    failed = invoke(
+        capsys, "gate", report, "--max-bytes", f"int8={size - 1}", "--max-bytes", "packed=999999"
+    )
     assert failed.code == 7
     assert "max_bytes int8-packed" in failed.err
     missing = invoke(capsys, "gate", report, "--max-latency-ratio", "int8-dense=2")
@@ -97,10 +110,15 @@ def test_unpack_gives_the_dense_form_of_the_same_graph(
     onnx.checker.check_model(str(out), full_check=True)
     dense = onnx.load(out).graph
     assert not [n for n in dense.node if n.op_type == "ScatterElements"]
-    assert any(t.name.endswith("_quantized") and t.data_type == onnx.TensorProto.INT8 for t in dense.initializer)
+    assert any(
+        t.name.endswith("_quantized") and t.data_type == onnx.TensorProto.INT8
+        for t in dense.initializer
+    )
 
 
-def test_inspect_and_validate_know_its_kernels(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_and_validate_know_its_kernels(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
     assert found["format"] == "int8-packed"
     assert len(found["kernels"]) == report_of(example)["model"]["kernels"]
@@ -115,7 +133,9 @@ def test_compare_shows_it(example: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "int8-packed, top-1" in shown
 
 
-def test_without_the_data_it_stays_and_no_new_one_is_written(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_data_it_stays_and_no_new_one_is_written(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with changed_manifest(copied / "run") as content:
         content["inputs"]["settings"]["data"]["path"] = str(copied / "gone.npz")
     before = (copied / "run" / PACKED).read_bytes()
@@ -130,22 +150,39 @@ def test_export_adds_other_encodings_with_the_same_bytes_for_the_first(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (copied / "run" / PACKED).read_bytes()
-    done = invoke(capsys, "export", copied / "run", "--format", "int8-dense", "--format", "int8-sparse", "--quiet")
+    done = invoke(
+        capsys,
+        "export",
+        copied / "run",
+        "--format",
+        "int8-dense",
+        "--format",
+        "int8-sparse",
+        "--quiet",
+    )
     assert done.code == 0, done.err
     assert (copied / "run" / PACKED).read_bytes() == before
-    values = [f["accuracy"]["value"] for f in report_of(copied)["pruned"]["files"] if f["graph"] == INT8]
+    values = [
+        f["accuracy"]["value"] for f in report_of(copied)["pruned"]["files"] if f["graph"] == INT8
+    ]
     assert len(values) == 3
     assert len(set(values)) == 1
 
 
-def test_a_file_of_any_origin(example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_any_origin(
+    example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "int8.onnx"
-    done = invoke(capsys, "quantize", example / "run" / "model.packed.onnx", "--out", out, "--json", "--quiet")
+    done = invoke(
+        capsys, "quantize", example / "run" / "model.packed.onnx", "--out", out, "--json", "--quiet"
+    )
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["quantization"]["kernels"] > 0
     assert found["measurement"]["against"]["drop"] < 0.05
-    again = invoke(capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml")
+    again = invoke(
+        capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml"
+    )
     assert again.code == 4
     assert "quantised already" in again.err
     assert not (tmp_path / "twice.onnx").exists()
@@ -163,7 +200,17 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
     x = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x_train=x, x_val=x[:16], x_test=x[:16])
     out = tmp_path / "run"
-    found = invoke(capsys, "run", tmp_path / "m.onnx", "--data", tmp_path / "d.npz", "--export", "int8", "--out", out)
+    found = invoke(
+        capsys,
+        "run",
+        tmp_path / "m.onnx",
+        "--data",
+        tmp_path / "d.npz",
+        "--export",
+        "int8",
+        "--out",
+        out,
+    )
     assert found.code == 4
     assert "no layer that can be quantised" in found.err
     assert not (out / "trail").exists()
@@ -178,7 +225,9 @@ def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(example: Path, trained: Path) -> None:
+def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(
+    example: Path, trained: Path
+) -> None:
     folder = trained
     report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
     for network in ("pruned", "baseline"):
@@ -199,7 +248,10 @@ def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
     assert invoke(capsys, "pick", run, 1, "--export", "packed", "--quiet").code == 0
     (plain,) = json.loads((picked / "report.json").read_text())["pruned"]["files"]
     assert plain["quantization"] is None
-    assert invoke(capsys, "pick", run, 1, "--export", "packed", "--export", "int8", "--quiet").code == 0
+    assert (
+        invoke(capsys, "pick", run, 1, "--export", "packed", "--export", "int8", "--quiet").code
+        == 0
+    )
     files = json.loads((picked / "report.json").read_text())["pruned"]["files"]
     assert [f["quantization"] and f["quantization"]["trained_epochs"] for f in files] == [None, 1]
     assert files[0]["sha256"] == plain["sha256"]
@@ -213,7 +265,11 @@ def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
     ],
 )
 def test_training_in_8_bits_is_refused_where_nothing_would_come_of_it(
-    given: tuple[object, ...], told: str, example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    given: tuple[object, ...],
+    told: str,
+    example: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ("--set", "train.quantize=true", *given)
     refused = invoke(capsys, "run", example / "model.onnx", "--out", tmp_path / "run", *options)

@@ -67,13 +67,21 @@ def with_maps() -> ModelProto:
     g = Graph()
     layers(g)
     g.nodes[-1].output[0] = "y"
-    g.nodes.append(helper.make_node("ZipMap", ["y"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]))
+    g.nodes.append(
+        helper.make_node(
+            "ZipMap", ["y"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]
+        )
+    )
     number = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     kind = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, number))
-    values = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]), helper.make_value_info("maps", kind)]
+    values = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]),
+        helper.make_value_info("maps", kind),
+    ]
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])]
     return as_model(
-        helper.make_graph(g.nodes, "test", given, values, g.tensors), imports=[helper.make_opsetid("ai.onnx.ml", 1)]
+        helper.make_graph(g.nodes, "test", given, values, g.tensors),
+        imports=[helper.make_opsetid("ai.onnx.ml", 1)],
     )
 
 
@@ -127,7 +135,9 @@ def infinite(where: str) -> ModelProto:
     g = Graph()
     x = g.gemm("x", "fc1", 6, 8)
     if where == "activations":
-        x = g.add("Softmax", g.add("Add", x, g.tensor("mask", [0, 0, 0, 0, 0, 0, 0, -np.inf])), axis=-1)
+        x = g.add(
+            "Softmax", g.add("Add", x, g.tensor("mask", [0, 0, 0, 0, 0, 0, 0, -np.inf])), axis=-1
+        )
     g.gemm(x, "fc2", 8, 4)
     model = ended(g)
     if where == "weight":
@@ -142,7 +152,15 @@ def fake_quantised() -> ModelProto:
     g = Graph()
     g.tensor("step", 0.05)
     g.tensor("zero", 128, np.uint8)
-    layers(g, g.add("DequantizeLinear", g.add("QuantizeLinear", "x", "step", "zero", name="q"), "step", "zero"))
+    layers(
+        g,
+        g.add(
+            "DequantizeLinear",
+            g.add("QuantizeLinear", "x", "step", "zero", name="q"),
+            "step",
+            "zero",
+        ),
+    )
     return ended(g)
 
 
@@ -151,11 +169,16 @@ def in_four_bits() -> ModelProto:
     g.tensor("packed", g.rng.integers(0, 255, (16, 1, 16)), np.uint8)
     g.positive("scales", 16)
     sizes = {"K": 32, "N": 16, "bits": 4, "block_size": 32}
-    node = helper.make_node("MatMulNBits", ["x", "packed", "scales"], ["h"], "nb", domain="com.microsoft", **sizes)
+    node = helper.make_node(
+        "MatMulNBits", ["x", "packed", "scales"], ["h"], "nb", domain="com.microsoft", **sizes
+    )
     g.nodes.append(node)
     g.gemm("h", "fc", 16, 4)
     g.nodes[-1].output[0] = "y"
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", s]) for n, s in (("x", 32), ("y", 4))]
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", s])
+        for n, s in (("x", 32), ("y", 4))
+    ]
     graph = helper.make_graph(g.nodes, "test", values[:1], values[1:], g.tensors)
     return as_model(graph, imports=[helper.make_opsetid("com.microsoft", 1)])
 
@@ -167,7 +190,10 @@ def behind_an_own_operator() -> ModelProto:
     g.nodes.append(helper.make_node("Gelu", [x], ["h"], "gelu", domain="com.microsoft"))
     g.gemm("h", "fc2", 8, 4)
     g.nodes[-1].output[0] = "y"
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", s]) for n, s in (("x", 6), ("y", 4))]
+    values = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", s])
+        for n, s in (("x", 6), ("y", 4))
+    ]
     graph = helper.make_graph(g.nodes, "test", values[:1], values[1:], g.tensors)
     return as_model(graph, imports=[helper.make_opsetid("com.microsoft", 1)])
 
@@ -203,7 +229,11 @@ REFUSED: dict[str, tuple[Callable[[], ModelProto], int, str]] = {
     "float64": (lambda: of_type(TensorProto.DOUBLE), 4, "'fc1.weight' is of type DOUBLE"),
     "labels for outputs": (only_labels, 3, "no output of the model is a tensor of numbers"),
     "a weight of two axes": (shared_the_other_way, 4, "other axes of it"),
-    "an infinite weight": (lambda: infinite("weight"), 4, "'fc2.weight' its activations are not finite"),
+    "an infinite weight": (
+        lambda: infinite("weight"),
+        4,
+        "'fc2.weight' its activations are not finite",
+    ),
     "QuantizeLinear": (fake_quantised, 4, "quantised already: QuantizeLinear 'q'"),
     "MatMulNBits": (in_four_bits, 4, "quantised already: MatMulNBits 'nb'"),
 }
@@ -219,12 +249,16 @@ def put(model: ModelProto, folder: Path) -> tuple[Path, Path]:
 
 def first_output(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
     """The first output in onnxruntime."""
-    found = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    found = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[
+        0
+    ]
     return np.asarray(found)
 
 
 @pytest.mark.parametrize("what", RIGHT)
-def test_a_file_that_is_right(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_right(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, data = put(RIGHT[what](), tmp_path)
     out = tmp_path / "int8.onnx"
     done = invoke(capsys, "quantize", model, "--data", data, "--out", out, "--quiet")
@@ -237,11 +271,15 @@ def test_a_file_that_is_right(what: str, tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_clear_line_and_no_file(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clear_line_and_no_file(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make, code, told = REFUSED[what]
     model, data = put(make(), tmp_path)
     (tmp_path / "int8.onnx").write_bytes(b"what was there before")
-    found = invoke(capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet")
+    found = invoke(
+        capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
+    )
     assert found.code == code
     assert told in found.err
     assert (tmp_path / "int8.onnx").read_bytes() == b"what was there before"
@@ -250,16 +288,22 @@ def test_a_clear_line_and_no_file(what: str, tmp_path: Path, capsys: pytest.Capt
 def test_samples_that_never_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, data = put(mlp(), tmp_path)
     np.savez(data, **{f"x_{split}": np.full((16, 6), 0.5, np.float32) for split in ROWS})
-    done = invoke(capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet")
+    done = invoke(
+        capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
+    )
     assert done.code == 0, done.err
 
 
-def test_samples_that_are_infinite_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_that_are_infinite_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, data = put(mlp(), tmp_path)
     x = np.load(data)["x_train"]
     x[3, 2] = np.inf
     np.savez(data, x_train=x, x_val=x[:2], x_test=x[:2])
-    found = invoke(capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet")
+    found = invoke(
+        capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
+    )
     assert found.code == 3
     assert "holds inf in sample 3" in found.err
 
@@ -267,15 +311,21 @@ def test_samples_that_are_infinite_are_named(tmp_path: Path, capsys: pytest.Capt
 def test_a_limit_in_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, data = put(mlp(), tmp_path)
     (tmp_path / "ltp.toml").write_text("[export]\nint8_max_drop = 5\n")
-    found = invoke(capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet")
+    found = invoke(
+        capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
+    )
     assert found.code == 3
-    assert "setting export.int8_max_drop: 5 is no fraction; if 5 % is meant, write 0.05" in found.err
+    assert (
+        "setting export.int8_max_drop: 5 is no fraction; if 5 % is meant, write 0.05" in found.err
+    )
     assert not (tmp_path / "int8.onnx").exists()
 
 
 def hashes(run: Path) -> dict[Path, str]:
     """Of every file but the manifest, which counts the time that was spent."""
-    return {path: sha256_of(path) for path in run.rglob("*") if path.is_file() and path.name != MANIFEST}
+    return {
+        path: sha256_of(path) for path in run.rglob("*") if path.is_file() and path.name != MANIFEST
+    }
 
 
 @pytest.mark.slow
@@ -283,7 +333,17 @@ def test_a_finished_run_keeps_its_files(tmp_path: Path, capsys: pytest.CaptureFi
     make, code, told = REFUSED["half precision"]
     model, data = put(make(), tmp_path)
     run = tmp_path / "run"
-    options = ("--epochs", 1, "--finetune-epochs", 1, "--batch-size", 16, "--target-compression", 2, "--no-baseline")
+    options = (
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+        "--batch-size",
+        16,
+        "--target-compression",
+        2,
+        "--no-baseline",
+    )
     done = invoke(capsys, "run", model, "--data", data, "--out", run, *options, "--quiet")
     assert done.code == 0, done.err
     before = hashes(run)

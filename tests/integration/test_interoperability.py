@@ -22,13 +22,13 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec, packed_reader
 from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, prune
 from tests.support.paths import ROOT
 from tests.support.quantized import calibration, quantised
 from tests.support.runs import quick
 
-PAGE = ROOT / "docs" / "formats.md"
+PAGE = ROOT / "docs" / "reference" / "file-formats.md"
 END = "<!-- end of the table -->"
 FORMATS = ("packed", "sparse", "dense")
 INT8 = ("int8-packed", "int8-dense", "dynamic int8-packed", "dynamic int8-dense")
@@ -38,7 +38,12 @@ TABLES = {
     "<!-- table of int8 files by scripts/write_formats.py -->": INT8,
 }
 # Densities that take codes of several kinds; the last is too dense for the sparse format to be smaller.
-KERNELS = {"a": ((32, 8, 3, 3), 0.2), "b": ((64, 32, 3, 3), 0.1), "c": ((64, 64, 1, 1), 0.02), "d": ((96, 64), 0.6)}
+KERNELS = {
+    "a": ((32, 8, 3, 3), 0.2),
+    "b": ((64, 32, 3, 3), 0.1),
+    "c": ((64, 64, 1, 1), 0.02),
+    "d": ((96, 64), 0.6),
+}
 OPSET, NEWER_OPSET = 13, 18
 LEVELS = ("ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 OLD = "onnxruntime==1.17.3"
@@ -47,7 +52,10 @@ OLD = "onnxruntime==1.17.3"
 def network() -> tuple[ModelProto, list[str]]:
     """Three convolutions and a matrix product with random zeros, and the names of their kernels."""
     rng = np.random.default_rng(0)
-    arrays = {f"{n}.weight": rng.standard_normal(s, np.float32) * (rng.random(s) < p) for n, (s, p) in KERNELS.items()}
+    arrays = {
+        f"{n}.weight": rng.standard_normal(s, np.float32) * (rng.random(s) < p)
+        for n, (s, p) in KERNELS.items()
+    }
     nodes = [
         helper.make_node("Conv", ["x", "a.weight"], ["a"], pads=[1] * 4),
         helper.make_node("Relu", ["a"], ["r"]),
@@ -64,7 +72,9 @@ def network() -> tuple[ModelProto, list[str]]:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 96])],
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8), list(arrays)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8
+    ), list(arrays)
 
 
 def products() -> ModelProto:
@@ -72,7 +82,9 @@ def products() -> ModelProto:
     g = Graph()
     x = g.add("Reshape", "x", g.tensor("shape", [8, 144], np.int64))
     x = g.add("MatMul", x, g.random("a.weight", 144, 64))
-    x = g.add("Relu", g.add("LayerNormalization", x, g.positive("scale", 64), g.random("offset", 64)))
+    x = g.add(
+        "Relu", g.add("LayerNormalization", x, g.positive("scale", 64), g.random("offset", 64))
+    )
     x = g.gemm(x, "b", 64, 96)
     g.add("ReduceMean", x, axes=[0], keepdims=1, outputs=("y",))
     return prune(g.model({"x": (1, 8, 12, 12)}, ["y"]), 0.9)
@@ -84,7 +96,9 @@ class Case:
 
     model: ModelProto
     plain: ModelProto
-    near: float = 1e-5  # share of the largest output by which tools that compute themselves may differ
+    near: float = (
+        1e-5  # share of the largest output by which tools that compute themselves may differ
+    )
 
 
 @functools.cache
@@ -92,7 +106,7 @@ def case(format_: str) -> Case:
     """A file in one of the formats."""
     if format_ in FORMATS:
         plain, kernels = network()
-        return Case(ENCODINGS[format_].encode(Model.of(plain), kernels).filled(), plain)
+        return Case(ENCODINGS[format_].encode(OnnxModel.of(plain), kernels).filled(), plain)
     is_dynamic, encoding = format_.startswith("dynamic"), format_.rpartition("-")[2]
     float_ = products() if is_dynamic else network()[0]
     with quick():
@@ -111,7 +125,9 @@ def run(model: ModelProto, level: str = "ORT_ENABLE_BASIC") -> np.ndarray:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {session.get_inputs()[0].name: feeds()["x"]})[0]
 
 
@@ -122,22 +138,34 @@ def is_near(found: np.ndarray, of: Case, least: float = 0.0) -> bool:
 
 def changed(model: ModelProto, of: Case) -> str:
     """What a tool that writes models has left of one."""
-    initializers = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
-    made = initializers | {o for node in model.graph.node for o in node.output} | {v.name for v in model.graph.input}
+    initializers = {t.name for t in model.graph.initializer} | {
+        t.values.name for t in model.graph.sparse_initializer
+    }
+    made = (
+        initializers
+        | {o for node in model.graph.node for o in node.output}
+        | {v.name for v in model.graph.input}
+    )
     if any(name and name not in made for node in model.graph.node for name in node.input):
         return "**drops the weights**"
     if not is_near(run(model), of):
         return "**other outputs**"
     if model.graph.sparse_initializer:
         return "works, stays sparse"
-    return "works, stays packed" if packed_reader.encoded_names(Model.of(model)) else "works, writes dense"
+    return (
+        "works, stays packed"
+        if packed_reader.encoded_names(OnnxModel.of(model))
+        else "works, writes dense"
+    )
 
 
 def by_onnxruntime(of: Case, levels: tuple[str, ...] = LEVELS) -> str:
     pairs = [[run(m, level) for m in (of.model, of.plain)] for level in levels]
     if all(found.tobytes() == wanted.tobytes() for found, wanted in pairs):
         return "bit-equal"
-    close = all(np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max() for found, wanted in pairs)
+    close = all(
+        np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max() for found, wanted in pairs
+    )
     return "works, 1e-6 relative" if close else "**other outputs**"
 
 
@@ -153,7 +181,9 @@ def old_onnxruntime() -> Path | None:
     python = Path(folder.name, "bin", "python")
     try:
         subprocess.run([sys.executable, "-m", "venv", folder.name], check=True, capture_output=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", OLD, "numpy<2"], check=True, capture_output=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "-q", OLD, "numpy<2"], check=True, capture_output=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return python
@@ -183,7 +213,9 @@ for level in {LEVELS}:
             np.save(path, array)
         for path, content in zip(paths[2:], (of.model, of.plain), strict=True):
             path.write_bytes(content.SerializeToString())
-        done = subprocess.run([old_onnxruntime(), "-c", program, *paths], capture_output=True, text=True)
+        done = subprocess.run(
+            [old_onnxruntime(), "-c", program, *paths], capture_output=True, text=True
+        )
     if done.returncode:
         raise RuntimeError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
     return "bit-equal"
@@ -209,9 +241,15 @@ def by_version_converter(of: Case) -> str:
 
 
 def by_compose(of: Case) -> str:
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 96]) for name in ("in", "out")]
-    graph = helper.make_graph([helper.make_node("Identity", ["in"], ["out"])], "after", value[:1], value[1:])
-    after = helper.make_model(graph, opset_imports=of.model.opset_import, ir_version=of.model.ir_version)
+    value = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 96]) for name in ("in", "out")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["in"], ["out"])], "after", value[:1], value[1:]
+    )
+    after = helper.make_model(
+        graph, opset_imports=of.model.opset_import, ir_version=of.model.ir_version
+    )
     return changed(onnx.compose.merge_models(of.model, after, io_map=[("y", "in")]), of)
 
 
@@ -247,8 +285,14 @@ def by_openvino(of: Case) -> str:
 
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    compiled = core.compile_model(core.read_model(io.BytesIO(of.model.SerializeToString())), "CPU", settings)
-    return "works" if is_near(next(iter(compiled(feeds()).values())), of, 1e-4) else "**other outputs**"
+    compiled = core.compile_model(
+        core.read_model(io.BytesIO(of.model.SerializeToString())), "CPU", settings
+    )
+    return (
+        "works"
+        if is_near(next(iter(compiled(feeds()).values())), of, 1e-4)
+        else "**other outputs**"
+    )
 
 
 TOOLS: dict[str, tuple[str, Callable[[Case], str]]] = {
@@ -284,7 +328,11 @@ def measure(tool: str, format_: str) -> str:
         found = TOOLS[tool][1](of)
         return found.removesuffix(", writes dense") if format_.endswith("dense") else found
     except Exception as error:  # noqa: BLE001 (every tool has errors of its own)
-        lines = [line.strip() for line in str(error).splitlines() if line.strip() and "Exception from" not in line]
+        lines = [
+            line.strip()
+            for line in str(error).splitlines()
+            if line.strip() and "Exception from" not in line
+        ]
         reason = (lines or [type(error).__name__])[0].replace("|", "/")
         return f"fails: {reason[:70]}{'…' if len(reason) > 70 else ''}"
 
@@ -294,16 +342,18 @@ def rows(begin: str) -> dict[str, dict[str, str]]:
     text = PAGE.read_text(encoding="utf-8")
     lines = text.split(begin)[1].split(END)[0].strip().splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return {tool: dict(zip(("version", *TABLES[begin]), others, strict=True)) for tool, *others in cells}
+    return {
+        tool: dict(zip(("version", *TABLES[begin]), others, strict=True)) for tool, *others in cells
+    }
 
 
 def test_the_network_has_codes_of_several_kinds():
     model, kernels = network()
-    encoded = ENCODINGS["packed"].encode(Model.of(model), kernels)
+    encoded = ENCODINGS["packed"].encode(OnnxModel.of(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
     assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
-    sparse = ENCODINGS["sparse"].encode(Model.of(model), kernels)
+    sparse = ENCODINGS["sparse"].encode(OnnxModel.of(model), kernels)
     assert len(sparse.graph.sparse_initializer) == len(KERNELS) - 1
 
 
@@ -318,7 +368,9 @@ def test_the_table_has_every_tool(begin):
 def test_the_table_says_what_the_tools_do(tool, format_):
     if version(TOOLS[tool][0]) is None:
         how = (
-            "cannot be installed" if TOOLS[tool][0] == OLD else "is not installed: pip install 'ltp-pipeline[interop]'"
+            "cannot be installed"
+            if TOOLS[tool][0] == OLD
+            else "is not installed: pip install 'ltp-pipeline[interop]'"
         )
         pytest.skip(f"{TOOLS[tool][0]} {how}")
     # How a tool fails differs between its versions; that it fails does not.

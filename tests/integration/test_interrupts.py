@@ -11,7 +11,18 @@ import pytest
 
 from tests.support.cli import start, takes_signals
 
-COMMAND = ("run", "model.onnx", "--out", "run", "--epochs", 2, "--finetune-epochs", 1, "--max-drop", 0.9)
+COMMAND = (
+    "run",
+    "model.onnx",
+    "--out",
+    "run",
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--max-drop",
+    0.9,
+)
 COMMAND += ("--export", "sparse", "--export", "dense", "--no-baseline")
 FILES = ("model.sparse.onnx", "model.dense.onnx", "trail/001.onnx", "trail/002.onnx")
 
@@ -202,7 +213,11 @@ try:
 def test_a_process_that_was_started_to_ignore_ctrl_c_does():
     code = "import signal\nprint(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     done = subprocess.run(
-        [sys.executable, "-c", "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code],
+        [
+            sys.executable,
+            "-c",
+            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code,
+        ],
         capture_output=True,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

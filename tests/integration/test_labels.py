@@ -19,7 +19,9 @@ from tests.support.trained import LIGHT, brightness_model, pictures
 
 FIT = {"scale": 1 / 255}
 SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 2, "--no-baseline")
-SWAP = np.array([2, 0, 3, 1])  # the number that a class has in the model, by the number that the data give it
+SWAP = np.array(
+    [2, 0, 3, 1]
+)  # the number that a class has in the model, by the number that the data give it
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +31,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def attempt(capsys, model: Path, folder: Path, x: np.ndarray, y: np.ndarray, data: dict, *options: object) -> Result:
+def attempt(
+    capsys, model: Path, folder: Path, x: np.ndarray, y: np.ndarray, data: dict, *options: object
+) -> Result:
     np.savez(folder / "data.npz", x=x, y=y)
-    given = (item for key, value in data.items() for item in ("--set", f"data.{key}={json.dumps(value)}"))
+    given = (
+        item for key, value in data.items() for item in ("--set", f"data.{key}={json.dumps(value)}")
+    )
     arguments = (*given, "--data", folder / "data.npz", "--out", folder / "run", *SHORT, *options)
     return invoke(capsys, "run", model, *arguments)
 
@@ -54,10 +60,15 @@ def accuracy_told(result: Result) -> float:
     return float(found[1])
 
 
-def test_an_original_that_fits_is_measured_and_shown_before_training(model: Path, tmp_path: Path, capsys):
+def test_an_original_that_fits_is_measured_and_shown_before_training(
+    model: Path, tmp_path: Path, capsys
+):
     result = attempt(capsys, model, tmp_path, *pictures(), FIT)
     assert result.code == 0, result.err
-    shown = re.search(r"The original is right on ([\d.]+)% of the 72 validation samples; naming the most", result.err)
+    shown = re.search(
+        r"The original is right on ([\d.]+)% of the 72 validation samples; naming the most",
+        result.err,
+    )
     assert shown
     assert float(shown[1]) > 90
     assert result.err.index(shown[0]) < result.err.index("Learn thresholds")
@@ -94,7 +105,12 @@ def test_colours_in_reverse_order(model: Path, tmp_path: Path, capsys):
 def test_classes_in_another_order_and_the_table_that_mends_it(model: Path, tmp_path: Path, capsys):
     x, y = pictures()
     result = attempt(capsys, model, tmp_path, x, np.argsort(SWAP)[y], FIT)
-    refused(result, tmp_path, "classes numbered in another order", "classes = { 0 = 2, 1 = 0, 2 = 3, 3 = 1 } in [data]")
+    refused(
+        result,
+        tmp_path,
+        "classes numbered in another order",
+        "classes = { 0 = 2, 1 = 0, 2 = 3, 3 = 1 } in [data]",
+    )
     assert accuracy_told(result) > 90
     table = json.dumps({str(i): int(n) for i, n in enumerate(SWAP)})
     toml = tomllib.loads(result.err.splitlines()[-1].split(": ", 1)[1].split(" in [data]")[0])
@@ -109,16 +125,22 @@ def test_classes_in_another_order_and_the_table_that_mends_it(model: Path, tmp_p
 def test_two_causes_at_once(model: Path, tmp_path: Path, capsys):
     x, y = pictures()
     result = attempt(capsys, model, tmp_path, x, np.argsort(SWAP)[y], {})
-    refused(result, tmp_path, "with scale = 1/255 and the classes", "set scale = ", "classes = { 0 = 2,")
+    refused(
+        result, tmp_path, "with scale = 1/255 and the classes", "set scale = ", "classes = { 0 = 2,"
+    )
 
 
-def test_an_original_that_beats_guessing_but_would_be_far_better_otherwise(model: Path, tmp_path: Path, capsys):
+def test_an_original_that_beats_guessing_but_would_be_far_better_otherwise(
+    model: Path, tmp_path: Path, capsys
+):
     """Half of the classes have each other's numbers."""
     x, y = pictures()
     result = attempt(capsys, model, tmp_path, x, np.array([1, 0, 2, 3])[y], FIT)
     assert result.code == 0, result.err
     (note,) = (line for line in result.err.splitlines() if "would be right" in line)
-    assert note.startswith("Note: with the classes numbered in another order the original would be right on 9")
+    assert note.startswith(
+        "Note: with the classes numbered in another order the original would be right on 9"
+    )
     assert note.endswith("classes = { 0 = 1, 1 = 0, 2 = 2, 3 = 3 } in [data]")
     assert result.err.index(note) < result.err.index("Learn thresholds")
 
@@ -130,7 +152,9 @@ def test_labels_that_nothing_explains(model: Path, tmp_path: Path, capsys):
     assert "it is right on" not in result.err
 
 
-def test_a_spoiled_network_that_is_a_little_less_wrong_on_other_inputs_is_not_explained_by_them(example: Path, capsys):
+def test_a_spoiled_network_that_is_a_little_less_wrong_on_other_inputs_is_not_explained_by_them(
+    example: Path, capsys
+):
     network = onnx.load(example / "model.onnx")
     for tensor in network.graph.initializer:
         array = numpy_helper.to_array(tensor).copy()
@@ -145,10 +169,22 @@ def test_a_spoiled_network_that_is_a_little_less_wrong_on_other_inputs_is_not_ex
     assert "it is right on" not in result.err
 
 
-def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(model: Path, tmp_path: Path, capsys):
+def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(
+    model: Path, tmp_path: Path, capsys
+):
     x, y = pictures()
     result = attempt(
-        capsys, model, tmp_path, x, np.argsort(SWAP)[y], FIT, "--trust-labels", "--epochs", 20, "--max-drop", 0.01
+        capsys,
+        model,
+        tmp_path,
+        x,
+        np.argsort(SWAP)[y],
+        FIT,
+        "--trust-labels",
+        "--epochs",
+        20,
+        "--max-drop",
+        0.01,
     )
     assert result.code == 0, result.err
     assert "warning: the pruned network is better than the original" in result.err
@@ -158,7 +194,9 @@ def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(mod
     assert "is better than the original" in (tmp_path / "run" / "report.md").read_text()
 
 
-def test_a_run_that_trusted_its_labels_goes_on_only_if_they_still_are(model: Path, tmp_path: Path, capsys, monkeypatch):
+def test_a_run_that_trusted_its_labels_goes_on_only_if_they_still_are(
+    model: Path, tmp_path: Path, capsys, monkeypatch
+):
     from ltp_pipeline.stages import select_entry
 
     def stop(*_: object) -> None:
@@ -189,7 +227,9 @@ def write_folders(root: Path, samples: int = 240) -> Path:
     return root
 
 
-def test_class_folders_in_another_order_than_the_models_classes(model: Path, tmp_path: Path, capsys):
+def test_class_folders_in_another_order_than_the_models_classes(
+    model: Path, tmp_path: Path, capsys
+):
     """Folders count by their names: bright, dark, dim, light; the model counts from dark to bright."""
     folder = write_folders(tmp_path / "folders")
     scale = ("--set", f"data.scale={1 / 255!r}")
@@ -197,7 +237,9 @@ def test_class_folders_in_another_order_than_the_models_classes(model: Path, tmp
     result = invoke(capsys, *arguments, *scale)
     refused(result, tmp_path, "classes = { bright = 3, dark = 0, dim = 1, light = 2 } in [data]")
     config = tmp_path / "ltp.toml"
-    config.write_text(f"[data]\nscale = {1 / 255!r}\n[data.classes]\nbright = 3\ndark = 0\ndim = 1\nlight = 2\n")
+    config.write_text(
+        f"[data]\nscale = {1 / 255!r}\n[data.classes]\nbright = 3\ndark = 0\ndim = 1\nlight = 2\n"
+    )
     again = invoke(capsys, *arguments, "--config", config)
     assert again.code == 0, again.err
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -211,11 +253,24 @@ def test_class_folders_in_another_order_than_the_models_classes(model: Path, tmp
 def test_several_ranks_stop_alike_and_one_of_them_tells_why(model: Path, tmp_path: Path):
     x, y = pictures()
     np.savez(tmp_path / "data.npz", x=x, y=y)
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "ltp_pipeline")
+    launch = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        2,
+        "-m",
+        "ltp_pipeline",
+    )
     command = (sys.executable, *launch, "run", model, "--data", "data.npz", "--out", "run", *SHORT)
     environment = {**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"}
     found = subprocess.run(
-        [*map(str, command)], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment
+        [*map(str, command)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     assert found.returncode != 0
     assert found.stderr.count("error: the original is right on") == 1

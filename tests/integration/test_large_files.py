@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read, write
 
 SIDE, COUNT = 8000, 9  # 2.3 GB
@@ -24,7 +24,7 @@ def kernel(nth: int) -> np.ndarray:
     return array.reshape(SIDE, SIDE)
 
 
-def large_model() -> Model:
+def large_model() -> OnnxModel:
     nodes = [helper.make_node("MatMul", ["x", name], [f"y.{name}"]) for name in NAMES]
     nodes.append(helper.make_node("Sum", [f"y.{name}" for name in NAMES], ["y"]))
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, SIDE]) for name in "xy")
@@ -32,14 +32,16 @@ def large_model() -> Model:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     for name in NAMES:
         model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=[SIDE, SIDE])
-    return Model(model, {name: kernel(nth) for nth, name in enumerate(NAMES)})
+    return OnnxModel(model, {name: kernel(nth) for nth, name in enumerate(NAMES)})
 
 
 def output(path) -> np.ndarray:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    options.add_session_config_entry("session.disable_prepacking", "1")  # which would hold everything twice
+    options.add_session_config_entry(
+        "session.disable_prepacking", "1"
+    )  # which would hold everything twice
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return session.run(None, {"x": np.linspace(-1, 1, SIDE, dtype=np.float32)[None]})[0]
 

@@ -25,17 +25,24 @@ def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -
     return invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options)
 
 
-def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(example: Path, capsys, monkeypatch):
-    judged_by(monkeypatch, Metric("yield", "kg", share=False))
+def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
+    example: Path, capsys, monkeypatch
+):
+    judged_by(monkeypatch, Metric("yield", "kg", is_fraction=False))
     (example / "ltp.toml").write_text(NO_BUDGET)
     result = prune(capsys, example, "--baseline", "quick", "--max-drop", 5)
     assert result.code == 0, result.err
-    assert "Note: the metric is yield in kg; budgets, drops and limits are in its unit" in result.err
+    assert (
+        "Note: the metric is yield in kg; budgets, drops and limits are in its unit" in result.err
+    )
     assert "yield (val) 0.9" in result.err
     report = json.loads((example / "run" / "report.json").read_text())
     budget = report["settings"]["budget"]["accuracy_budget"]
     assert 0.009 < budget < 0.01  # 1 % of what the original has
-    assert any(f"a drop of {budget:.4g} kg, 1 % of the original's yield" in note for note in report["notes"])
+    assert any(
+        f"a drop of {budget:.4g} kg, 1 % of the original's yield" in note
+        for note in report["notes"]
+    )
     for page in ("report.md", "report.html", "handoff/HANDOFF.md"):
         text = (example / "run" / page).read_text()
         assert f"{report['pruned']['accuracy']['value']:.4g} kg" in text
@@ -44,14 +51,31 @@ def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(examp
     gate = ("gate", example / "run" / "report.json", "--max-drop")
     assert invoke(capsys, *gate, 5).code == 0
     assert invoke(capsys, *gate, -5).code == 7
-    assert "is finished already" in prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err
+    assert (
+        "is finished already" in prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err
+    )
 
 
-def test_where_less_is_better_the_sparsest_network_keeps_the_budget(example: Path, capsys, monkeypatch):
+def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
+    example: Path, capsys, monkeypatch
+):
     """Right answers are taken for errors: whatever pruning does to them is an improvement."""
-    judged_by(monkeypatch, Metric("errors", "per sample", higher_is_better=False, share=False))
+    judged_by(
+        monkeypatch, Metric("errors", "per sample", higher_is_better=False, is_fraction=False)
+    )
     (example / "ltp.toml").write_text(NO_BUDGET)
-    result = prune(capsys, example, "--finetune-epochs", 0, "--no-baseline", "--max-drop", 0, "--lr", 0.3, "--json")
+    result = prune(
+        capsys,
+        example,
+        "--finetune-epochs",
+        0,
+        "--no-baseline",
+        "--max-drop",
+        0,
+        "--lr",
+        0.3,
+        "--json",
+    )
     assert result.code == 0, result.err
     report = json.loads(result.out)
     assert report["pruned"]["accuracy"]["value"] < report["original"]["accuracy"]["value"]
@@ -63,7 +87,9 @@ def test_where_less_is_better_the_sparsest_network_keeps_the_budget(example: Pat
 
 
 @pytest.mark.parametrize("option", ["--max-drop", "--accuracy-budget"])
-def test_percent_is_refused_of_a_share_before_anything_is_trained(example: Path, capsys, option: str):
+def test_percent_is_refused_of_a_share_before_anything_is_trained(
+    example: Path, capsys, option: str
+):
     result = prune(capsys, example, option, 5)
     assert result.code == 3
     assert "5 is no fraction; if 5 % is meant, write 0.05" in result.err

@@ -16,7 +16,17 @@ from tests.support.cli import invoke
 from tests.support.runs import quick
 
 TABLE = 200_000
-OPTIONS = ("--epochs", 1, "--finetune-epochs", 1, "--target-compression", 5, "--no-baseline", "--max-drop", 0.9)
+OPTIONS = (
+    "--epochs",
+    1,
+    "--finetune-epochs",
+    1,
+    "--target-compression",
+    5,
+    "--no-baseline",
+    "--max-drop",
+    0.9,
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +77,13 @@ def test_model_compression_is_counted_over_all_float_weights_of_the_file(finishe
     assert report["model"]["other_weights"][0] == {"name": "table", "elements": TABLE}
 
 
-def test_entries_of_the_trail_know_both_and_their_hash(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_entries_of_the_trail_know_both_and_their_hash(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     (entry,) = report_of(finished)["trail"]
-    assert entry["model_compression"] == pytest.approx(report_of(finished)["pruned"]["model_compression"], rel=0.001)
+    assert entry["model_compression"] == pytest.approx(
+        report_of(finished)["pruned"]["model_compression"], rel=0.001
+    )
     gate = invoke(capsys, "gate", finished / "run" / "report.json")
     assert f"passed  file {entry['file']}: " in gate.out
     shown = invoke(capsys, "trail", finished / "run").out
@@ -87,7 +101,9 @@ def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.Capture
     assert f"not pruned are above all {TABLE:,} of Gather" in inspected
 
 
-def test_a_gate_on_the_whole_model_fails_and_names_the_table(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_gate_on_the_whole_model_fails_and_names_the_table(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     report = finished / "run" / "report.json"
     assert invoke(capsys, "gate", report, "--min-compression", 4.9).code == 0
     failed = invoke(capsys, "gate", report, "--min-compression", 4.9, "--min-model-compression", 2)
@@ -96,7 +112,9 @@ def test_a_gate_on_the_whole_model_fails_and_names_the_table(finished: Path, cap
     assert "min_model_compression: table has 200,000 of the " in failed.err
 
 
-def test_validate_counts_the_same_in_a_packed_file(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_validate_counts_the_same_in_a_packed_file(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     packed = finished / "run" / "model.packed.onnx"
     found = invoke(capsys, "validate", packed, "--data", finished / "digits.npz", "--json")
     assert json.loads(found.out)["model_compression"] == pytest.approx(

@@ -10,12 +10,26 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.cli import invoke
 
-SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--no-baseline", "--max-drop", 0.9)
+SHORT = (
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--target-compression",
+    6,
+    "--no-baseline",
+    "--max-drop",
+    0.9,
+)
 
 
-def prune(capsys: pytest.CaptureFixture[str], example: Path, model: onnx.ModelProto, *options: object) -> dict:
+def prune(
+    capsys: pytest.CaptureFixture[str], example: Path, model: onnx.ModelProto, *options: object
+) -> dict:
     onnx.save(model, example / "model.onnx")
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options, "--json")
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options, "--json"
+    )
     assert result.code == 0, result.err
     return json.loads(result.out)
 
@@ -23,7 +37,9 @@ def prune(capsys: pytest.CaptureFixture[str], example: Path, model: onnx.ModelPr
 def test_a_half_precision_model_stays_one(example: Path, capsys):
     model = onnx.load(example / "model.onnx")
     for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
+        )
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
     report = prune(capsys, example, model, "--export", "packed")  # 8 bits are made of float32 alone
@@ -38,7 +54,9 @@ def test_batch_norms_that_never_update_are_trained_all_the_same(example: Path, c
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
             del node.attribute[:]
-            node.attribute.extend([helper.make_attribute("epsilon", 1e-5), helper.make_attribute("momentum", 1.0)])
+            node.attribute.extend(
+                [helper.make_attribute("epsilon", 1e-5), helper.make_attribute("momentum", 1.0)]
+            )
     report = prune(capsys, example, model)
     assert report["pruned"]["accuracy"]["top1"] > 0.9
 
@@ -58,7 +76,11 @@ def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: i
     report = prune(capsys, example, model)
     assert report["pruned"]["accuracy"]["samples"] == 400
     assert (
-        onnx.load(example / "run" / "model.sparse.onnx").graph.input[0].type.tensor_type.shape.dim[0].dim_value == batch
+        onnx.load(example / "run" / "model.sparse.onnx")
+        .graph.input[0]
+        .type.tensor_type.shape.dim[0]
+        .dim_value
+        == batch
     )
 
 
@@ -68,7 +90,9 @@ def test_an_output_without_a_shape_is_forgiven_from_end_to_end(example: Path, ca
     assert prune(capsys, example, model)["pruned"]["compression"] == pytest.approx(6, rel=0.01)
 
 
-def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(example: Path, capsys):
+def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(
+    example: Path, capsys
+):
     """As static exports have it: Reshape to (1, 64) where the batch is 1."""
     model = onnx.load(example / "model.onnx")
     for value in (*model.graph.input, *model.graph.output):
@@ -76,7 +100,9 @@ def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(e
     flatten = next(n for n in model.graph.node if n.op_type == "Flatten")
     model.graph.initializer.append(numpy_helper.from_array(np.array([1, 64]), "flat.shape"))
     flatten.CopyFrom(
-        helper.make_node("Reshape", [flatten.input[0], "flat.shape"], list(flatten.output), name="flatten")
+        helper.make_node(
+            "Reshape", [flatten.input[0], "flat.shape"], list(flatten.output), name="flatten"
+        )
     )
     assert prune(capsys, example, model)["pruned"]["accuracy"]["top1"] > 0.9
     written = onnx.load(example / "run" / "model.sparse.onnx").graph
@@ -84,7 +110,9 @@ def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(e
     assert numpy_helper.to_array(shape).tolist() == [1, 64]
 
 
-def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(example: Path, capsys, monkeypatch):
+def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(
+    example: Path, capsys, monkeypatch
+):
     from ltp_pipeline.stages.learn_thresholds import budget_mode
     from ltp_pipeline.stages.learn_thresholds.functional import rectified_prune
 
@@ -98,7 +126,9 @@ def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(e
 
     monkeypatch.setattr(budget_mode, "rectified_prune", spy)
     options = (*SHORT, "--precision", "bf16", "--target-compression", 15)
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options, "--json")
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *options, "--json"
+    )
     assert result.code == 0, result.err
     assert seen == {"torch.float32"}
     assert json.loads(result.out)["pruned"]["accuracy"]["top1"] > 0.8
@@ -110,8 +140,12 @@ def with_second_head(example: Path) -> onnx.ModelProto:
     channels = next(t for t in model.graph.initializer if t.name == "classifier.weight").dims[1]
     head = np.random.default_rng(0).normal(0, 0.1, (channels, 30)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(head, "head.weight"))
-    model.graph.node.append(helper.make_node("MatMul", [pooled, "head.weight"], ["more"], name="head"))
-    model.graph.output.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, ["batch", 30]))
+    model.graph.node.append(
+        helper.make_node("MatMul", [pooled, "head.weight"], ["more"], name="head")
+    )
+    model.graph.output.append(
+        helper.make_tensor_value_info("more", TensorProto.FLOAT, ["batch", 30])
+    )
     return model
 
 

@@ -10,7 +10,18 @@ import pytest
 from tests.support.cli import invoke
 from tests.support.models import Graph, run_onnxruntime
 
-SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 3, "--max-drop", 0.9, "--baseline", "quick")
+SHORT = (
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--target-compression",
+    3,
+    "--max-drop",
+    0.9,
+    "--baseline",
+    "quick",
+)
 
 
 @pytest.fixture
@@ -18,7 +29,9 @@ def normed(tmp_path: Path) -> Path:
     """A network with a layer norm, and samples that have the classes which it names."""
     g = Graph()
     x = g.gemm("x", "first", 8, 32)
-    x = g.add("LayerNormalization", x, g.positive("norm.scale", 32), g.random("norm.bias", 32, scale=0.1))
+    x = g.add(
+        "LayerNormalization", x, g.positive("norm.scale", 32), g.random("norm.bias", 32, scale=0.1)
+    )
     g.gemm(g.add("Relu", x), "second", 32, 4)
     model = g.model({"x": ("N", 8)}, [g.nodes[-1].output[0]])
     samples = np.random.default_rng(0).standard_normal((1200, 8)).astype(np.float32)
@@ -29,7 +42,16 @@ def normed(tmp_path: Path) -> Path:
 
 
 def command(folder: Path, *options: object) -> tuple[object, ...]:
-    return ("run", folder / "model.onnx", "--data", folder / "data.npz", "--out", folder / "run", *SHORT, *options)
+    return (
+        "run",
+        folder / "model.onnx",
+        "--data",
+        folder / "data.npz",
+        "--out",
+        folder / "run",
+        *SHORT,
+        *options,
+    )
 
 
 def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
@@ -41,7 +63,13 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
     report = json.loads((normed / "run" / "report.json").read_text())
     train = report["settings"]["train"]
     taken = {key: train[key] for key in ("optimizer", "lr", "weight_decay", "warmup", "clip")}
-    assert taken == {"optimizer": "adamw", "lr": 1e-4, "weight_decay": 0.01, "warmup": 0.06, "clip": 1.0}
+    assert taken == {
+        "optimizer": "adamw",
+        "lr": 1e-4,
+        "weight_decay": 0.01,
+        "warmup": 0.06,
+        "clip": 1.0,
+    }
     assert any(note.startswith("AdamW trains the weights") for note in report["notes"])
     assert report["pruned"]["compression"] == pytest.approx(3, rel=0.01)
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
@@ -49,9 +77,13 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
     assert "finished already" in again.err
 
 
-def test_a_run_is_identified_by_the_settings_that_were_given(normed: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_is_identified_by_the_settings_that_were_given(
+    normed: Path, capsys: pytest.CaptureFixture[str]
+):
     assert invoke(capsys, *command(normed)).code == 0
-    identity = json.loads((normed / "run" / "manifest.json").read_text())["identity"]["settings"]["train"]
+    identity = json.loads((normed / "run" / "manifest.json").read_text())["identity"]["settings"][
+        "train"
+    ]
     assert (identity["optimizer"], identity["lr"]) == (None, None)
     other = invoke(capsys, *command(normed, "--set", "train.optimizer=adamw"))
     assert other.code == 3
@@ -75,7 +107,9 @@ def test_settings_that_make_no_sense_are_refused(
     assert told in result.err
 
 
-def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(normed: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
+    normed: Path, capsys: pytest.CaptureFixture[str]
+):
     options = ("--set", "method.lambda=1e-6", "--set", 'method.weight_gradient="20"')
     arguments = [a for a in command(normed, *options) if a not in ("--target-compression", 3)]
     result = invoke(capsys, *arguments)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from tests.support.cli import Result, invoke
 from tests.support.runs import changed_manifest, told_anew
 
@@ -16,7 +16,9 @@ from tests.support.runs import changed_manifest, told_anew
 def judged(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with one file and a gate of its own."""
     folder = tmp_path_factory.mktemp("pick") / "example"
-    return told_anew(shared, folder, export={"formats": ["sparse"]}, gates={"max_drop": 0.9}) / "run"
+    return (
+        told_anew(shared, folder, export={"formats": ["sparse"]}, gates={"max_drop": 0.9}) / "run"
+    )
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def test_the_runs_own_baseline_is_taken_where_it_fits(finished: Path, capsys, st
     assert [f["sha256"] for f in ours["files"]] == [f["sha256"] for f in theirs["files"]]
 
 
-def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(finished: Path, capsys, steps: list[str]):
+def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(
+    finished: Path, capsys, steps: list[str]
+):
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
     assert (
@@ -77,18 +81,23 @@ def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
     assert [(g["name"], g["passed"]) for g in report["gates"]] == [("min_compression", False)]
     assert report_of(finished)["settings"]["gates"]["max_drop"] == 0.9
     assert pick(capsys, finished, 1).code == 0  # by those of the run
-    assert [g["name"] for g in report_of(finished / "pick-001")["gates"]] == ["max_drop", "min_compression"]
+    assert [g["name"] for g in report_of(finished / "pick-001")["gates"]] == [
+        "max_drop",
+        "min_compression",
+    ]
 
 
 @pytest.mark.parametrize("other", ["nonzeros", "epochs"])
-def test_a_baseline_of_another_size_or_length_does_not_fit(finished: Path, capsys, steps: list[str], other: str):
+def test_a_baseline_of_another_size_or_length_does_not_fit(
+    finished: Path, capsys, steps: list[str], other: str
+):
     """Told by a gate that is refused where no baseline fits."""
-    weights, said = Workspace(finished).load_weights("baseline")
+    weights, said = RunDirectory(finished).load_weights("baseline")
     if other == "nonzeros":
         said["nonzeros"] += 1
     else:
         said["epochs"]["finetune"] += 1
-    Workspace(finished).save_weights("baseline", weights, said)
+    RunDirectory(finished).save_weights("baseline", weights, said)
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 2)
     assert (result.code, steps) == (3, []), result.err
@@ -103,7 +112,9 @@ def set_gates(run: Path, gates: dict) -> None:
         content["inputs"]["settings"]["gates"] = gates
 
 
-def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(finished: Path, capsys, steps: list[str]):
+def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(
+    finished: Path, capsys, steps: list[str]
+):
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 1)
     assert result.code == 3
@@ -132,9 +143,13 @@ def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, 
     assert judged.code == 0, judged.err
 
 
-def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(finished: Path, capsys, monkeypatch):
+def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(
+    finished: Path, capsys, monkeypatch
+):
     pick(capsys, finished, 1, "--quiet")
-    whole, picked = (invoke(capsys, "trail", folder) for folder in (finished, finished / "pick-001"))
+    whole, picked = (
+        invoke(capsys, "trail", folder) for folder in (finished, finished / "pick-001")
+    )
     assert picked.code == 0, picked.err
     assert ">" not in whole.out
     assert [line[0] for line in picked.out.splitlines()[1:]] == [">", " "]
@@ -146,7 +161,9 @@ def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(finish
     assert all(Path(r["file"]).is_file() for r in rows)
 
 
-def test_a_picked_folder_that_was_taken_out_of_its_run_says_so(finished: Path, tmp_path: Path, capsys):
+def test_a_picked_folder_that_was_taken_out_of_its_run_says_so(
+    finished: Path, tmp_path: Path, capsys
+):
     pick(capsys, finished, 1, "--quiet")
     shutil.move(finished / "pick-001", tmp_path / "alone")
     result = invoke(capsys, "trail", tmp_path / "alone")
@@ -161,8 +178,20 @@ def test_picking_from_a_picked_folder_picks_from_its_run(finished: Path, capsys)
 
 def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
     data = dict(np.load(example / "digits.npz"))
-    np.savez(example / "digits.npz", **{name: a for name, a in data.items() if name.startswith("x_")})
-    options = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline", "--export", "sparse", "--max-drop", 0.9)
+    np.savez(
+        example / "digits.npz", **{name: a for name, a in data.items() if name.startswith("x_")}
+    )
+    options = (
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        0,
+        "--no-baseline",
+        "--export",
+        "sparse",
+        "--max-drop",
+        0.9,
+    )
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options)
     name = json.loads((example / "run" / "report.json").read_text())["metric"]["name"]
     assert name != "top-1"
@@ -182,7 +211,9 @@ def test_a_pick_that_was_repeated_can_be_exported(finished: Path, capsys):
     assert (finished / "pick-001" / "model.dense.onnx").is_file()
 
 
-@pytest.mark.parametrize(("gate", "remedy"), [({"min_gain": 1.5}, "curve"), ({"beat_baseline": True}, "quick")])
+@pytest.mark.parametrize(
+    ("gate", "remedy"), [({"min_gain": 1.5}, "curve"), ({"beat_baseline": True}, "quick")]
+)
 def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
     finished: Path, capsys, steps: list[str], gate: dict, remedy: str
 ):
@@ -195,4 +226,8 @@ def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
 
 def test_a_gate_of_its_own_without_the_baseline_it_needs_is_told_as_its_own(finished: Path, capsys):
     result = pick(capsys, finished, 1, "--no-baseline", "--min-gain", 1.5)
-    assert (result.code, "drop the gate" in result.err, "the run's gate" in result.err) == (3, True, False)
+    assert (result.code, "drop the gate" in result.err, "the run's gate" in result.err) == (
+        3,
+        True,
+        False,
+    )

@@ -15,12 +15,33 @@ from ltp_pipeline.graph.storage import read
 from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
-OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--export", "dense")
+OPTIONS = (
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--target-compression",
+    6,
+    "--max-drop",
+    0.9,
+    "--export",
+    "dense",
+)
 OPTIONS += ("--baseline", "quick")
 
 
-def torchrun(folder: Path, *arguments: object, processes: int = 2) -> "subprocess.CompletedProcess[str]":
-    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, "-m", "ltp_pipeline")
+def torchrun(
+    folder: Path, *arguments: object, processes: int = 2
+) -> "subprocess.CompletedProcess[str]":
+    launch = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        processes,
+        "-m",
+        "ltp_pipeline",
+    )
     return subprocess.run(
         [sys.executable, *map(str, (*launch, *arguments))],
         cwd=folder,
@@ -49,11 +70,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
     lines = [
-        [json.loads(line) for line in (both[name] / "log.jsonl").read_text().splitlines()] for name in ("one", "two")
+        [json.loads(line) for line in (both[name] / "log.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
     ]
     assert len(lines[0]) == len(lines[1])
     for first, second in zip(*lines, strict=True):
-        assert (first["key"], first["step"], first["lr"]) == (second["key"], second["step"], second["lr"])
+        assert (first["key"], first["step"], first["lr"]) == (
+            second["key"],
+            second["step"],
+            second["lr"],
+        )
         if first["key"] == "learn":
             assert second["loss"] == pytest.approx(first["loss"], rel=2e-2)
         for name, tau in (first.get("thresholds") or {}).items():
@@ -73,13 +99,17 @@ def test_reports_agree(both: dict[str, Path]):
     one, two = (json.loads((both[name] / "report.json").read_text()) for name in ("one", "two"))
     assert two["pruned"]["nonzeros"] == one["pruned"]["nonzeros"]
     for part in ("pruned", "baseline"):
-        assert two[part]["accuracy"]["top1"] == pytest.approx(one[part]["accuracy"]["top1"], abs=0.02)
+        assert two[part]["accuracy"]["top1"] == pytest.approx(
+            one[part]["accuracy"]["top1"], abs=0.02
+        )
 
 
 def test_one_process_speaks_and_writes(both: dict[str, Path]):
     shown = (both["two"].parent / "two.out").read_text()
     assert shown.count("report.html") == 1
-    assert sorted(p.name for p in both["two"].iterdir()) == sorted(p.name for p in both["one"].iterdir())
+    assert sorted(p.name for p in both["two"].iterdir()) == sorted(
+        p.name for p in both["one"].iterdir()
+    )
 
 
 def test_a_finished_run_ends_on_all_ranks(both: dict[str, Path]):
@@ -100,7 +130,17 @@ def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str,
 
 
 def test_adamw_takes_the_steps_of_one_process(example: Path):
-    options = ("--epochs", 1, "--finetune-epochs", 1, "--target-compression", 6, "--max-drop", 0.9, "--no-baseline")
+    options = (
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+        "--target-compression",
+        6,
+        "--max-drop",
+        0.9,
+        "--no-baseline",
+    )
     options += ("--set", "train.optimizer=adamw", "--lr", 1e-3, "--export", "dense")
     one = start("run", "model.onnx", "--out", "one", *options, cwd=example)
     _, err = one.communicate(timeout=300)
@@ -112,13 +152,18 @@ def test_adamw_takes_the_steps_of_one_process(example: Path):
         for name in ("one", "two")
     ]
     assert [line["lr"] for line in logs[0]] == [line["lr"] for line in logs[1]]
-    assert [line["loss"] for line in logs[1]] == pytest.approx([line["loss"] for line in logs[0]], rel=5e-2)
+    assert [line["loss"] for line in logs[1]] == pytest.approx(
+        [line["loss"] for line in logs[0]], rel=5e-2
+    )
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
     assert found.returncode != 0
-    assert found.stderr.count("error: a batch of 127 samples cannot be split evenly among 2 processes") == 1
+    assert (
+        found.stderr.count("error: a batch of 127 samples cannot be split evenly among 2 processes")
+        == 1
+    )
     assert not (example / "run").exists()
 
 

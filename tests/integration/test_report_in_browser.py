@@ -12,8 +12,13 @@ import pytest
 from ltp_pipeline.stages.report import html
 from tests.support.sample_report import HOSTILE, report_of, sample
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")]
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+]
 
 
 def page() -> str:
@@ -29,12 +34,19 @@ def browse(folder: Path, page: str, script: str = "", width: int = 1280) -> tupl
         page = page.replace("</body>", f"<script>{script}</script></body>")
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
-    options = (
-        "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run --enable-logging=stderr"
-    )
-    command = [str(CHROMIUM), *options.split(), f"--user-data-dir={folder / 'profile'}", f"--window-size={width},900"]
+    options = "--headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run --enable-logging=stderr"
+    command = [
+        str(CHROMIUM),
+        *options.split(),
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={width},900",
+    ]
     done = subprocess.run(
-        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=90, check=True
+        [*command, "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
     )
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
@@ -78,6 +90,8 @@ def test_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: s
 
 @pytest.mark.parametrize("width", [500, 800, 1280])
 def test_nothing_is_wider_than_the_window(tmp_path: Path, width: int) -> None:
-    script = "document.title = document.documentElement.scrollWidth <= innerWidth ? 'fits' : 'too wide'"
+    script = (
+        "document.title = document.documentElement.scrollWidth <= innerWidth ? 'fits' : 'too wide'"
+    )
     document, _ = browse(tmp_path, page(), script, width)
     assert "<title>fits</title>" in document

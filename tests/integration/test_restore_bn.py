@@ -41,8 +41,25 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
     folded_example: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = folded_example.parent / "run"
-    quick = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.9", "--export", "dense")
-    asked = ("--set", "model.restore_bn=true", "--target-compression", 10, "--baseline", "quick", *quick)
+    quick = (
+        "--epochs",
+        2,
+        "--finetune-epochs",
+        1,
+        "--set",
+        "gates.max_drop=0.9",
+        "--export",
+        "dense",
+    )
+    asked = (
+        "--set",
+        "model.restore_bn=true",
+        "--target-compression",
+        10,
+        "--baseline",
+        "quick",
+        *quick,
+    )
     result = invoke(capsys, "run", folded_example, *asked, "--out", out)
     assert result.code == 0, result.err
     original, exported = onnx.load(folded_example).graph, onnx.load(out / "model.dense.onnx").graph
@@ -55,7 +72,9 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
 
 
 @pytest.mark.slow
-def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(folded_example: Path, monkeypatch: pytest.MonkeyPatch):
+def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(
+    folded_example: Path, monkeypatch: pytest.MonkeyPatch
+):
     folder = folded_example.parent
     run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
     taken, original = 0, loop._step
@@ -73,5 +92,12 @@ def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(folded_example: Pa
         with pytest.raises(KeyboardInterrupt):
             run(*arguments)
     run(*arguments)
-    for name in ("model.dense.onnx", "baseline/model.dense.onnx", "trail/001.onnx", "trail/002.onnx"):
-        assert (folder / "parts" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
+    for name in (
+        "model.dense.onnx",
+        "baseline/model.dense.onnx",
+        "trail/001.onnx",
+        "trail/002.onnx",
+    ):
+        assert (folder / "parts" / name).read_bytes() == (folder / "whole" / name).read_bytes(), (
+            name
+        )

@@ -17,7 +17,16 @@ from tests.support.cli import invoke
 from tests.support.runs import FORMATS, OPTIONS
 
 EVERY = tuple(chain.from_iterable(("--export", name) for name in FORMATS))
-QUICK = ("--epochs", 2, "--finetune-epochs", 1, "--set", "gates.max_drop=0.5", "--set", "gates.min_compression=2")
+QUICK = (
+    "--epochs",
+    2,
+    "--finetune-epochs",
+    1,
+    "--set",
+    "gates.max_drop=0.5",
+    "--set",
+    "gates.min_compression=2",
+)
 
 
 def report_of(folder: Path) -> dict:
@@ -55,7 +64,10 @@ def test_the_target_compression_is_met_exactly(finished: Path):
 
 def test_the_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
     report = report_of(finished)
-    assert report["baseline"]["epochs"] == {"prune": 0, "finetune": sum(report["pruned"]["epochs"].values())}
+    assert report["baseline"]["epochs"] == {
+        "prune": 0,
+        "finetune": sum(report["pruned"]["epochs"].values()),
+    }
     lines = map(json.loads, (finished / "run" / "log.jsonl").read_text().splitlines())
     assert {line["epoch"] for line in lines if line["key"] == "baseline"} == {0, 1, 2}
 
@@ -64,7 +76,10 @@ def test_what_the_baseline_lacks_has_its_reason(finished: Path):
     baseline = report_of(finished)["baseline"]
     for key in ("curve", "compression_at_equal_accuracy", "gain"):
         assert baseline[key] is None
-        assert baseline["reasons"][key] == "one point of the baseline was measured; `--baseline curve` measures more"
+        assert (
+            baseline["reasons"][key]
+            == "one point of the baseline was measured; `--baseline curve` measures more"
+        )
 
 
 def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
@@ -83,11 +98,15 @@ def test_drop_is_the_difference_of_the_two_accuracies(finished: Path):
     report = report_of(finished)
     difference = report["original"]["accuracy"]["top1"] - report["pruned"]["accuracy"]["top1"]
     assert report["pruned"]["drop"] == pytest.approx(difference)
-    assert report["pruned"]["drop_interval"][0] <= difference <= report["pruned"]["drop_interval"][1]
+    assert (
+        report["pruned"]["drop_interval"][0] <= difference <= report["pruned"]["drop_interval"][1]
+    )
 
 
 def test_graph_of_the_sparse_file_is_the_original_one(finished: Path):
-    original, sparse = (onnx.load(finished / p).graph for p in ("model.onnx", "run/model.sparse.onnx"))
+    original, sparse = (
+        onnx.load(finished / p).graph for p in ("model.onnx", "run/model.sparse.onnx")
+    )
     assert list(original.node) == list(sparse.node)
     assert list(original.input) == list(sparse.input)
     assert list(original.output) == list(sparse.output)
@@ -101,7 +120,9 @@ def test_every_trail_entry_is_a_model_that_runs(finished: Path):
     trail = report_of(finished)["trail"]
     assert [e["entry"] for e in trail] == [1, 2]
     for entry in trail:
-        session = onnxruntime.InferenceSession(finished / "run" / entry["file"], providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            finished / "run" / entry["file"], providers=["CPUExecutionProvider"]
+        )
         accuracy = (session.run(None, {"image": x})[0].argmax(1) == labels).mean()
         assert accuracy == pytest.approx(entry["accuracy"], abs=0.011)
 
@@ -112,7 +133,10 @@ def test_hashes_are_those_of_the_files(finished: Path):
         assert hashlib.sha256((finished / "run" / name).read_bytes()).hexdigest() == digest
     report = report_of(finished)
     for file in report["pruned"]["files"]:
-        assert hashlib.sha256((finished / "run" / file["path"]).read_bytes()).hexdigest() == file["sha256"]
+        assert (
+            hashlib.sha256((finished / "run" / file["path"]).read_bytes()).hexdigest()
+            == file["sha256"]
+        )
 
 
 def test_the_original_file_is_untouched(finished: Path):
@@ -126,33 +150,48 @@ def test_the_original_file_is_untouched(finished: Path):
 def test_every_layer_is_listed_with_its_threshold(finished: Path):
     layers = report_of(finished)["layers"]
     assert [x["name"] for x in layers][:2] == ["stem.weight", "block1.conv1.weight"]
-    assert all(x["prunable"] and x["threshold"] > 0 and x["temperature"] > 0 and x["nonzeros"] > 0 for x in layers)
+    assert all(
+        x["prunable"] and x["threshold"] > 0 and x["temperature"] > 0 and x["nonzeros"] > 0
+        for x in layers
+    )
     assert sum(x["nonzeros"] for x in layers) == report_of(finished)["pruned"]["nonzeros"]
 
 
-def test_the_same_command_again_only_judges_the_gates(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_same_command_again_only_judges_the_gates(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     before = (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns
-    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS, *EVERY)
+    result = invoke(
+        capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS, *EVERY
+    )
     assert result.code == 0, result.err
     assert "finished already" in result.err
     assert (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns == before
 
 
 def test_changed_settings_are_refused_by_name(finished: Path, capsys: pytest.CaptureFixture[str]):
-    result = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", "--epochs", 3)
+    result = invoke(
+        capsys, "run", finished / "model.onnx", "--out", finished / "run", "--epochs", 3
+    )
     assert result.code == 3
     assert "settings.train.epochs was 2, is now 3" in result.err
     assert "--fresh" in result.err
 
 
-def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 50)
     assert result.code == 7
     assert "min_compression: limit 50" in result.err
-    assert invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 29).code == 0
+    assert (
+        invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 29).code == 0
+    )
 
 
-def test_a_report_that_does_not_belong_to_its_file_fails(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_report_that_does_not_belong_to_its_file_fails(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     path = finished / "run" / "model.dense.onnx"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -170,7 +209,10 @@ def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.Cap
 
 
 def test_the_summary_of_a_job_shows_what_gate_just_judged(
-    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    finished: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-accuracy", 1)
@@ -178,13 +220,17 @@ def test_the_summary_of_a_job_shows_what_gate_just_judged(
     assert "❌ failed" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
-def test_gate_without_limits_judges_by_those_of_the_run(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_gate_without_limits_judges_by_those_of_the_run(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(capsys, "gate", finished / "run" / "report.json")
     assert result.code == 0
     assert "passed  max_drop: limit 0.5" in result.out
 
 
-def test_validate_of_a_file_in_its_run_prepares_as_the_run_did(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_validate_of_a_file_in_its_run_prepares_as_the_run_did(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     sparse = finished / "run" / "model.sparse.onnx"
     result = invoke(capsys, "validate", sparse, "--data", finished / "digits.npz", "--json")
     assert json.loads(result.out)["accuracy"] == report_of(finished)["pruned"]["accuracy"]
@@ -195,7 +241,9 @@ def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.Captur
     (run / "log.jsonl").write_text("")
     assert invoke(capsys, "report", run).code == 0
     for folder in (run, run / "handoff"):
-        assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
+        assert (
+            subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=folder).returncode == 0
+        )
 
 
 @pytest.mark.parametrize("content", [b"{", None])
@@ -214,7 +262,16 @@ def test_a_report_that_was_changed_by_hand_is_made_again(
 
 def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):
     sparse, original = finished / "run" / "model.sparse.onnx", finished / "model.onnx"
-    result = invoke(capsys, "validate", sparse, "--config", finished / "ltp.toml", "--against", original, "--json")
+    result = invoke(
+        capsys,
+        "validate",
+        sparse,
+        "--config",
+        finished / "ltp.toml",
+        "--against",
+        original,
+        "--json",
+    )
     assert result.code == 0, result.err
     found, report = json.loads(result.out), report_of(finished)
     assert found["accuracy"] == report["pruned"]["accuracy"]
@@ -222,18 +279,42 @@ def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.Cap
     assert found["against"]["drop"] == pytest.approx(report["pruned"]["drop"])
 
 
-def test_validate_counts_external_data_of_both_files(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_validate_counts_external_data_of_both_files(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     outside = finished / "outside.onnx"
     model = onnx.load(finished / "model.onnx")
     onnx.save(model, outside, save_as_external_data=True, location="outside.data", size_threshold=0)
-    result = invoke(capsys, "validate", outside, "--config", finished / "ltp.toml", "--against", outside, "--json")
+    result = invoke(
+        capsys,
+        "validate",
+        outside,
+        "--config",
+        finished / "ltp.toml",
+        "--against",
+        outside,
+        "--json",
+    )
     found = json.loads(result.out)
     assert found["bytes"] == found["against"]["bytes"] > (finished / "outside.data").stat().st_size
 
 
-def test_accuracy_budget_is_the_default_and_its_search_is_reported(example: Path, capsys: pytest.CaptureFixture[str]):
-    (example / "ltp.toml").write_text('[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n')
-    arguments = ("--epochs", 3, "--finetune-epochs", 1, "--no-baseline", "--export", "sparse", "--json")
+def test_accuracy_budget_is_the_default_and_its_search_is_reported(
+    example: Path, capsys: pytest.CaptureFixture[str]
+):
+    (example / "ltp.toml").write_text(
+        '[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n'
+    )
+    arguments = (
+        "--epochs",
+        3,
+        "--finetune-epochs",
+        1,
+        "--no-baseline",
+        "--export",
+        "sparse",
+        "--json",
+    )
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *arguments)
     assert result.code == 0, result.err
     report = json.loads(result.out)
@@ -252,7 +333,9 @@ def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.Cap
     assert json.loads(result.out)["pruned"]["compression"] > 1.01
 
 
-def test_excluded_kernels_stay_dense_and_the_target_still_holds(example: Path, capsys: pytest.CaptureFixture[str]):
+def test_excluded_kernels_stay_dense_and_the_target_still_holds(
+    example: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(
         capsys, "run", example / "model.onnx", "--out", example / "run", *QUICK, "--no-baseline", "--export", "dense",
         "--exclude", "stem*", "--exclude", "classifier*", "--json"
@@ -260,18 +343,34 @@ def test_excluded_kernels_stay_dense_and_the_target_still_holds(example: Path, c
     assert result.code == 0, result.err
     report = json.loads(result.out)
     stem = next(x for x in report["layers"] if x["name"] == "stem.weight")
-    assert (stem["prunable"], stem["reason"], stem["nonzeros"]) == (False, "excluded by 'stem*'", stem["elements"])
+    assert (stem["prunable"], stem["reason"], stem["nonzeros"]) == (
+        False,
+        "excluded by 'stem*'",
+        stem["elements"],
+    )
     assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 30
 
 
 @pytest.mark.parametrize("budget", [("--target-compression", 60), ("--set", "method.lambda=1e-4")])
-def test_a_pruned_model_goes_on_from_its_zeros(finished: Path, tmp_path: Path, capsys, budget: tuple):
+def test_a_pruned_model_goes_on_from_its_zeros(
+    finished: Path, tmp_path: Path, capsys, budget: tuple
+):
     """Our own output as input, in budget mode and in paper mode: what was zero stays zero."""
     config = tmp_path / "ltp.toml"
     text = f'[data]\npath = "{finished / "digits.npz"}"\nscale = 0.0625\n[method]\nthreshold_lr_ratio = 0.01\n'
     config.write_text(text)
     source = finished / "run" / "model.packed.onnx"
-    options = ("--config", config, "--epochs", 1, "--finetune-epochs", 1, "--no-baseline", "--export", "dense")
+    options = (
+        "--config",
+        config,
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+        "--no-baseline",
+        "--export",
+        "dense",
+    )
     result = invoke(capsys, "run", source, "--out", tmp_path / "run", *options, *budget)
     assert result.code == 0, result.err
     before = kernels_of(finished / "run" / "model.dense.onnx")
@@ -314,7 +413,9 @@ def test_trail_lists_entries_and_marks_the_best(finished: Path, capsys):
 
 
 @pytest.mark.parametrize("simplify", ["auto", "always"])
-def test_a_pattern_that_excludes_nothing_is_refused(finished: Path, tmp_path: Path, capsys, simplify: str):
+def test_a_pattern_that_excludes_nothing_is_refused(
+    finished: Path, tmp_path: Path, capsys, simplify: str
+):
     options = ("--exclude", "stem*", "--exclude", "typo*", "--set", f"model.simplify={simplify}")
     result = invoke(capsys, "run", finished / "model.onnx", *options, "--out", tmp_path / "run")
     assert (result.code, "--exclude 'typo*' matches no kernel" in result.err) == (3, True)
@@ -322,8 +423,20 @@ def test_a_pattern_that_excludes_nothing_is_refused(finished: Path, tmp_path: Pa
 
 
 def test_unpack_gives_back_the_dense_weights(finished: Path, tmp_path: Path, capsys):
-    assert invoke(capsys, "unpack", finished / "run" / "model.packed.onnx", "--out", tmp_path / "plain.onnx").code == 0
-    expected, found = kernels_of(finished / "run" / "model.dense.onnx"), kernels_of(tmp_path / "plain.onnx")
+    assert (
+        invoke(
+            capsys,
+            "unpack",
+            finished / "run" / "model.packed.onnx",
+            "--out",
+            tmp_path / "plain.onnx",
+        ).code
+        == 0
+    )
+    expected, found = (
+        kernels_of(finished / "run" / "model.dense.onnx"),
+        kernels_of(tmp_path / "plain.onnx"),
+    )
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
@@ -331,7 +444,8 @@ def test_packed_and_unpacked_files_say_which_they_are(finished: Path, tmp_path: 
     packed = finished / "run" / "model.packed.onnx"
     invoke(capsys, "unpack", packed, "--out", tmp_path / "plain.onnx")
     found = [
-        json.loads(invoke(capsys, "inspect", f, "--json").out)["format"] for f in (packed, tmp_path / "plain.onnx")
+        json.loads(invoke(capsys, "inspect", f, "--json").out)["format"]
+        for f in (packed, tmp_path / "plain.onnx")
     ]
     assert found == ["packed", "dense"]
 
@@ -340,7 +454,12 @@ def test_another_format_is_exported_later_without_training(finished: Path, capsy
     run = finished / "run"
     (run / "model.dense.onnx").unlink()
     before = (run / "model.sparse.onnx").read_bytes()
-    assert invoke(capsys, "run", finished / "model.onnx", "--out", run, *OPTIONS, "--export", "sparse").code == 0
+    assert (
+        invoke(
+            capsys, "run", finished / "model.onnx", "--out", run, *OPTIONS, "--export", "sparse"
+        ).code
+        == 0
+    )
     assert invoke(capsys, "export", run, "--format", "dense").code == 0
     assert (run / "model.dense.onnx").is_file()
     assert (run / "model.sparse.onnx").read_bytes() == before
@@ -360,7 +479,9 @@ def test_fresh_never_deletes_a_model_that_lies_in_the_run_directory(finished: Pa
 
 
 @pytest.mark.parametrize("damage", ["deleted", "replaced"])
-def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished: Path, capsys, damage: str):
+def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(
+    finished: Path, capsys, damage: str
+):
     run, sparse = finished / "run", finished / "run" / "model.sparse.onnx"
     before = sparse.read_bytes()
     if damage == "deleted":
@@ -374,7 +495,9 @@ def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(finished:
 
 def test_thresholds_of_the_report_are_those_of_the_chosen_entry(finished: Path):
     trail = json.loads((finished / "run" / "trail" / "trail.json").read_text())
-    assert {x["name"]: x["threshold"] for x in report_of(finished)["layers"]} == trail[-1]["thresholds"]
+    assert {x["name"]: x["threshold"] for x in report_of(finished)["layers"]} == trail[-1][
+        "thresholds"
+    ]
 
 
 def test_zeros_that_were_there_before_stay_wherever_they_are(example: Path, capsys):
@@ -387,9 +510,32 @@ def test_zeros_that_were_there_before_stay_wherever_they_are(example: Path, caps
     for name, array in (("stem.weight", half), ("block1.conv2.weight", empty)):
         tensors[name].CopyFrom(numpy_helper.from_array(array, name))
     onnx.save(model, example / "model.onnx")
-    options = ("--epochs", 1, "--finetune-epochs", 1, "--exclude", "stem*", "--no-baseline", "--max-drop", 0.9)
-    budget = ("--target-compression", 8, "--trust-labels")  # what is left of the network knows no labels
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *budget, "--quiet", *options)
+    options = (
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+        "--exclude",
+        "stem*",
+        "--no-baseline",
+        "--max-drop",
+        0.9,
+    )
+    budget = (
+        "--target-compression",
+        8,
+        "--trust-labels",
+    )  # what is left of the network knows no labels
+    result = invoke(
+        capsys,
+        "run",
+        example / "model.onnx",
+        "--out",
+        example / "run",
+        *budget,
+        "--quiet",
+        *options,
+    )
     assert result.code == 0, result.err
     report = json.loads((example / "run" / "report.json").read_text())
     layers = {layer["name"]: layer["nonzeros"] for layer in report["layers"]}

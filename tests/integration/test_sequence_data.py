@@ -70,10 +70,15 @@ def test_bytes_are_labels_wherever_the_output_has_its_classes(
 def test_labels_of_another_length_than_their_sample_are_refused(
     tagged: Tagged, capsys: pytest.CaptureFixture[str], command: str
 ):
-    data = tagged.put(y=np.zeros(OFFSETS[-1] + 1, np.int64), y_offsets=OFFSETS + (np.arange(len(OFFSETS)) > 7))
+    data = tagged.put(
+        y=np.zeros(OFFSETS[-1] + 1, np.int64), y_offsets=OFFSETS + (np.arange(len(OFFSETS)) > 7)
+    )
     result = invoke(capsys, command, tagged.model, "--data", data)
     assert result.code == 3
-    assert f"sample 7 has {LENGTHS[7] + 1} labels in y of data.npz and {LENGTHS[7]} values in ids" in result.err
+    assert (
+        f"sample 7 has {LENGTHS[7] + 1} labels in y of data.npz and {LENGTHS[7]} values in ids"
+        in result.err
+    )
     assert "Traceback" not in result.err
 
 
@@ -89,7 +94,9 @@ def test_a_token_that_the_model_has_no_row_for_is_refused(
     assert "Traceback" not in result.err
 
 
-def test_a_sequence_that_is_too_long_for_the_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_sequence_that_is_too_long_for_the_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     g = Graph()
     length = g.add("Gather", g.add("Shape", "ids"), g.tensor("axis", 1, np.int64))
     places = g.add("Range", g.tensor("first", 0, np.int64), length, g.tensor("step", 1, np.int64))
@@ -102,4 +109,7 @@ def test_a_sequence_that_is_too_long_for_the_model_is_refused(tmp_path: Path, ca
     np.savez(tmp_path / "data.npz", ids=np.zeros(offsets[-1], np.int64), ids_offsets=offsets)
     result = invoke(capsys, "run", tmp_path / "model.onnx", "--data", tmp_path / "data.npz")
     assert result.code == 3
-    assert "does not run on sample 4, the longest of the train split with 7 values: Gather" in result.err
+    assert (
+        "does not run on sample 4, the longest of the train split with 7 values: Gather"
+        in result.err
+    )

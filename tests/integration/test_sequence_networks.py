@@ -12,7 +12,14 @@ from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read
 from tests.support.cli import invoke
 from tests.support.models import run_onnxruntime
-from tests.support.sequence_models import GATES, STEPS, WIDTH, fused_attention, recurrent, vision_transformer
+from tests.support.sequence_models import (
+    GATES,
+    STEPS,
+    WIDTH,
+    fused_attention,
+    recurrent,
+    vision_transformer,
+)
 
 NETWORKS = {
     **{op: recurrent(op, "bidirectional", features=WIDTH, hidden=24) for op in GATES},
@@ -29,16 +36,32 @@ def save(model: ModelProto, folder: Path) -> Path:
     rng, arrays = np.random.default_rng(0), {}
     for split, count in (("train", 96), ("val", 48), ("test", 48)):
         x = rng.standard_normal((count, STEPS, WIDTH)).astype(np.float32)
-        scores = np.concatenate([run_onnxruntime(model, {"x": x[i : i + 1]})[0] for i in range(count)])
+        scores = np.concatenate(
+            [run_onnxruntime(model, {"x": x[i : i + 1]})[0] for i in range(count)]
+        )
         arrays |= {f"x_{split}": x, f"y_{split}": scores.argmax(1)}
     np.savez(folder / "data.npz", **arrays)
     return path
 
 
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
-def test_it_is_pruned_exported_and_counted(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
+)
+def test_it_is_pruned_exported_and_counted(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = save(NETWORKS[name], tmp_path)
-    options = ("--epochs", 2, "--finetune-epochs", 1, "--batch-size", 16, "--target-compression", 4, "--no-baseline")
+    options = (
+        "--epochs",
+        2,
+        "--finetune-epochs",
+        1,
+        "--batch-size",
+        16,
+        "--target-compression",
+        4,
+        "--no-baseline",
+    )
     given = ("--data", tmp_path / "data.npz", "--out", tmp_path / "run", *options)
     result = invoke(capsys, "run", path, *given, "--json")
     assert result.code == 0, result.err
@@ -47,13 +70,21 @@ def test_it_is_pruned_exported_and_counted(name: str, tmp_path: Path, capsys: py
     layers = {row["name"]: row for row in report["layers"]}
     for file in report["pruned"]["files"]:
         found = read_tensors(read(tmp_path / "run" / file["path"]), list(layers))
-        assert {n: int(np.count_nonzero(a)) for n, a in found.items()} == {n: r["nonzeros"] for n, r in layers.items()}
+        assert {n: int(np.count_nonzero(a)) for n, a in found.items()} == {
+            n: r["nonzeros"] for n, r in layers.items()
+        }
     if name in GATES:
-        assert [(layers[f"rnn.{part}"]["op"], layers[f"rnn.{part}"]["prunable"]) for part in "WR"] == [(name, True)] * 2
-        assert all(layers[f"rnn.{part}"]["nonzeros"] < layers[f"rnn.{part}"]["elements"] for part in "WR")
+        assert [
+            (layers[f"rnn.{part}"]["op"], layers[f"rnn.{part}"]["prunable"]) for part in "WR"
+        ] == [(name, True)] * 2
+        assert all(
+            layers[f"rnn.{part}"]["nonzeros"] < layers[f"rnn.{part}"]["elements"] for part in "WR"
+        )
 
 
-def test_inspect_shows_what_is_a_kernel_and_what_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_what_is_a_kernel_and_what_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnx.save(NETWORKS["LSTM"], tmp_path / "model.onnx")
     shown = invoke(capsys, "inspect", tmp_path / "model.onnx")
     assert shown.code == 0
@@ -68,7 +99,9 @@ def test_inspect_shows_what_is_a_kernel_and_what_not(tmp_path: Path, capsys: pyt
         "elements": 384,
         "largest": "rnn.B",
     }
-    assert found["float_elements"] == found["kernel_elements"] + sum(o["elements"] for o in found["others"])
+    assert found["float_elements"] == found["kernel_elements"] + sum(
+        o["elements"] for o in found["others"]
+    )
 
 
 def test_an_operator_that_cannot_be_trained_is_listed_with_its_opset(
@@ -77,8 +110,20 @@ def test_an_operator_that_cannot_be_trained_is_listed_with_its_opset(
     model = fused_attention()
     model.graph.node[0].op_type = "PackedAttention"
     onnx.save(model, tmp_path / "model.onnx")
-    np.savez(tmp_path / "data.npz", x_train=np.zeros((8, STEPS, WIDTH), np.float32), y_train=np.arange(8) % 3)
-    result = invoke(capsys, "run", tmp_path / "model.onnx", "--data", tmp_path / "data.npz", "--out", tmp_path / "run")
+    np.savez(
+        tmp_path / "data.npz",
+        x_train=np.zeros((8, STEPS, WIDTH), np.float32),
+        y_train=np.arange(8) % 3,
+    )
+    result = invoke(
+        capsys,
+        "run",
+        tmp_path / "model.onnx",
+        "--data",
+        tmp_path / "data.npz",
+        "--out",
+        tmp_path / "run",
+    )
     assert result.code == 4
     assert "PackedAttention" in result.err
     shown = invoke(capsys, "inspect", tmp_path / "model.onnx").out

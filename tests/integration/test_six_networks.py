@@ -38,7 +38,17 @@ def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
     model = tmp_path / "mobilenetv2.onnx"
     onnx.save(as_onnx(build("mobilenetv2")), model)
     write_images(tmp_path / "images", 224, train=8, val=4)
-    short = ("--epochs", 1, "--finetune-epochs", 1, "--batch-size", 4, "--no-baseline", "--set", "data.workers=1")
+    short = (
+        "--epochs",
+        1,
+        "--finetune-epochs",
+        1,
+        "--batch-size",
+        4,
+        "--no-baseline",
+        "--set",
+        "data.workers=1",
+    )
     given = ("--data", tmp_path / "images", "--trust-labels")  # the network was never trained
     options = ("--preset", "mobilenetv2-imagenet", *given, "--out", tmp_path / "run", *short)
     result = invoke(capsys, "run", model, *options, "--json")

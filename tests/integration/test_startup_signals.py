@@ -17,9 +17,13 @@ SOON = [0.0, 0.002, 0.03]
 LATER = [0.0005, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1.8, 2.5]
 
 
-@pytest.mark.parametrize("number", [SIGINT, pytest.param(SIGTERM, marks=SLOW), pytest.param(SIGHUP, marks=SLOW)])
+@pytest.mark.parametrize(
+    "number", [SIGINT, pytest.param(SIGTERM, marks=SLOW), pytest.param(SIGHUP, marks=SLOW)]
+)
 @pytest.mark.parametrize("seconds", [*SOON, *(pytest.param(s, marks=SLOW) for s in LATER)])
-def test_a_signal_so_long_after_the_first_line_ends_with_130(example: Path, seconds: float, number: Signals):
+def test_a_signal_so_long_after_the_first_line_ends_with_130(
+    example: Path, seconds: float, number: Signals
+):
     process = start("run", "model.onnx", cwd=example)
     while not takes_signals(process):
         assert process.poll() is None, process.communicate()
@@ -43,7 +47,10 @@ def test_the_first_thing_that_the_program_does_is_to_take_signals():
 def test_the_package_itself_imports_nothing_but_two_small_modules():
     code = "import sys; before = set(sys.modules); import ltp_pipeline; print(sorted(set(sys.modules) - before))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "['ltp_pipeline', 'ltp_pipeline.system', 'ltp_pipeline.system.thread_env']"
+    assert (
+        found.stdout.strip()
+        == "['ltp_pipeline', 'ltp_pipeline.system', 'ltp_pipeline.system.thread_env']"
+    )
 
 
 def test_an_interrupt_that_nothing_catches_ends_with_130():
@@ -54,4 +61,8 @@ interrupts.install()
 os.kill(os.getpid(), signal.SIGTERM)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("interrupted"), done.stderr.count("Traceback")) == (130, 1, 0)
+    assert (done.returncode, done.stderr.count("interrupted"), done.stderr.count("Traceback")) == (
+        130,
+        1,
+        0,
+    )

@@ -23,12 +23,23 @@ from tests.support.cli import invoke, start
 from tests.support.models import Graph
 from tests.support.paths import ROOT
 
-SHORT = ("--target-compression", 2, "--epochs", 1, "--finetune-epochs", 1, "--baseline", "quick", "--threads", 1)
+SHORT = (
+    "--target-compression",
+    2,
+    "--epochs",
+    1,
+    "--finetune-epochs",
+    1,
+    "--baseline",
+    "quick",
+    "--threads",
+    1,
+)
 TASK = """
 import numpy as np
 from ltp_pipeline import Metric
 
-metric = Metric("MAE", unit="mm", higher_is_better=False, share=False)
+metric = Metric("MAE", unit="mm", higher_is_better=False, is_fraction=False)
 arrays = dict(np.load(__file__.replace("my_task.py", "data.npz")))
 rows = {"train": range(200), "val": range(200, 250), "test": range(250, 300)}
 
@@ -61,7 +72,9 @@ def score(outputs, batch):
         ("positions", "top-1", None, "scores.argmax(axis=2)"),
     ],
 )
-def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, kind, metric, beside, answer) -> None:
+def test_a_kind_of_task_from_init_to_gate(
+    tmp_path: Path, capsys, monkeypatch, kind, metric, beside, answer
+) -> None:
     kinds.write(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
     begun = invoke(capsys, "init", "model.onnx", "--data", "data.npz")
@@ -71,7 +84,9 @@ def test_a_kind_of_task_from_init_to_gate(tmp_path: Path, capsys, monkeypatch, k
     report = json.loads((tmp_path / "model-ltp" / "report.json").read_text())
     assert report["metric"]["name"] == metric
     assert report["original"]["accuracy"]["value"] > 0.8
-    assert [figure["name"] for figure in report["pruned"]["accuracy"]["beside"]] == ([beside] if beside else [])
+    assert [figure["name"] for figure in report["pruned"]["accuracy"]["beside"]] == (
+        [beside] if beside else []
+    )
     low, high = report["pruned"]["drop_interval"]
     assert low <= report["pruned"]["drop"] <= high
     gates = ("--max-drop", 0.99, "--min-compression", 1.9)
@@ -96,13 +111,22 @@ def test_a_task_of_the_users_own(own: Path, capsys) -> None:
     assert ran.code == 0, ran.err
     report = json.loads(Path("model-ltp/report.json").read_text())
     x, y = (np.load("data.npz")[name][250:] for name in ("x", "y"))
-    wanted = float(np.abs(kinds.answers(kinds.regress(np.random.default_rng(0))[0], x=x) - y).mean())
-    assert report["metric"] == {"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False}
+    wanted = float(
+        np.abs(kinds.answers(kinds.regress(np.random.default_rng(0))[0], x=x) - y).mean()
+    )
+    assert report["metric"] == {
+        "name": "MAE",
+        "unit": "mm",
+        "higher_is_better": False,
+        "is_fraction": False,
+    }
     assert report["original"]["accuracy"]["value"] == pytest.approx(wanted, rel=1e-5)
     assert report["pruned"]["drop"] > 0
     low, high = report["pruned"]["drop_interval"]
     assert low <= report["pruned"]["drop"] <= high
-    judged = invoke(capsys, "gate", "model-ltp/report.json", "--max-drop", 99, "--task", "my_task.py")
+    judged = invoke(
+        capsys, "gate", "model-ltp/report.json", "--max-drop", 99, "--task", "my_task.py"
+    )
     assert (judged.code, "ltp measured again" in judged.err) == (0, True), judged.err
     Path("my_task.py").write_text(TASK + "\n")
     for given in (("--task", "my_task.py"), ("--data", "data.npz")):
@@ -120,7 +144,9 @@ def test_a_task_of_the_users_own(own: Path, capsys) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_a_run_with_a_task_is_refused_without_it_and_goes_on_with_it(own: Path, capsys, command) -> None:
+def test_a_run_with_a_task_is_refused_without_it_and_goes_on_with_it(
+    own: Path, capsys, command
+) -> None:
     assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
     more = SHORT if command[0] == "run" else ()
     without = invoke(capsys, *command, *more)
@@ -155,7 +181,10 @@ def test_a_task_of_another_hash_is_refused_by_all_that_take_the_run(own: Path, c
 
 def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys) -> None:
     assert invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT).code == 0
-    assert invoke(capsys, "handoff", "model-ltp", "--example-samples", 3, "--task", "my_task.py").code == 0
+    assert (
+        invoke(capsys, "handoff", "model-ltp", "--example-samples", 3, "--task", "my_task.py").code
+        == 0
+    )
     digest = hashlib.sha256(TASK.encode()).hexdigest()
     page = Path("model-ltp/handoff/HANDOFF.md").read_text()
     assert f"Samples and metric are those of `my_task.py` (SHA-256 `{digest}`)" in page
@@ -164,7 +193,10 @@ def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys)
     example = np.load("model-ltp/handoff/example.npz")
     np.testing.assert_array_equal(example["samples/x"], np.load("data.npz")["x"][250:253])
     assert json.loads(Path("model-ltp/report.json").read_text())["own_task"]["sha256"] == digest
-    assert f"samples and metric are those of my_task.py (SHA-256 {digest})" in Path("model-ltp/report.html").read_text()
+    assert (
+        f"samples and metric are those of my_task.py (SHA-256 {digest})"
+        in Path("model-ltp/report.html").read_text()
+    )
 
 
 def test_validate_takes_a_task_beside_settings_of_data(own: Path) -> None:
@@ -242,10 +274,19 @@ def drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ma
     }
 
     def files(out: str, workers: int = 0) -> Mapping[str, bytes]:
-        ltp_pipeline.run("model.onnx", out=out, task="my_task.py", data={"workers": workers}, **options)
+        ltp_pipeline.run(
+            "model.onnx", out=out, task="my_task.py", data={"workers": workers}, **options
+        )
         report = json.loads(Path(out, "report.json").read_text())
-        found = {name: Path(out, name).read_bytes() for name in ("model.dense.onnx", "trail/001.onnx")}
-        return {**found, "accuracy": json.dumps([report[n]["accuracy"] for n in ("original", "pruned")]).encode()}
+        found = {
+            name: Path(out, name).read_bytes() for name in ("model.dense.onnx", "trail/001.onnx")
+        }
+        return {
+            **found,
+            "accuracy": json.dumps(
+                [report[n]["accuracy"] for n in ("original", "pruned")]
+            ).encode(),
+        }
 
     return files
 
@@ -254,7 +295,9 @@ def test_what_a_task_draws_at_random_is_the_same_in_every_run_whoever_reads(draw
     assert drawing("first") == drawing("second") == drawing("third", workers=2)
 
 
-def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(
+    drawing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, taken, step = drawing("whole"), 0, loop._step
 
     def stopped(*given):
@@ -273,9 +316,22 @@ def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(drawing, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_worker_processes_say_nothing_when_stopped_and_end_with_the_run(drawing, tmp_path: Path, how: int) -> None:
-    command = ("run", "model.onnx", "--task", "my_task.py", "--set", "data.workers=2", "--epochs", 1000)
-    process = start(*command, "--target-compression", 2, "--out", "run", cwd=tmp_path, own_group=True)
+def test_worker_processes_say_nothing_when_stopped_and_end_with_the_run(
+    drawing, tmp_path: Path, how: int
+) -> None:
+    command = (
+        "run",
+        "model.onnx",
+        "--task",
+        "my_task.py",
+        "--set",
+        "data.workers=2",
+        "--epochs",
+        1000,
+    )
+    process = start(
+        *command, "--target-compression", 2, "--out", "run", cwd=tmp_path, own_group=True
+    )
     while not list(tmp_path.glob("run/state/*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
@@ -291,7 +347,9 @@ def test_worker_processes_say_nothing_when_stopped_and_end_with_the_run(drawing,
 
 
 def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> None:
-    Path("my_task.py").write_text(TASK.replace('batch["wanted"]).abs().mean()', 'batch["wnated"]).abs().mean()'))
+    Path("my_task.py").write_text(
+        TASK.replace('batch["wanted"]).abs().mean()', 'batch["wnated"]).abs().mean()')
+    )
     failed = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
     assert failed.code == 3
     assert 'batch["wnated"]' in failed.err
@@ -303,12 +361,22 @@ def test_an_error_in_the_users_code_is_shown_as_theirs(own: Path, capsys) -> Non
     ("before", "after", "said"),
     [
         ("return (y - batch", "return (y.detach() - batch", "loss of my_task.py has no gradient"),
-        (".abs().mean(1)", ".abs().mean().item()", "score of my_task.py returns shape () for 2 samples"),
+        (
+            ".abs().mean(1)",
+            ".abs().mean().item()",
+            "score of my_task.py returns shape () for 2 samples",
+        ),
         ('"wanted": ', '"name": "text", "wanted": ', "of my_task.py holds <U4, not numbers"),
-        ("import numpy", "raise SystemExit(0)\nimport numpy", "my_task.py cannot be loaded: SystemExit: 0"),
+        (
+            "import numpy",
+            "raise SystemExit(0)\nimport numpy",
+            "my_task.py cannot be loaded: SystemExit: 0",
+        ),
     ],
 )
-def test_what_a_task_cannot_mean_is_two_lines_and_exit_3(own: Path, capsys, before: str, after: str, said: str) -> None:
+def test_what_a_task_cannot_mean_is_two_lines_and_exit_3(
+    own: Path, capsys, before: str, after: str, said: str
+) -> None:
     Path("my_task.py").write_text(TASK.replace(before, after, 1))
     failed = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
     assert failed.code == 3
@@ -334,10 +402,12 @@ def test_init_without_data_says_what_arrays_are_wanted(own: Path, capsys) -> Non
 
 
 def documented_task() -> tuple[str, list[str]]:
-    """The file that docs/tasks.md shows, and the command beneath it."""
-    page = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    """The file that docs/how-to/custom-task.md shows, and the command beneath it."""
+    page = (ROOT / "docs" / "how-to" / "custom-task.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(# my_task.py\n.*?)```", page, re.DOTALL)
-    (command,) = re.findall(r"^    ltp-pipeline (run model.onnx --task my_task.py.*)$", page, re.MULTILINE)
+    (command,) = re.findall(
+        r"^    ltp-pipeline (run model.onnx --task my_task.py.*)$", page, re.MULTILINE
+    )
     return code, command.split()
 
 
@@ -359,8 +429,15 @@ def test_the_documented_task_runs_as_it_is_written(tmp_path: Path, capsys, monke
     assert begun.code == 0, begun.err
     assert "the original has MAE 0.1 mm" in begun.out
     assert "then: ltp-pipeline run model.onnx --task my_task.py" in begun.out
-    ran = invoke(capsys, *command, "--epochs", 1, "--finetune-epochs", 1, "--no-baseline", "--threads", 1)
+    ran = invoke(
+        capsys, *command, "--epochs", 1, "--finetune-epochs", 1, "--no-baseline", "--threads", 1
+    )
     assert ran.code == 0, ran.err
     report = json.loads(Path("model-ltp/report.json").read_text())
-    assert report["metric"] == {"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False}
+    assert report["metric"] == {
+        "name": "MAE",
+        "unit": "mm",
+        "higher_is_better": False,
+        "is_fraction": False,
+    }
     assert report["original"]["accuracy"]["value"] == pytest.approx(0.1, rel=1e-4)

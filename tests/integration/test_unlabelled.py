@@ -20,11 +20,15 @@ SHORT = ("--epochs", 3, "--finetune-epochs", 2, "--target-compression", 6, "--ma
 def without_labels(example: Path) -> None:
     """Rewrite the example's data with samples only; its settings stay."""
     arrays = np.load(example / "digits.npz")
-    np.savez(example / "digits.npz", **{key: arrays[key] for key in arrays.files if key.startswith("x")})
+    np.savez(
+        example / "digits.npz", **{key: arrays[key] for key in arrays.files if key.startswith("x")}
+    )
 
 
 def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> dict:
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options, "--json")
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options, "--json"
+    )
     assert result.code == 0, result.err
     return json.loads(result.out)
 
@@ -49,7 +53,9 @@ def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
 @pytest.mark.slow
 def test_logits_are_imitated_as_values_and_the_way_to_scores_is_told(example: Path, capsys):
     without_labels(example)
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, "--no-baseline")
+    result = invoke(
+        capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, "--no-baseline"
+    )
     assert result.code == 0, result.err
     assert 'train.imitate = "scores"' in result.err
     assert "1 % of that variance, not a point of accuracy" in result.err
@@ -92,7 +98,9 @@ def test_a_regressor_of_several_numbers_keeps_its_values(tmp_path: Path, capsys)
 def test_multi_label_logits_keep_the_side_of_zero_they_are_on(tmp_path: Path, capsys):
     """Each number says yes or no; the largest of them says nothing."""
     x, y = regression()
-    logits = 4 * y[:, :1] - 48 + [[0, -3, -6, -9]] + np.zeros_like(y[:, :1])  # they rise and fall together
+    logits = (
+        4 * y[:, :1] - 48 + [[0, -3, -6, -9]] + np.zeros_like(y[:, :1])
+    )  # they rise and fall together
     model = save_unlabelled(tmp_path / "example", trained_mlp(x, logits.astype(np.float32)), x)
     report = prune(capsys, model.parent, "--no-baseline", *LONGER, "--target-compression", 2)
     assert report["metric"]["name"] == "explained"
@@ -105,7 +113,9 @@ def test_multi_label_logits_keep_the_side_of_zero_they_are_on(tmp_path: Path, ca
 def test_behind_a_softmax_the_same_class_is_what_counts(tmp_path: Path, capsys):
     x, y = regression()
     model = ending_in("Softmax", trained_mlp(x, (y[:, 1] > -4.5).astype(np.int64)))
-    report = prune(capsys, save_unlabelled(tmp_path / "example", model, x).parent, "--no-baseline", *LONGER)
+    report = prune(
+        capsys, save_unlabelled(tmp_path / "example", model, x).parent, "--no-baseline", *LONGER
+    )
     assert report["metric"]["name"] == "agreement"
     assert report["pruned"]["accuracy"]["value"] > 0.9
 
@@ -126,7 +136,9 @@ def test_a_model_of_several_outputs_is_pruned_and_each_is_proven(example: Path, 
     model = onnx.load(example / "model.onnx")
     graph = model.graph
     pooled = next(n for n in graph.node if n.op_type == "Flatten").output[0]
-    channels = next(numpy_helper.to_array(t) for t in graph.initializer if t.name == "classifier.weight").shape[1]
+    channels = next(
+        numpy_helper.to_array(t) for t in graph.initializer if t.name == "classifier.weight"
+    ).shape[1]
     head = np.random.default_rng(0).normal(0, 0.1, (channels, 1)).astype(np.float32)
     graph.initializer.append(numpy_helper.from_array(head, "head.weight"))
     graph.node.append(helper.make_node("MatMul", [pooled, "head.weight"], ["size"], name="head"))
@@ -146,8 +158,16 @@ def test_a_model_of_several_outputs_is_pruned_and_each_is_proven(example: Path, 
 def test_validate_measures_nearness_to_the_original(example: Path, capsys):
     without_labels(example)
     prune(capsys, example, *BRIEFEST)
-    arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
-    found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
+    arguments = (
+        "validate",
+        example / "run" / "model.packed.onnx",
+        "--data",
+        example / "digits.npz",
+        "--json",
+    )
+    found = invoke(
+        capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx"
+    )
     assert found.code == 0, found.err
     told = json.loads((example / "run" / "report.json").read_text())["pruned"]["accuracy"]["value"]
     assert json.loads(found.out)["accuracy"]["value"] == told
@@ -179,21 +199,43 @@ def test_validate_reads_outputs_as_the_settings_say(example: Path, capsys):
     found = {}
     for kind in ("scores", "values"):
         settings = (example / "ltp.toml").read_text()
-        (example / f"{kind}.toml").write_text(settings.replace("[train]", f'[train]\nimitate = "{kind}"'))
-        against = ("--against", example / "model.onnx", "--config", example / f"{kind}.toml", "--json")
-        result = invoke(capsys, "validate", example / "shifted.onnx", "--data", example / "digits.npz", *against)
+        (example / f"{kind}.toml").write_text(
+            settings.replace("[train]", f'[train]\nimitate = "{kind}"')
+        )
+        against = (
+            "--against",
+            example / "model.onnx",
+            "--config",
+            example / f"{kind}.toml",
+            "--json",
+        )
+        result = invoke(
+            capsys, "validate", example / "shifted.onnx", "--data", example / "digits.npz", *against
+        )
         assert result.code == 0, result.err
         found[kind] = json.loads(result.out)["accuracy"]["value"]
     assert found == {"scores": 1.0, "values": 0.0}
 
 
-def test_an_output_without_a_row_per_sample_is_left_out_of_run_and_validation(example: Path, capsys):
+def test_an_output_without_a_row_per_sample_is_left_out_of_run_and_validation(
+    example: Path, capsys
+):
     model = onnx.load(example / "model.onnx")
-    model.graph.node.append(helper.make_node("ReduceMean", ["scores"], ["mean"], axes=[0], keepdims=1))
+    model.graph.node.append(
+        helper.make_node("ReduceMean", ["scores"], ["mean"], axes=[0], keepdims=1)
+    )
     model.graph.output.append(helper.make_tensor_value_info("mean", TensorProto.FLOAT, [1, 10]))
     onnx.save(model, example / "model.onnx")
     without_labels(example)
     report = prune(capsys, example, *BRIEFEST)
-    arguments = ("validate", example / "run" / "model.packed.onnx", "--data", example / "digits.npz", "--json")
-    found = invoke(capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx")
+    arguments = (
+        "validate",
+        example / "run" / "model.packed.onnx",
+        "--data",
+        example / "digits.npz",
+        "--json",
+    )
+    found = invoke(
+        capsys, *arguments, "--config", example / "ltp.toml", "--against", example / "model.onnx"
+    )
     assert json.loads(found.out)["accuracy"]["value"] == report["pruned"]["accuracy"]["value"]

@@ -37,16 +37,24 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
         "from ltp_pipeline.demo import copy_to; from pathlib import Path; copy_to(Path('example'))\n"
         "ltp_pipeline.cli.app.main()\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     assert '"kernel_elements": 77072' in result.stdout
 
 
 @pytest.mark.long
-def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says_what_is_missing(tmp_path: Path):
+def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says_what_is_missing(
+    tmp_path: Path,
+):
     build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, check=True, capture_output=True, text=True, env={**os.environ, "CXX": "no-compiler"})
-    assert "the sparse kernels are not built, the package works without" in done.stdout + done.stderr
+    done = subprocess.run(
+        build, check=True, capture_output=True, text=True, env={**os.environ, "CXX": "no-compiler"}
+    )
+    assert (
+        "the sparse kernels are not built, the package works without" in done.stdout + done.stderr
+    )
     (wheel,) = tmp_path.glob("*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert not [n for n in archive.namelist() if n.endswith(library.FILE)]
@@ -56,6 +64,8 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
         f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
         "import ltp_pipeline.cli.app; sys.argv = ['ltp-pipeline', 'kernels']; ltp_pipeline.cli.app.main()\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
     assert result.returncode == 3
     assert "the library of sparse kernels was not built" in result.stderr

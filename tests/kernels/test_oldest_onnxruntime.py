@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.exporters.sparse_ops.replace import turn_over
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
@@ -30,22 +30,41 @@ def test_kernels_and_functions_work_in_onnxruntime_1_17(kernels: Path, tmp_path:
     python = tmp_path / "old" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "old"], check=True)
     done = subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", *OLDEST], capture_output=True, text=True, check=False
+        [python, "-m", "pip", "install", "--quiet", *OLDEST],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         pytest.skip(f"onnxruntime 1.17 cannot be installed here: {done.stderr.strip()[-200:]}")
     g, rng = Graph(), np.random.default_rng(0)
-    y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 16, 3, 3), 0.9)), g.random("b", 32), pads=[1, 1, 1, 1])
-    y = g.add("Add", g.add("Relu", y), g.add("Conv", "x", g.tensor("v", sparse(rng, (32, 16, 1, 1), 0.8))))
+    y = g.add(
+        "Conv",
+        "x",
+        g.tensor("w", sparse(rng, (32, 16, 3, 3), 0.9)),
+        g.random("b", 32),
+        pads=[1, 1, 1, 1],
+    )
+    y = g.add(
+        "Add", g.add("Relu", y), g.add("Conv", "x", g.tensor("v", sparse(rng, (32, 16, 1, 1), 0.8)))
+    )
     y = g.add("MatMul", y, g.tensor("m", sparse(rng, (9, 20), 0.8)))
     plain = g.model({"x": ("n", 16, 9, 9)}, [y])
     x = rng.standard_normal((2, 16, 9, 9)).astype(np.float32)
     (wanted,) = session(plain).run(None, {"x": x})
-    turned, found = turn_over(Model.of(plain), ["w", "v", "m"])
+    turned, found = convert_to_sparse_ops(OnnxModel.of(plain), ["w", "v", "m"])
     assert len(found) == 3
     np.save(tmp_path / "x.npy", x)
     onnx.save(turned.filled(), tmp_path / "fast.onnx")
     for library in (str(kernels), ""):
-        words = [python, "-c", RUN, tmp_path / "x.npy", tmp_path / "fast.onnx", library, tmp_path / "y.npy"]
+        words = [
+            python,
+            "-c",
+            RUN,
+            tmp_path / "x.npy",
+            tmp_path / "fast.onnx",
+            library,
+            tmp_path / "y.npy",
+        ]
         subprocess.run(words, check=True)
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5, atol=1e-5)

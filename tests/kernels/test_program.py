@@ -17,7 +17,10 @@ from tests.support.runs import common_root
 
 HERE = Path(__file__).parent
 CASES = os.environ.get("LTP_KERNEL_CASES", "300")
-PATHS = [*{"x86_64": ("avx512", "avx2"), "aarch64": ("neon",)}.get(platform.machine(), ()), "portable"]
+PATHS = [
+    *{"x86_64": ("avx512", "avx2"), "aarch64": ("neon",)}.get(platform.machine(), ()),
+    "portable",
+]
 BUILDS = {
     "optimised": ["-O2"],
     "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
@@ -27,7 +30,9 @@ CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 UNUSABLE = 2  # the exit code where this processor does not have a path
 
 
-def build(factory: pytest.TempPathFactory, name: str, flags: list[str], compiler: str = "c++") -> Path:
+def build(
+    factory: pytest.TempPathFactory, name: str, flags: list[str], compiler: str = "c++"
+) -> Path:
     """The program, built once for all workers. Scratch memory is filled with NaN, small outputs count as large."""
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no compiler {compiler}")
@@ -53,7 +58,9 @@ def build(factory: pytest.TempPathFactory, name: str, flags: list[str], compiler
 
 def run(command: list[str], path: str, cases: str = CASES) -> None:
     environment = {**os.environ, library.PATH_VARIABLE: path}
-    done = subprocess.run([*command, cases], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, cases], env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode == UNUSABLE:
         pytest.skip(f"this processor has no {path}")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -62,7 +69,9 @@ def run(command: list[str], path: str, cases: str = CASES) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BUILDS)
-def test_kernels_agree_with_a_plain_loop(name: str, path: str, tmp_path_factory: pytest.TempPathFactory):
+def test_kernels_agree_with_a_plain_loop(
+    name: str, path: str, tmp_path_factory: pytest.TempPathFactory
+):
     program = build(tmp_path_factory, name, BUILDS[name])
     # ThreadSanitizer wants its memory where it always is
     fixed = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []

@@ -18,7 +18,12 @@ seeds = st.integers(0, 2**32)
 shares = st.floats(0.01, 0.99)
 
 
-@given(count=st.integers(0, 60), batch_size=st.integers(1, 70), drop_last=st.booleans(), shuffle=st.booleans())
+@given(
+    count=st.integers(0, 60),
+    batch_size=st.integers(1, 70),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+)
 def test_batches_cover_each_sample_once_and_in_order(
     count: int, batch_size: int, drop_last: bool, shuffle: bool
 ) -> None:
@@ -34,7 +39,9 @@ def test_batches_cover_each_sample_once_and_in_order(
 
 
 @given(labels=some_labels, share=shares, seed=seeds)
-def test_a_division_is_disjoint_complete_and_repeatable(labels: np.ndarray, share: float, seed: int) -> None:
+def test_a_division_is_disjoint_complete_and_repeatable(
+    labels: np.ndarray, share: float, seed: int
+) -> None:
     kept, taken = split_off(labels, share, seed)
     assert sorted([*kept, *taken]) == list(range(len(labels)))
     assert len(taken) == min(max(round(len(labels) * share), 1), len(labels) - 1)
@@ -43,7 +50,9 @@ def test_a_division_is_disjoint_complete_and_repeatable(labels: np.ndarray, shar
 
 
 @given(labels=some_labels, share=shares, seed=seeds)
-def test_each_side_sees_every_class_where_there_is_room(labels: np.ndarray, share: float, seed: int) -> None:
+def test_each_side_sees_every_class_where_there_is_room(
+    labels: np.ndarray, share: float, seed: int
+) -> None:
     kept, taken = split_off(labels, share, seed)
     values, counts = np.unique(labels, return_counts=True)
     if len(kept) >= len(values):
@@ -52,12 +61,20 @@ def test_each_side_sees_every_class_where_there_is_room(labels: np.ndarray, shar
         assert set(labels[taken]) >= set(values[counts > 1])
 
 
-@given(labels=hnp.arrays(np.int64, st.integers(3, 200), elements=st.integers(0, 9)), share=shares, seed=seeds)
-def test_three_splits_of_one_set_are_disjoint_and_complete(labels: np.ndarray, share: float, seed: int) -> None:
+@given(
+    labels=hnp.arrays(np.int64, st.integers(3, 200), elements=st.integers(0, 9)),
+    share=shares,
+    seed=seeds,
+)
+def test_three_splits_of_one_set_are_disjoint_and_complete(
+    labels: np.ndarray, share: float, seed: int
+) -> None:
     rows, notes = divide({"all": labels}, share, seed)
     assert set(rows) == {"train", "val", "test"}
     assert all(source == "all" and len(chosen) for source, chosen in rows.values())
-    assert sorted(np.concatenate([chosen for _, chosen in rows.values()])) == list(range(len(labels)))
+    assert sorted(np.concatenate([chosen for _, chosen in rows.values()])) == list(
+        range(len(labels))
+    )
     assert len(notes) == 2
 
 
@@ -70,18 +87,26 @@ finite = st.floats(-100, 100, width=32)
 
 
 @given(x=stored_arrays, scale=st.none() | finite, nhwc=st.booleans(), values=st.data())
-def test_preparing_is_the_plain_formula(x: np.ndarray, scale: float | None, nhwc: bool, values: st.DataObject) -> None:
+def test_preparing_is_the_plain_formula(
+    x: np.ndarray, scale: float | None, nhwc: bool, values: st.DataObject
+) -> None:
     channels = x.shape[3] if nhwc else x.shape[1]
     sizes = st.sampled_from([0, 1, channels])
     mean = values.draw(sizes.flatmap(lambda n: st.lists(finite, min_size=n, max_size=n)))
-    std = values.draw(sizes.flatmap(lambda n: st.lists(st.floats(0.125, 8, width=32), min_size=n, max_size=n)))
-    settings = DataSettings(scale=scale, mean=tuple(mean), std=tuple(std), layout="NHWC" if nhwc else "NCHW")
+    std = values.draw(
+        sizes.flatmap(lambda n: st.lists(st.floats(0.125, 8, width=32), min_size=n, max_size=n))
+    )
+    settings = DataSettings(
+        scale=scale, mean=tuple(mean), std=tuple(std), layout="NHWC" if nhwc else "NCHW"
+    )
     model = TensorInfo("x", "FLOAT", ("N", "C", "H", "W"))
     before = x.copy()
     got = plan("x", x.shape[1:], settings.layout, settings, model)(x.copy())
     expected = (x.transpose(0, 3, 1, 2) if nhwc else x).astype(np.float32)
     expected = expected * np.float32(1 if scale is None else scale)
-    expected = (expected - np.float32(mean or [0]).reshape(-1, 1, 1)) / np.float32(std or [1]).reshape(-1, 1, 1)
+    expected = (expected - np.float32(mean or [0]).reshape(-1, 1, 1)) / np.float32(
+        std or [1]
+    ).reshape(-1, 1, 1)
     np.testing.assert_array_equal(got, expected)
     assert got.dtype == np.float32
     assert got.flags.c_contiguous

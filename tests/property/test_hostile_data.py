@@ -9,10 +9,22 @@ import pytest
 from tests.support.paths import ROOT
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory, and what /proc tells of it, are Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="limits of memory, and what /proc tells of it, are Linux's"
+)
 def test_spoiled_data_are_taken_or_refused_in_seconds_and_in_little_memory() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.campaign.data", "--seed", "19", "--count", "16", "--runs", "6"],
+        [
+            sys.executable,
+            "-m",
+            "tests.campaign.data",
+            "--seed",
+            "19",
+            "--count",
+            "16",
+            "--runs",
+            "6",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

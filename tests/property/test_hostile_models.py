@@ -34,9 +34,9 @@ def attempt(seed: int, number: int, folder: Path, use: Callable[[Path], object])
     except (InputError, UnsupportedModel) as error:
         complaint = error
     if complaint is not None:
-        assert 0 < len(complaint.what) < LONGEST
-        assert complaint.what.isprintable()
-        assert complaint.remedy.strip()
+        assert 0 < len(complaint.message) < LONGEST
+        assert complaint.message.isprintable()
+        assert complaint.hint.strip()
     assert time.process_time() - begun < SECONDS
     assert peak() - before < MEGABYTES
 
@@ -77,5 +77,9 @@ def test_the_same_seed_makes_the_same_case() -> None:
 def test_each_level_is_among_the_cases() -> None:
     names = " ".join(models.make(0, number).name for number in range(200))
     mutants = (*models.STRUCTURE, *models.GRAPH)
-    assert {m.__name__ for m in mutants if m.__name__ not in names} <= {"training_info", "shuffled", "strings"}
+    assert {m.__name__ for m in mutants if m.__name__ not in names} <= {
+        "training_info",
+        "shuffled",
+        "strings",
+    }
     assert " bytes" in names

@@ -15,13 +15,22 @@ from hypothesis.extra import numpy as hnp
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from ltp_pipeline.exporters.int8.dynamic import LARGEST, rounded_weight
-from tests.support.models import Array, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.models import (
+    Array,
+    conv_bn_classifier,
+    mlp,
+    prune,
+    random_inputs,
+    run_onnxruntime,
+)
 from tests.support.quantized import calibration, quantised
 from tests.support.sequence_models import vision_transformer
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
-PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 8), st.integers(1, 5))  # rows, pairs to be summed, columns
+PAIRS = st.tuples(
+    st.integers(1, 5), st.integers(1, 8), st.integers(1, 5)
+)  # rows, pairs to be summed, columns
 
 
 def exact(x: Array, w: Array) -> Array:
@@ -46,7 +55,9 @@ def test_a_pair_by_hand() -> None:
     assert without_vnni(x, np.array([[127], [127]], np.int8)).tolist() == [[32_767]]
     assert without_vnni(x, np.array([[-127], [-127]], np.int8)).tolist() == [[-32_768]]
     assert without_vnni(x, np.array([[64], [64]], np.int8)).tolist() == [[32_640]]
-    assert without_vnni(x, np.array([[65], [65]], np.int8)).tolist() == [[32_767]]  # the least that does not fit
+    assert without_vnni(x, np.array([[65], [65]], np.int8)).tolist() == [
+        [32_767]
+    ]  # the least that does not fit
     assert exact(x, np.array([[65], [65]], np.int8)).tolist() == [[33_150]]
 
 
@@ -76,11 +87,17 @@ def test_with_8_bits_some_do(weight: Array) -> None:
 @functools.cache
 def file(name: str, bits: int) -> tuple[ModelProto, ModelProto]:
     """A float model and its int8 file, whose kernels have large weights of one sign side by side."""
-    make = {"static": lambda: prune(conv_bn_classifier(channels=16), 0.3), "dynamic": vision_transformer, "mlp": mlp}
+    make = {
+        "static": lambda: prune(conv_bn_classifier(channels=16), 0.3),
+        "dynamic": vision_transformer,
+        "mlp": mlp,
+    }
     model = make[name]()
     for tensor in model.graph.initializer:
         if len(tensor.dims) in (2, 4):
-            tensor.CopyFrom(numpy_helper.from_array(np.abs(numpy_helper.to_array(tensor)), tensor.name))
+            tensor.CopyFrom(
+                numpy_helper.from_array(np.abs(numpy_helper.to_array(tensor)), tensor.name)
+            )
     return model, quantised(model, calibration(model, value=0.9, int8_weights=bits)).model.filled()
 
 
@@ -90,13 +107,21 @@ def watched(model: ModelProto, names: list[str]) -> dict[str, Array]:
     proto.CopyFrom(model)
     proto.graph.output.extend(ValueInfoProto(name=name) for name in names)
     feeds = {name: 3 * x for name, x in random_inputs(model, batch=2, seed=7).items()}
-    return dict(zip([value.name for value in proto.graph.output], run_onnxruntime(proto, feeds), strict=True))
+    return dict(
+        zip(
+            [value.name for value in proto.graph.output], run_onnxruntime(proto, feeds), strict=True
+        )
+    )
 
 
 def factors(model: ModelProto) -> list[tuple[NodeProto, str, str]]:
     """Each product of a kernel: its node, the activation in 8 bits and the kernel in 8 bits."""
     producers = {output: node for node in model.graph.node for output in node.output}
-    held = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.INT8}
+    held = {
+        tensor.name
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.INT8
+    }
     found = []
     for node in model.graph.node:
         if node.op_type == "MatMulInteger":
@@ -128,7 +153,10 @@ def saturating(model: ModelProto) -> list[str]:
     layers = factors(model)
     initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     wanted = {name for _, x, w in layers for name in (x, w) if name not in initial}
-    values = {**initial, **watched(model, sorted(wanted - {value.name for value in model.graph.output}))}
+    values = {
+        **initial,
+        **watched(model, sorted(wanted - {value.name for value in model.graph.output})),
+    }
     assert layers
     wrong = []
     for node, x_name, w_name in layers:

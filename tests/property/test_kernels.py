@@ -9,18 +9,20 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.sparse_ops.replace import turn_over
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system.arrays import Array
 from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 def turned(plain: ModelProto, *kernels: str) -> ModelProto:
-    new, found = turn_over(Model.of(plain), kernels)
+    new, found = convert_to_sparse_ops(OnnxModel.of(plain), kernels)
     assert len(found) == len(kernels)
     return new.filled()
 
@@ -68,7 +70,9 @@ def test_convolutions_are_those_of_onnxruntime(
     y = g.add("Conv", "x", w, b, strides=strides, dilations=dilations, pads=pads, group=groups)
     y = g.add("Relu", y)
     shape = (images, channels * groups, *size)
-    check(g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads)
+    check(
+        g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads
+    )
 
 
 @few
@@ -79,14 +83,25 @@ def test_convolutions_are_those_of_onnxruntime(
     pad=st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
 )
 def test_paddings_by_name_are_those_of_onnxruntime(
-    kernel: tuple[int, int], strides: tuple[int, int], size: tuple[int, int], pad: str, kernels: Path
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    size: tuple[int, int],
+    pad: str,
+    kernels: Path,
 ):
     least = size if pad == "VALID" else kernel
     assume(all(a <= b for a, b in zip(kernel if pad == "VALID" else strides, least, strict=True)))
     g, rng = Graph(), np.random.default_rng(0)
-    y = g.add("Conv", "x", g.tensor("w", sparse(rng, (5, 3, *kernel), 0.3)), strides=strides, auto_pad=pad)
+    y = g.add(
+        "Conv", "x", g.tensor("w", sparse(rng, (5, 3, *kernel), 0.3)), strides=strides, auto_pad=pad
+    )
     shape = (1, 3, *size)
-    check(g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads=1)
+    check(
+        g.model({"x": shape}, [y]),
+        rng.standard_normal(shape).astype(np.float32),
+        kernels,
+        threads=1,
+    )
 
 
 @few
@@ -115,14 +130,18 @@ def test_products_are_those_of_onnxruntime(
     g.tensor("w", sparse(rng, (columns, inner) if left else (inner, columns), sparsity))
     shape = (*leading, inner, rows) if left else (*leading, rows, inner)
     y = g.add("MatMul", *(["w", "x"] if left else ["x", "w"]))
-    check(g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads)
+    check(
+        g.model({"x": shape}, [y]), rng.standard_normal(shape).astype(np.float32), kernels, threads
+    )
 
 
 def test_one_session_called_by_many_threads_with_different_sizes(kernels: Path):
     g, rng = Graph(), np.random.default_rng(0)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (16, 12, 3, 3), 0.8)), pads=[1, 1, 1, 1])
     made = session(turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2)
-    inputs = [rng.standard_normal((1 + i % 2, 12, 5 + i, 30 - i)).astype(np.float32) for i in range(16)]
+    inputs = [
+        rng.standard_normal((1 + i % 2, 12, 5 + i, 30 - i)).astype(np.float32) for i in range(16)
+    ]
     wanted = [made.run(None, {"x": x})[0] for x in inputs]
     wrong = []
 
@@ -144,6 +163,8 @@ def test_an_input_that_does_not_fit_is_an_error_with_the_name_of_the_node(kernel
     g = Graph()
     y = g.conv("x", "layer 7", 4, 8, size=5, pads=[0, 0, 0, 0])
     made = session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)
-    with pytest.raises(Exception, match=r"layer 7.*kernel reaches over 5 but the padded input has 4"):
+    with pytest.raises(
+        Exception, match=r"layer 7.*kernel reaches over 5 but the padded input has 4"
+    ):
         made.run(None, {"x": np.zeros((1, 4, 4, 9), np.float32)})
     assert made.run(None, {"x": np.zeros((0, 4, 9, 9), np.float32)})[0].shape == (0, 8, 5, 5)

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.decode import read_tensors, to_dense
-from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.read_back import verify
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 
 FLOATS = {
@@ -24,7 +24,9 @@ FLOATS = {
 }
 
 
-def kernel_bits(seed: int, shape: tuple[int, ...], density: float, data_type: int, clustered: bool) -> np.ndarray:
+def kernel_bits(
+    seed: int, shape: tuple[int, ...], density: float, data_type: int, clustered: bool
+) -> np.ndarray:
     """Bit patterns of a kernel: zeros, negative zeros and finite values."""
     rng = np.random.default_rng(seed)
     size = int(np.prod(shape))
@@ -61,19 +63,29 @@ def outputs_of(model: onnx.ModelProto, level: ort.GraphOptimizationLevel) -> lis
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return [array.tobytes() for array in session.run(None, {"x": np.ones(1)})]
 
 
 shapes = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple)
 densities = st.sampled_from([0.0, 0.002, 0.02, 0.1, 0.3, 0.6, 0.95, 1.0])
 kernel = st.tuples(
-    st.integers(0, 2**32), shapes | st.just((64, 16, 3, 3)), densities, st.sampled_from(list(FLOATS)), st.booleans()
+    st.integers(0, 2**32),
+    shapes | st.just((64, 16, 3, 3)),
+    densities,
+    st.sampled_from(list(FLOATS)),
+    st.booleans(),
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(kernel, min_size=1, max_size=4), st.sampled_from([11, 12, 13, 16, 18, 21, 22]), st.booleans())
+@given(
+    st.lists(kernel, min_size=1, max_size=4),
+    st.sampled_from([11, 12, 13, 16, 18, 21, 22]),
+    st.booleans(),
+)
 def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     kernels = {
         f"k{i}": (data_type, shape, kernel_bits(seed, shape, density, data_type, clustered))
@@ -83,18 +95,21 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     assume(kernels)
     model = build(kernels, opset, as_constant)
     before = model.SerializeToString()
-    given = Model.of(model)
+    given = OnnxModel.of(model)
     dense = ENCODINGS["dense"].encode(given, kernels)
     expected = read_tensors(dense, kernels)
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
-        assert tensors.bits(expected[name]).tobytes() == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
+        assert (
+            tensors.bits(expected[name]).tobytes()
+            == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
+        )
     runs = outputs_of(dense.filled(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
         encoded = ENCODINGS[name].encode(given, list(kernels))
         whole = encoded.filled()
         verify(encoded, expected, name)
-        verify(Model.of(whole), expected, name)
+        verify(OnnxModel.of(whole), expected, name)
         assert whole.ByteSize() <= dense.filled().ByteSize()
         restored = to_dense(encoded)
         onnx.checker.check_model(restored.filled(), full_check=True)
@@ -106,7 +121,9 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
 
 
 positions = st.integers(1, 5000).flatmap(
-    lambda size: st.tuples(st.just(size), st.sets(st.integers(0, size - 1), max_size=min(size, 300)))
+    lambda size: st.tuples(
+        st.just(size), st.sets(st.integers(0, size - 1), max_size=min(size, 300))
+    )
 )
 
 
@@ -139,7 +156,9 @@ def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
         flat = packed.reshape(-1)
         flat[data.draw(st.integers(0, flat.size - 1))] = data.draw(st.integers(0, 255))
     try:
-        dense = packed_codec.decode(kind, packed_codec.unpack(kind, packed)[: codes.size], stored, size)
+        dense = packed_codec.decode(
+            kind, packed_codec.unpack(kind, packed)[: codes.size], stored, size
+        )
     except ValueError:
         return
     assert dense.size == size
@@ -150,6 +169,8 @@ def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
     model.doc_string = "about"
-    encoded = stamp(ENCODINGS[format_].encode(Model.of(model), ["k"]), format=format_)
+    encoded = write_metadata(ENCODINGS[format_].encode(OnnxModel.of(model), ["k"]), format=format_)
     write(encoded, tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").read_bytes() == encoded.filled().SerializeToString(deterministic=True)
+    assert (tmp_path / "m.onnx").read_bytes() == encoded.filled().SerializeToString(
+        deterministic=True
+    )

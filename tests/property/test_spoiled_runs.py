@@ -24,7 +24,9 @@ print(json.dumps([f"{case.name}: {case.problem}; {case.ended.said[-900:]}" for c
 
 
 @pytest.mark.parametrize(
-    ("seed", "spoiled", "killed"), [(0, 4, 1), pytest.param(2, 56, 24, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("seed", "spoiled", "killed"),
+    [(0, 4, 1), pytest.param(2, 56, 24, marks=pytest.mark.slow)],
+    ids=["few", "many"],
 )
 def test_a_spoiled_or_killed_run_ends_with_the_same_bytes_or_is_refused(
     tmp_path: Path, seed: int, spoiled: int, killed: int
@@ -44,5 +46,7 @@ def test_the_same_seed_spoils_a_run_in_the_same_way(tmp_path: Path):
             (run / "state" / f"{i}.safetensors").write_bytes(bytes(99))
         (run / "manifest.json").write_text("{}")
         case = flipped(run, random.Random(5), run)  # noqa: S311 - nothing secret here
-        found.append((case, [path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()]))
+        found.append(
+            (case, [path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()])
+        )
     assert found[0] == found[1]

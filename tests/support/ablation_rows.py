@@ -23,9 +23,16 @@ def row(
     place = {"tau": 0.5, "kept": kept[-1], "came": 0.1, "went": 0.2, "about_threshold": about}
     place |= {"before": "0.1 0.5 2", "after": "0.2 0.4 3"}
     seen = [
-        {"epoch": i + 1, "kept": k, "val": val, "train": val, "mean_square": 0.1 * grown} for i, k in enumerate(kept)
+        {"epoch": i + 1, "kept": k, "val": val, "train": val, "mean_square": 0.1 * grown}
+        for i, k in enumerate(kept)
     ]
-    measured = {"test": test, "val": val, "reached": reached, "before": {"mean_square": 0.1}, "epochs_seen": seen}
+    measured = {
+        "test": test,
+        "val": val,
+        "reached": reached,
+        "before": {"mean_square": 0.1},
+        "epochs_seen": seen,
+    }
     where = {"seconds": 60.0, "commit": "abc", "processor": "a processor"}
     return {**plan, **measured, "kernels": place, "layer": place, **where}
 
@@ -33,7 +40,15 @@ def row(
 def start(plan: plans.Plan) -> dict[str, Any]:
     """A dense network."""
     where = {"seconds": 60.0, "commit": "abc", "processor": "a processor"}
-    return {**plan, "test": 0.9, "val": 0.9, "reached": 1.0, "elements": 77072, "train_samples": 8000, **where}
+    return {
+        **plan,
+        "test": 0.9,
+        "val": 0.9,
+        "reached": 1.0,
+        "elements": 77072,
+        "train_samples": 8000,
+        **where,
+    }
 
 
 def every() -> list[dict[str, Any]]:

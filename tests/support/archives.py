@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -24,14 +24,16 @@ def labels(count: int, classes: int = 5) -> np.ndarray:
     return np.arange(count) % classes
 
 
-def opened(path: Path, model_input: TensorInfo = GREY, seed: int = 0, **settings: Any) -> Data:
+def opened(
+    path: Path, model_input: TensorInfo = GREY, seed: int = 0, **settings: Any
+) -> DatasetSplits:
     return open_data(DataSettings(path=path, **settings), [model_input], seed)
 
 
 def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
         open_data(DataSettings(path=path, **settings), [model_input], 0)
-    assert "\n" not in caught.value.what + caught.value.remedy
+    assert "\n" not in caught.value.message + caught.value.hint
     return caught.value
 
 

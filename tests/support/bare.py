@@ -20,7 +20,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def bare(folder: Path, packages: Sequence[str], script: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def bare(
+    folder: Path, packages: Sequence[str], script: Path, *arguments: object
+) -> "subprocess.CompletedProcess[str]":
     """Run a script with only these packages (and libraries that lie beside them) to be imported."""
     site = folder / "-".join(("site", *packages))
     if not site.exists():
@@ -28,12 +30,16 @@ def bare(folder: Path, packages: Sequence[str], script: Path, *arguments: object
         for package in packages:
             found = importlib.util.find_spec(package)
             assert found is not None
-            where = Path(found.origin or next(iter(found.submodule_search_locations)))  # a namespace has no file
+            where = Path(
+                found.origin or next(iter(found.submodule_search_locations))
+            )  # a namespace has no file
             inside = where.parent if where.name == "__init__.py" else where
             for part in (inside, *inside.parent.glob(f"{LIBRARIES.get(package, package)}.libs")):
                 (site / part.name).symlink_to(part)
     command = [sys.executable, "-I", "-S", "-c", RUN, site, script.parent, script, *arguments]
-    return subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 LIBRARIES = {"PIL": "pillow"}

@@ -28,7 +28,9 @@ class Ended:
     megabytes: int  # at most, beside what it began with
 
 
-def call(work: Callable[[], int], seconds: float, megabytes: int, processor_seconds: int = 60) -> Ended:
+def call(
+    work: Callable[[], int], seconds: float, megabytes: int, processor_seconds: int = 60
+) -> Ended:
     """Let a child do the work, within these limits; what it returns is its exit code.
 
     Time on the processor tells who is slow; time by the clock, who waits for something that never comes.
@@ -89,4 +91,8 @@ def _end_group(child: int) -> None:
 
 def _resident(process: int) -> int:
     """Kilobytes of memory that a process has now."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**10
+    return (
+        int(Path(f"/proc/{process}/statm").read_text().split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        // 2**10
+    )

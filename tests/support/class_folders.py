@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -26,7 +26,7 @@ def save(file: Path, pixels: np.ndarray) -> None:
     Image.fromarray(pixels).save(file)
 
 
-def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
+def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> DatasetSplits:
     return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 

@@ -102,7 +102,12 @@ def table() -> object:
 
     x, y = arrays().values()
     flat = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), 8)
-    return pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.FixedSizeListArray.from_arrays(flat, 8), 1), "y": y})
+    return pa.table(
+        {
+            "x": pa.FixedSizeListArray.from_arrays(pa.FixedSizeListArray.from_arrays(flat, 8), 1),
+            "y": y,
+        }
+    )
 
 
 def parquet(folder: Path) -> Path:

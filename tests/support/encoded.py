@@ -12,7 +12,7 @@ from onnx import ModelProto, helper
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed
 from ltp_pipeline.exporters.files import decode
 from ltp_pipeline.exporters.files.read_back import verify
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Array, Graph, sparse_array
 
 LEVELS = [
@@ -29,11 +29,20 @@ def two_convs(first: Array, second: Array, opset: int = 13, ir_version: int = 8)
     h = g.add("Conv", "x", g.tensor("a.weight", first, first.dtype), name="first")
     g.add("Conv", h, g.tensor("b.weight", second, second.dtype), name="second", outputs=["y"])
     kind = helper.np_dtype_to_tensor_dtype(first.dtype)
-    return g.model({"x": (1, first.shape[1], 8, 8)}, ["y"], opset, {"x": kind, "y": kind}, ir_version=ir_version)
+    return g.model(
+        {"x": (1, first.shape[1], 8, 8)},
+        ["y"],
+        opset,
+        {"x": kind, "y": kind},
+        ir_version=ir_version,
+    )
 
 
 def model_and_kernels(
-    density: float = 0.1, opset: int = 13, dtype: Any = np.float32, shape: Sequence[int] = (33, 17, 3, 3)
+    density: float = 0.1,
+    opset: int = 13,
+    dtype: Any = np.float32,
+    shape: Sequence[int] = (33, 17, 3, 3),
 ) -> tuple[ModelProto, dict[str, Array]]:
     """Two sparse Convs and their kernels."""
     kernels = {
@@ -43,34 +52,44 @@ def model_and_kernels(
     return two_convs(*kernels.values(), opset=opset), kernels
 
 
-def run(model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | None = None) -> bytes:
+def run(
+    model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | None = None
+) -> bytes:
     """The output of a model on random input; the optimised model is left in a folder."""
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
     if tmp_path is not None:
         options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     value = session.get_inputs()[0]
-    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}[value.type]
+    dtype = {
+        "tensor(float)": np.float32,
+        "tensor(double)": np.float64,
+        "tensor(float16)": np.float16,
+    }[value.type]
     x = np.random.default_rng(5).standard_normal(value.shape).astype(dtype)
     output: bytes = session.run(None, {"x": x})[0].tobytes()
     return output
 
 
-def encoded_as(encoding: str, model: ModelProto, kernels: Collection[str], **how: Any) -> ModelProto:
+def encoded_as(
+    encoding: str, model: ModelProto, kernels: Collection[str], **how: Any
+) -> ModelProto:
     """An encoded model with everything inside."""
-    return ENCODINGS[encoding].encode(Model.of(model), kernels, **how).filled()
+    return ENCODINGS[encoding].encode(OnnxModel.of(model), kernels, **how).filled()
 
 
 def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
     """Hold an encoded model against the weights it is made from."""
-    verify(Model.of(model), arrays, encoding)
+    verify(OnnxModel.of(model), arrays, encoding)
 
 
 def to_dense(model: ModelProto) -> ModelProto:
     """An encoded model as it was before, with everything inside."""
-    return decode.to_dense(Model.of(model)).filled()
+    return decode.to_dense(OnnxModel.of(model)).filled()
 
 
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -81,7 +100,11 @@ def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
 
 
 def matmul(
-    array: Array, ir_version: int = 8, opset: int = 13, as_constant: bool = False, as_input: bool = False
+    array: Array,
+    ir_version: int = 8,
+    opset: int = 13,
+    as_constant: bool = False,
+    as_input: bool = False,
 ) -> ModelProto:
     """One MatMul, whose weight `w` may be the value of a Constant node or an input as well."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -92,7 +115,9 @@ def matmul(
         g.add("Constant", outputs=["w"], value=g.tensors.pop())
     g.add("MatMul", "x", "w", outputs=["y"])
     inputs = {"x": (1, array.shape[0])} | ({"w": array.shape} if as_input else {})
-    return g.model(inputs, ["y"], opset, dict.fromkeys(("x", "w", "y"), kind), ir_version=ir_version)
+    return g.model(
+        inputs, ["y"], opset, dict.fromkeys(("x", "w", "y"), kind), ir_version=ir_version
+    )
 
 
 def identities(arrays: Mapping[str, Array], constant: str | None = None) -> ModelProto:
@@ -101,14 +126,24 @@ def identities(arrays: Mapping[str, Array], constant: str | None = None) -> Mode
     for name, array in arrays.items():
         put = g.constant if name == constant else g.tensor
         g.add("Identity", put(name, array, array.dtype), outputs=[f"{name}.out"])
-    types = {f"{name}.out": helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in arrays.items()}
+    types = {
+        f"{name}.out": helper.np_dtype_to_tensor_dtype(array.dtype)
+        for name, array in arrays.items()
+    }
     return g.model({"x": (1,)}, list(types), 13, types)
 
 
 def described(array: Array, name: str = "w") -> ModelProto:
     """One MatMul in a model that says something of itself wherever it can."""
     g = Graph()
-    g.add("MatMul", "x", g.tensor(name, array, array.dtype), name="multiply", outputs=["y"], doc_string="node")
+    g.add(
+        "MatMul",
+        "x",
+        g.tensor(name, array, array.dtype),
+        name="multiply",
+        outputs=["y"],
+        doc_string="node",
+    )
     g.tensor("other", [1])
     model = g.model({"x": (1, array.shape[0])}, ["y"], 13, producer_name="me")
     model.graph.doc_string = "graph"
@@ -116,6 +151,6 @@ def described(array: Array, name: str = "w") -> ModelProto:
     return model
 
 
-def model_of(array: Array) -> Model:
+def model_of(array: Array) -> OnnxModel:
     """`described`, with graph and weights apart."""
-    return Model.of(described(array))
+    return OnnxModel.of(described(array))

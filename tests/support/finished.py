@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline.data.recipe import Recipe, of_report
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import Tensor
-from ltp_pipeline.stages.handoff.example import Inputs
+from ltp_pipeline.stages.handoff.example import ModelInputs
 from ltp_pipeline.system.files import data_beside, write_json
 from ltp_pipeline.system.hashing import sha256_of
 from tests.support.models import Graph, masked_tokens, two_inputs
@@ -30,7 +30,9 @@ def lay_out(folder: Path) -> dict[str, Any]:
     kept = [layer["nonzeros"] for layer in layers]
     kept_by_baseline = [layer["baseline_nonzeros"] for layer in layers]
     model = report["model"]
-    model["sha256"] = _written(folder / model["path"], layers, [x["elements"] for x in layers])["sha256"]
+    model["sha256"] = _written(folder / model["path"], layers, [x["elements"] for x in layers])[
+        "sha256"
+    ]
     for file in report["pruned"]["files"]:
         labels = {"format": file["encoding"], "values": "exact", "source_sha256": model["sha256"]}
         file |= _written(folder / file["path"], layers, kept, file["encoding"] == "sparse", labels)
@@ -39,7 +41,9 @@ def lay_out(folder: Path) -> dict[str, Any]:
         file |= _written(folder / file["path"], layers, kept_by_baseline)
     baseline["curve"][0]["sha256"] = baseline["files"][0]["sha256"]
     for point in baseline["curve"][1:]:
-        point["sha256"] = _written(folder / point["path"], layers, _spread(point["nonzeros"], layers))["sha256"]
+        point["sha256"] = _written(
+            folder / point["path"], layers, _spread(point["nonzeros"], layers)
+        )["sha256"]
     for entry in report["trail"]:
         entry["sha256"] = _written(folder / entry["file"], layers, kept)["sha256"]
     write_json(folder / "report.json", report)
@@ -68,14 +72,18 @@ def _written(
         values = np.where(np.arange(layer["elements"]) < nonzeros, 0.5, 0).astype(np.float32)
         arrays[layer["name"]] = values.reshape(layer["shape"])
     names = ["x", *(f"y{i}" for i in range(len(layers)))]
-    nodes = [helper.make_node("MatMul", [names[i], layer["name"]], [names[i + 1]]) for i, layer in enumerate(layers)]
+    nodes = [
+        helper.make_node("MatMul", [names[i], layer["name"]], [names[i + 1]])
+        for i, layer in enumerate(layers)
+    ]
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", size])
         for name, size in ((names[0], 8), (names[-1], 256))
     ]
     tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     model = helper.make_model(
-        helper.make_graph(nodes, path.stem, ends[:1], ends[1:], tensors), opset_imports=[helper.make_opsetid("", 17)]
+        helper.make_graph(nodes, path.stem, ends[:1], ends[1:], tensors),
+        opset_imports=[helper.make_opsetid("", 17)],
     )
     helper.set_model_props(model, {f"ltp.{name}": text for name, text in (labels or {}).items()})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,12 +115,13 @@ IMAGE = {
 }
 
 
-def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> Inputs:
+def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> ModelInputs:
     """What one input called image is made of."""
     if isinstance(recipe, dict):
         (recipe,) = of_report({"inputs": {"image": {"recipe": recipe}}}, ["image"]).values()
-    return Inputs(
-        [Tensor(**{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor})], {"image": recipe}
+    return ModelInputs(
+        [Tensor(**{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor})],
+        {"image": recipe},
     )
 
 
@@ -138,7 +147,12 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
         model.doc_string = name
         path.write_bytes(model.SerializeToString())
         graph, _, encoding = name.rpartition("-")
-        said = {"graph": graph or "original", "encoding": encoding, "path": path.name, "sha256": sha256_of(path)}
+        said = {
+            "graph": graph or "original",
+            "encoding": encoding,
+            "path": path.name,
+            "sha256": sha256_of(path),
+        }
         report["pruned"]["files"].append({**template, **said})
     write_json(folder / "report.json", report)
     (folder / "report.html").write_text("<p>report")

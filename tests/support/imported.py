@@ -11,19 +11,21 @@ from torch import Tensor
 
 import ltp_pipeline
 from ltp_pipeline.errors import LtpError
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 
 
 class Compiled(NamedTuple):
     """A compiled graph and its tensors, whose weights have gradients."""
 
     forward: Forward
-    state: State
+    state: StateDict
 
-    def __call__(self, *inputs: Any, training: bool = False, weights: Mapping[str, Tensor] | None = None) -> Any:
+    def __call__(
+        self, *inputs: Any, training: bool = False, weights: Mapping[str, Tensor] | None = None
+    ) -> Any:
         """Run it on inputs by position, with other `weights` in place of its own."""
         given = dict(zip(self.forward.input_names, inputs, strict=True))
         return self.forward(given, {**self.state, **(weights or {})}, training)
@@ -33,7 +35,7 @@ class Imported(NamedTuple):
     """A network and its tensors, whose weights have gradients."""
 
     network: Network
-    state: State
+    state: StateDict
 
     def __call__(self, *inputs: Any, training: bool = False) -> Any:
         """Run it on inputs by position."""
@@ -45,7 +47,7 @@ class Imported(NamedTuple):
 
 def compiled(model: ModelProto) -> Compiled:
     """Compile a graph."""
-    forward, state = compile_graph(Model.of(model))
+    forward, state = compile_graph(OnnxModel.of(model))
     return Compiled(forward, _with_gradients(forward, state))
 
 
@@ -55,7 +57,7 @@ def imported(source: Any, *settings: Any, **more: Any) -> Imported:
     return Imported(network, _with_gradients(network.forward, state))
 
 
-def _with_gradients(forward: Forward, state: State) -> State:
+def _with_gradients(forward: Forward, state: StateDict) -> StateDict:
     for name in forward.weights:
         state[name].requires_grad_()
     return state
@@ -68,5 +70,5 @@ def refused(model: ModelProto) -> LtpError:
     with pytest.raises(LtpError) as caught:
         imported(model, settings=NEVER)
     assert caught.value.exit_code in (3, 4)
-    assert "\n" not in caught.value.what
+    assert "\n" not in caught.value.message
     return caught.value

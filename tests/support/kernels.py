@@ -23,7 +23,7 @@ def built(root: Path) -> Path:
     """The installed library if it is of these sources, else one that is built for the tests."""
     try:
         installed = library.kernels_library()
-        library.paths(installed)
+        library.query_instruction_sets(installed)
         return installed
     except InputError:
         pass
@@ -32,13 +32,17 @@ def built(root: Path) -> Path:
         return target if target.exists() else library.build(target)
 
 
-def session(proto: ModelProto, kernels: Path | None = None, threads: int = 1) -> ort.InferenceSession:
+def session(
+    proto: ModelProto, kernels: Path | None = None, threads: int = 1
+) -> ort.InferenceSession:
     """A session, with the library if it is given."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     if kernels is not None:
         options.register_custom_ops_library(str(kernels))
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def sparse(rng: np.random.Generator, shape: tuple[int, ...], sparsity: float) -> Array:
@@ -56,7 +60,9 @@ def conv_net(share: float, size: int = 28, channels: int = 64) -> ModelProto:
         x, before = g.add("Relu", g.conv(x, name, before, channels, bias=True)), channels
     g.gemm(g.add("Flatten", g.add("GlobalAveragePool", x)), "fc", channels, 10)
     g.nodes[-1].output[0] = "y"
-    return with_zeros(g.model({"x": ("N", 3, size, size)}, ["y"]), dict.fromkeys(("a", "b", "c", "fc"), share))
+    return with_zeros(
+        g.model({"x": ("N", 3, size, size)}, ["y"]), dict.fromkeys(("a", "b", "c", "fc"), share)
+    )
 
 
 def with_zeros(model: ModelProto, shares: dict[str, float]) -> ModelProto:

@@ -55,7 +55,12 @@ def regress(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 def multilabel(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _mlp(4, "Sigmoid"), _features(rng)
-    return model, {"x": x, "y": (answers(model, x=x) + 0.05 * rng.standard_normal((SAMPLES, 4)) > 0.5).astype(np.uint8)}
+    return model, {
+        "x": x,
+        "y": (answers(model, x=x) + 0.05 * rng.standard_normal((SAMPLES, 4)) > 0.5).astype(
+            np.uint8
+        ),
+    }
 
 
 def binary(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
@@ -90,7 +95,10 @@ def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     """Two classes of pixels, told by one channel."""
-    model, x = _convolutional(1, "Sigmoid"), rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32)
+    model, x = (
+        _convolutional(1, "Sigmoid"),
+        rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32),
+    )
     return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.uint8)}
 
 
@@ -108,7 +116,12 @@ def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     padded = RaggedSamples(ids, offsets)
     labels = answers(model, ids=padded.take(np.arange(SAMPLES))).argmax(-1)
     kept = [row[:length] for row, length in zip(labels, np.diff(offsets), strict=True)]
-    return model, {"ids": ids, "ids_offsets": offsets, "y": np.concatenate(kept), "y_offsets": offsets}
+    return model, {
+        "ids": ids,
+        "ids_offsets": offsets,
+        "y": np.concatenate(kept),
+        "y_offsets": offsets,
+    }
 
 
 KINDS: Mapping[str, Callable[[np.random.Generator], tuple[onnx.ModelProto, Arrays]]] = {

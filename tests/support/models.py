@@ -48,7 +48,12 @@ class Graph:
         return self.tensor(name, self.rng.uniform(0.5, 1.5, shape))
 
     def add(
-        self, op: str, *inputs: str, name: str | None = None, outputs: Sequence[str] = (), **attributes: Any
+        self,
+        op: str,
+        *inputs: str,
+        name: str | None = None,
+        outputs: Sequence[str] = (),
+        **attributes: Any,
     ) -> str:
         """Add a node and return its first output."""
         name = name or f"{op.lower()}_{len(self.nodes)}"
@@ -61,7 +66,16 @@ class Graph:
         tensor = numpy_helper.from_array(np.asarray(value, dtype), f"{name}_value")
         return self.add("Constant", name=f"constant_{name}", outputs=(name,), value=tensor)
 
-    def conv(self, x: str, name: str, cin: int, cout: int, size: int = 3, bias: bool = False, **attributes: Any) -> str:
+    def conv(
+        self,
+        x: str,
+        name: str,
+        cin: int,
+        cout: int,
+        size: int = 3,
+        bias: bool = False,
+        **attributes: Any,
+    ) -> str:
         """Add a Conv that keeps the map's size, with weight `name.weight` (and `name.bias`)."""
         group = attributes.get("group", 1)
         inputs = [x, self.random(f"{name}.weight", cout, cin // group, size, size)]
@@ -82,7 +96,10 @@ class Graph:
 
     def gemm(self, x: str, name: str, fin: int, fout: int) -> str:
         """Add a Gemm with a torch-style (out, in) weight."""
-        weight, bias = self.random(f"{name}.weight", fout, fin), self.random(f"{name}.bias", fout, scale=0.1)
+        weight, bias = (
+            self.random(f"{name}.weight", fout, fin),
+            self.random(f"{name}.bias", fout, scale=0.1),
+        )
         return self.add("Gemm", x, weight, bias, name=name, transB=1)
 
     def model(
@@ -96,9 +113,16 @@ class Graph:
     ) -> ModelProto:
         """Wrap everything up; shapes of outputs are inferred, types are float unless `types` says otherwise."""
         types = types or {}
-        given = [helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s) for n, s in inputs.items()]
-        results = [helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None) for n in outputs]
-        graph = helper.make_graph(self.nodes, "test", [*given, *extra_inputs], results, self.tensors)
+        given = [
+            helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s)
+            for n, s in inputs.items()
+        ]
+        results = [
+            helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None) for n in outputs
+        ]
+        graph = helper.make_graph(
+            self.nodes, "test", [*given, *extra_inputs], results, self.tensors
+        )
         model = as_model(graph, opset, **fields)
         inferred = {o.name: o for o in shape_inference.infer_shapes(model).graph.output}
         for output in model.graph.output:
@@ -129,7 +153,9 @@ def conv_bn_classifier(
     return g.model({"x": (batch, 1, size, size)}, ["logits"])
 
 
-def mlp(features: int = 6, hidden: int = 16, classes: int = 4, batch: Dim = "N", seed: int = 0) -> ModelProto:
+def mlp(
+    features: int = 6, hidden: int = 16, classes: int = 4, batch: Dim = "N", seed: int = 0
+) -> ModelProto:
     """Two Gemms with a ReLU between."""
     g = Graph(seed)
     y = g.gemm(g.add("Relu", g.gemm("x", "fc1", features, hidden)), "fc2", hidden, classes)
@@ -139,7 +165,11 @@ def mlp(features: int = 6, hidden: int = 16, classes: int = 4, batch: Dim = "N",
 
 
 def two_inputs(
-    vector: str = "vector", tokens: str = "tokens", vocabulary: int = 12, classes: int = 3, seed: int = 0
+    vector: str = "vector",
+    tokens: str = "tokens",
+    vocabulary: int = 12,
+    classes: int = 3,
+    seed: int = 0,
 ) -> ModelProto:
     """Four floats and three tokens to class scores: the mean of the tokens' rows of a table beside the floats."""
     g = Graph(seed)
@@ -162,11 +192,17 @@ def two_outputs(classes: int = 5) -> ModelProto:
     return g.model({"x": ("N", 8)}, ["shape", "colour"])
 
 
-def masked_tokens(width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, classes: int = 3) -> ModelProto:
+def masked_tokens(
+    width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, classes: int = 3
+) -> ModelProto:
     """Sequences of tokens and a mask to class scores: the mean of the rows of a table where the mask is 1."""
     g = Graph()
     rows = g.add("Gather", g.random("table", vocabulary, 8, scale=1.0), "ids")
-    mask = g.add("Unsqueeze", g.add("Cast", "ids_mask", to=TensorProto.FLOAT), g.tensor("last", [2], np.int64))
+    mask = g.add(
+        "Unsqueeze",
+        g.add("Cast", "ids_mask", to=TensorProto.FLOAT),
+        g.tensor("last", [2], np.int64),
+    )
     axis = g.tensor("axis", [1], np.int64)
     total = g.add("ReduceSum", g.add("Mul", rows, mask), axis, keepdims=0)
     mean = g.add("Div", total, g.add("ReduceSum", mask, axis, keepdims=0))
@@ -176,7 +212,9 @@ def masked_tokens(width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, clas
     return g.model(inputs, ["logits"], types=dict.fromkeys(inputs, TensorProto.INT64))
 
 
-def random_inputs(model: ModelProto, batch: int = 2, open_size: int = 8, seed: int = 0) -> dict[str, Array]:
+def random_inputs(
+    model: ModelProto, batch: int = 2, open_size: int = 8, seed: int = 0
+) -> dict[str, Array]:
     """Standard normal floats for every input that is no initializer."""
     rng = np.random.default_rng(seed)
     stored = {t.name for t in model.graph.initializer}
@@ -184,7 +222,10 @@ def random_inputs(model: ModelProto, batch: int = 2, open_size: int = 8, seed: i
     for value in model.graph.input:
         if value.name not in stored:
             tensor = value.type.tensor_type
-            dims = [d.dim_value or (batch if i == 0 else open_size) for i, d in enumerate(tensor.shape.dim)]
+            dims = [
+                d.dim_value or (batch if i == 0 else open_size)
+                for i, d in enumerate(tensor.shape.dim)
+            ]
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             feeds[value.name] = rng.standard_normal(dims).astype(dtype)
     return feeds
@@ -196,16 +237,17 @@ def run_onnxruntime(model: ModelProto | str, feeds: Mapping[str, Array]) -> list
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     source = model if isinstance(model, str) else model.SerializeToString()
-    outputs: list[Array] = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"]).run(
-        None, dict(feeds)
-    )
+    outputs: list[Array] = onnxruntime.InferenceSession(
+        source, options, ["CPUExecutionProvider"]
+    ).run(None, dict(feeds))
     return outputs
 
 
 def in_constants(model: ModelProto) -> ModelProto:
     """The same model with every tensor in a Constant node."""
     nodes = [
-        helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t) for t in model.graph.initializer
+        helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t)
+        for t in model.graph.initializer
     ]
     rest = list(model.graph.node)
     copy = ModelProto.FromString(model.SerializeToString())
@@ -229,7 +271,9 @@ def with_function(weight_inside: bool) -> ModelProto:
         tensor = numpy_helper.from_array(g.rng.standard_normal((6, 6)).astype(np.float32), "v")
         body.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
         inputs = ["input"]
-    function = helper.make_function("local", "Layer", inputs, ["result"], body, [helper.make_opsetid("", 17)])
+    function = helper.make_function(
+        "local", "Layer", inputs, ["result"], body, [helper.make_opsetid("", 17)]
+    )
     call = ["h"] if weight_inside else ["h", "w"]
     g.add("MatMul", "x", "w", outputs=["h"])
     g.nodes.append(helper.make_node("Layer", call, ["y"], name="layer", domain="local"))
@@ -253,7 +297,11 @@ def loop_body() -> onnx.GraphProto:
         helper.make_node("MatMul", ["state", "w"], ["product"]),
         helper.make_node("Tanh", ["product"], ["next"]),
     ]
-    inputs = [("i", TensorProto.INT64, []), ("going", TensorProto.BOOL, []), ("state", TensorProto.FLOAT, None)]
+    inputs = [
+        ("i", TensorProto.INT64, []),
+        ("going", TensorProto.BOOL, []),
+        ("state", TensorProto.FLOAT, None),
+    ]
     outputs = [("again", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, None)]
     infos = [[helper.make_tensor_value_info(*v) for v in values] for values in (inputs, outputs)]
     return helper.make_graph(nodes, "body", *infos)
@@ -285,7 +333,11 @@ def parsed(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
     text = f'<ir_version: 10, opset_import: ["" : {opset}, "com.example" : 1]> agraph {body}'
     proto = parser.parse_model(text)
     for name, value in tensors.items():
-        tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value), name)
+        tensor = (
+            value
+            if isinstance(value, TensorProto)
+            else numpy_helper.from_array(np.asarray(value), name)
+        )
         proto.graph.initializer.append(tensor)
     return proto
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.errors import InputError
@@ -23,7 +23,9 @@ RGB = TensorInfo("image", "FLOAT", ("N", 3, 8, 8))
 
 
 def jpeg(seed: int, height: int = 30, width: int = 40) -> bytes:
-    coarse = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8))
+    coarse = Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
+    )
     file = io.BytesIO()
     coarse.resize((width, height), Image.Resampling.BICUBIC).save(file, "JPEG", quality=95)
     return file.getvalue()
@@ -41,7 +43,7 @@ def cut(file: Path) -> None:
     file.write_bytes(content[: len(content) - 200])
 
 
-def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> Data:
+def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> DatasetSplits:
     return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 
@@ -51,7 +53,7 @@ def refusal(path: Path, **settings: Any) -> InputError:
     return caught.value
 
 
-def everything(data: Data, seed: int | None = None) -> np.ndarray:
+def everything(data: DatasetSplits, seed: int | None = None) -> np.ndarray:
     return np.concatenate([only(batch) for batch in batches(data.train, 5, augment_seed=seed)])
 
 

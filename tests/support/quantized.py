@@ -8,10 +8,10 @@ import numpy as np
 from onnx import ModelProto
 
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
-from ltp_pipeline.graph.layer_weights import find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import ExportSettings
 from tests.support.models import Array, random_inputs, run_onnxruntime
@@ -20,18 +20,25 @@ JUDGED = 64
 
 
 def kernels_of(model: ModelProto) -> list[str]:
-    return [kernel.name for kernel in find_kernels(Model.of(model))]
+    return [kernel.name for kernel in find_layer_weights(OnnxModel.of(model))]
 
 
 def calibration(
-    model: ModelProto, feeds: Sequence[Feeds] | None = None, value: float | None = None, **settings: Any
+    model: ModelProto,
+    feeds: Sequence[Feeds] | None = None,
+    value: float | None = None,
+    **settings: Any,
 ) -> Calibration:
     """Samples of the model's own inputs, and a judge by them; with a `value`, it finds all as good as that."""
     judged = random_inputs(model, batch=JUDGED, seed=1)
     wanted = run_onnxruntime(model, judged)[0].argmax(-1)
 
     def samples(count: int) -> Iterator[Feeds]:
-        yield from feeds if feeds is not None else (random_inputs(model, batch=8, seed=s) for s in range(count // 8))
+        yield from (
+            feeds
+            if feeds is not None
+            else (random_inputs(model, batch=8, seed=s) for s in range(count // 8))
+        )
 
     def judge(path: Path) -> Judgement:
         found = run_onnxruntime(str(path), judged)
@@ -43,13 +50,18 @@ def calibration(
 
 
 def quantised(
-    model: ModelProto, judged: Calibration | None = None, kernels: Sequence[str] | None = None, **settings: Any
-) -> Made:
+    model: ModelProto,
+    judged: Calibration | None = None,
+    kernels: Sequence[str] | None = None,
+    **settings: Any,
+) -> BuiltGraph:
     """The int8 graph of a model."""
     names = kernels_of(model) if kernels is None else list(kernels)
-    plain = Model.of(model)
+    plain = OnnxModel.of(model)
     weights = {name: plain.array(name) for name in names}
-    return int8.make(plain, weights, names, random_inputs(model), judged or calibration(model, **settings))
+    return int8.make(
+        plain, weights, names, random_inputs(model), judged or calibration(model, **settings)
+    )
 
 
 def outputs(model: ModelProto, feeds: dict[str, Array]) -> Array:

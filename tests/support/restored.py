@@ -7,12 +7,12 @@ import torch
 from onnx import ModelProto, numpy_helper
 
 import ltp_pipeline
-from ltp_pipeline.data.dataset import Data, Split
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.data.dataset import DatasetSplits, Split
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import KernelSettings, Settings, TrainSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.protocol import Output
 from tests.support.imported import Imported
@@ -26,7 +26,9 @@ def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
     return split_of(samples, np.zeros(count, np.int64))
 
 
-def restored(model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None) -> Imported:
+def restored(
+    model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None
+) -> Imported:
     network, state = ltp_pipeline.import_model(model, kernels)
     return Imported(*restore_batch_norm.run(network, state, data or split(1, 8, 8), 16, CPU))
 
@@ -36,11 +38,13 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
         return network(x)[0]
 
 
-def job_of(network: Network, folder: Path) -> Job:
+def job_of(network: Network, folder: Path) -> RunContext:
     """What training of a network on the samples of `split` starts from."""
-    data = Data(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
+    data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
     task = Classification(Output(0, "logits", "scores"), classes=5)
-    return Job(network, task, data, Settings(train=TrainSettings(batch_size=16)), Workspace(folder), CPU)
+    return RunContext(
+        network, task, data, Settings(train=TrainSettings(batch_size=16)), RunDirectory(folder), CPU
+    )
 
 
 def stored(model: ModelProto) -> dict[str, np.ndarray]:

@@ -9,14 +9,16 @@ from onnx import ModelProto, NodeProto
 from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model.parity import difference
 from ltp_pipeline.stages.import_model.values import array_to_torch
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import Imported, imported
 from tests.support.models import Array, random_inputs, run_onnxruntime
 
 NEVER = ModelSettings(simplify="never")
 
 
-def check_round_trip(model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4) -> Imported:
+def check_round_trip(
+    model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4
+) -> Imported:
     """Every weight has a gradient, and changed weights written back give in onnxruntime what torch computes."""
     before = model.SerializeToString(deterministic=True)
     result = imported(model, settings=NEVER)
@@ -42,9 +44,11 @@ def check_write_back(
     with torch.no_grad():
         for tensor in (result.state[name] for name in result.forward.weights):
             tensor.mul_(1.25)
-            tensor.copy_(tensor.to(torch.bfloat16).float())  # so that a half-precision file can hold the same values
+            tensor.copy_(
+                tensor.to(torch.bfloat16).float()
+            )  # so that a half-precision file can hold the same values
         ours = result(*(array_to_torch(f) for f in feeds.values()))
-    written = result.file.model.with_weights(lower(*result)).filled()
+    written = result.file.model.with_weights(to_file_weights(*result)).filled()
     if not result.notes:
         assert skeleton(written) == skeleton(model)
     assert [o.name for o in written.graph.output] == [o.name for o in model.graph.output]

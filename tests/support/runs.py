@@ -14,7 +14,7 @@ from filelock import FileLock
 
 import ltp_pipeline
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.run_directory.manifest import sealed
@@ -28,7 +28,7 @@ MAX_DROP = 0.5
 OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP, "--baseline", "quick")
 
 
-def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.Outcome:
+def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
     """Prune the example in a folder into `run` beside it; a copy of the shared run there is not trained again."""
     given = {
         "train": TRAIN,
@@ -100,7 +100,7 @@ def quick() -> Iterator[None]:
         yield
 
 
-def _simplified_here(model: Model) -> Model:
+def _simplified_here(model: OnnxModel) -> OnnxModel:
     with TemporaryDirectory() as folder:
         source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
         write(model, source)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ltp_pipeline.gates.verdicts import evaluate_gates
-from ltp_pipeline.results.gain import Point, gain
+from ltp_pipeline.results.gain import TradeoffPoint, gain
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Report, size_bound
 from ltp_pipeline.results.schema_parts import Verdict
-from ltp_pipeline.results.values import Outcomes
+from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
 
 OTHERS = 2_000  # float weights outside kernels
@@ -25,7 +25,11 @@ PRUNED, BASELINE, OF_DIFFERENCE = (335, 290), (461, 325), (453, 362)
 
 SHAPES: Shapes = [
     ("stem.conv.weight", "Conv", (16, 3, 3, 3)),
-    *[(f"stage1.block{b}.conv{c}.weight", "Conv", (16, 16, 3, 3)) for b in (0, 1, 2) for c in (1, 2)],
+    *[
+        (f"stage1.block{b}.conv{c}.weight", "Conv", (16, 16, 3, 3))
+        for b in (0, 1, 2)
+        for c in (1, 2)
+    ],
     ("stage2.block0.conv1.weight", "Conv", (32, 16, 3, 3)),
     ("stage2.block0.shortcut.weight", "Conv", (32, 16, 1, 1)),
     *[(f"stage2.block{b}.conv{c}.weight", "Conv", (32, 32, 3, 3)) for b in (1, 2) for c in (1, 2)],
@@ -42,7 +46,9 @@ def report_of(content: dict[str, Any]) -> Report:
     return Report.model_validate_json(json.dumps(content))
 
 
-def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def sample(
+    baseline: bool = True, shapes: Shapes = SHAPES
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A passed run with everything in it, of a network with these kernels; without the baseline on request."""
     rng = np.random.default_rng(0)
     layers = _layers(rng, baseline, shapes)
@@ -54,9 +60,15 @@ def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, An
         "verdict": "passed",
         "gates": [
             {"name": "max_drop", "limit": 0.01, "value": 0.0045, "passed": True, "detail": ""},
-            {"name": "min_compression", "limit": 5.0, "value": elements / nonzeros, "passed": True, "detail": ""},
+            {
+                "name": "min_compression",
+                "limit": 5.0,
+                "value": elements / nonzeros,
+                "passed": True,
+                "detail": "",
+            },
         ],
-        "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "share": True},
+        "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "is_fraction": True},
         "task": {"kind": "classify", "output": "logits", "axis": 1, "threshold": None},
         "model": {
             "path": "model.onnx",
@@ -65,7 +77,10 @@ def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, An
             "kernels": len(layers),
             "kernel_elements": elements,
             "float_elements": elements + OTHERS,
-            "other_weights": [{"name": "stage3.bn.weight", "elements": 64}, {"name": "head.fc.bias", "elements": 10}],
+            "other_weights": [
+                {"name": "stage3.bn.weight", "elements": 64},
+                {"name": "head.fc.bias", "elements": 10},
+            ],
             "name": "resnet20 <small>",
         },
         "original": {
@@ -98,20 +113,37 @@ def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, An
             "notes": ["no val part in the file: 10 % of train was split off by seed"],
         },
         "settings": {
-            "data": {"path": "images.npz", "mean": [0.49, 0.48, 0.45], "std": [0.25, 0.24, 0.26], "layout": "NCHW"},
+            "data": {
+                "path": "images.npz",
+                "mean": [0.49, 0.48, 0.45],
+                "std": [0.25, 0.24, 0.26],
+                "layout": "NCHW",
+            },
             "budget": {"target_compression": 8, "target_sparsity": None},
             "train": {"epochs": 12, "finetune_epochs": 6, "batch_size": 128, "lr": 0.03, "seed": 0},
             "export": {"formats": ["sparse", "packed"]},
             "gates": {"max_drop": 0.01, "min_compression": 5.0},
         },
         "environment": {
-            "versions": {"ltp-pipeline": "0.1.0", "python": "3.11.7", "torch": "2.6.0", "onnxruntime": "1.20.1"},
+            "versions": {
+                "ltp-pipeline": "0.1.0",
+                "python": "3.11.7",
+                "torch": "2.6.0",
+                "onnxruntime": "1.20.1",
+            },
             "platform": "Linux-6.1-x86_64",
             "threads": 2,
             "device": "cpu",
             "seed": 0,
         },
-        "timings": {"import": 1.4, "learn": 412.7, "prune": 0.3, "finetune": 180.2, "export": 0.9, "baseline": 590.1},
+        "timings": {
+            "import": 1.4,
+            "learn": 412.7,
+            "prune": 0.3,
+            "finetune": 180.2,
+            "export": 0.9,
+            "baseline": 590.1,
+        },
         "notes": ["2 nodes were folded into constants before training"],
         "histograms": _histograms(rng, layers),
         "scatter": _scatter(rng, layers[-2]),
@@ -128,11 +160,16 @@ def sample(baseline: bool = True, shapes: Shapes = SHAPES) -> tuple[dict[str, An
 def outcomes(right: int, before: int, after: int) -> dict[str, int]:
     """Of 10,000 samples, so many are right before, and so many of these only before; others only after."""
     both = right - before
-    return {"both_right": both, "only_before": before, "only_after": after, "both_wrong": 10000 - both - before - after}
+    return {
+        "both_right": both,
+        "only_before": before,
+        "only_after": after,
+        "both_wrong": 10000 - both - before - after,
+    }
 
 
 def interval_of(counts: dict[str, int]) -> list[float]:
-    found = Outcomes(**counts).interval()
+    found = PairedCounts(**counts).interval()
     assert found is not None
     return list(found)
 
@@ -145,9 +182,19 @@ def _difference() -> dict[str, Any]:
 def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
     """A curve of the baseline with the pruned network's accuracy of 91.32 % between its second and third point."""
     second, third = (elements / round(elements / rate) for rate in (3.2, 5.1))
-    points = [Point(first, 0.9041), Point(second, 0.9160), Point(third, 0.9120)]
-    paths = ["model.baseline.packed.onnx", "baseline/2/model.packed.onnx", "baseline/3/model.packed.onnx"]
-    digests = [hex(hash_like(name))[2:].zfill(64) for name in ("baseline.packed", "second", "third")]
+    points = [
+        TradeoffPoint(first, 0.9041),
+        TradeoffPoint(second, 0.9160),
+        TradeoffPoint(third, 0.9120),
+    ]
+    paths = [
+        "model.baseline.packed.onnx",
+        "baseline/2/model.packed.onnx",
+        "baseline/3/model.packed.onnx",
+    ]
+    digests = [
+        hex(hash_like(name))[2:].zfill(64) for name in ("baseline.packed", "second", "third")
+    ]
     over = gain(Metric(), compression, 0.9132, points, interpolate=True)
     return {
         "trainings": 3,
@@ -172,7 +219,9 @@ def one_point(report: dict[str, Any]) -> dict[str, Any]:
     """The same report with a baseline of which one point was measured."""
     unknown = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"))
     reasons = dict.fromkeys(unknown, "one point of the baseline was measured")
-    return report | {"baseline": report["baseline"] | unknown | {"reasons": reasons, "trainings": 1}}
+    return report | {
+        "baseline": report["baseline"] | unknown | {"reasons": reasons, "trainings": 1}
+    }
 
 
 def bounded(
@@ -180,16 +229,32 @@ def bounded(
 ) -> dict[str, Any]:
     """The same report with a gain that is only known to one side."""
     reasons = {"compression_at_equal_accuracy": why}
-    known = {"gain": gain, "gain_bound": bound, "compression_at_equal_accuracy": None, "reasons": reasons}
+    known = {
+        "gain": gain,
+        "gain_bound": bound,
+        "compression_at_equal_accuracy": None,
+        "reasons": reasons,
+    }
     return report | {"baseline": report["baseline"] | known}
 
 
 def _accuracy(top1: float) -> dict[str, Any]:
-    return {"value": top1, "top1": top1, "top5": min(1.0, top1 + 0.08), "samples": 10000, "split": "test"}
+    return {
+        "value": top1,
+        "top1": top1,
+        "top5": min(1.0, top1 + 0.08),
+        "samples": 10000,
+        "split": "test",
+    }
 
 
 def _pruned(
-    top1: float, elements: int, nonzeros: int, formats: tuple[str, ...], prefix: str, apart: tuple[int, int]
+    top1: float,
+    elements: int,
+    nonzeros: int,
+    formats: tuple[str, ...],
+    prefix: str,
+    apart: tuple[int, int],
 ) -> dict[str, Any]:
     sizes = {"sparse": 318_840, "packed": 131_072}
     return {
@@ -215,7 +280,15 @@ def _pruned(
                 "outcomes": outcomes(ORIGINAL_RIGHT, *apart),
                 "parity_max_abs": 3.1e-6,
                 "load_ms": 8.4,
-                "latency": [{"batch": 16, "threads": 2, "ms": 1.95, "original_ms": 1.92, "ratio": 1.95 / 1.92}],
+                "latency": [
+                    {
+                        "batch": 16,
+                        "threads": 2,
+                        "ms": 1.95,
+                        "original_ms": 1.92,
+                        "ratio": 1.95 / 1.92,
+                    }
+                ],
             }
             for name in formats
         ],
@@ -233,7 +306,13 @@ def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[di
     for index, (name, op, shape) in enumerate(shapes):
         elements = int(np.prod(shape))
         first = index == 0
-        kept = 1.0 if first else min(0.9, 60 / elements**0.75 + 0.3 * (1 - index / len(shapes)) * rng.uniform(0.6, 1))
+        kept = (
+            1.0
+            if first
+            else min(
+                0.9, 60 / elements**0.75 + 0.3 * (1 - index / len(shapes)) * rng.uniform(0.6, 1)
+            )
+        )
         other = 1.0 if first else float(np.clip(0.16 * rng.lognormal(0, 0.7), 0, 0.9))
         layers.append(
             {
@@ -294,7 +373,9 @@ def _histograms(rng: np.random.Generator, layers: list[dict[str, Any]]) -> list[
 def _scatter(rng: np.random.Generator, layer: dict[str, Any]) -> dict[str, Any]:
     before = rng.normal(0, 0.03, 2500) ** 2
     moved = before * rng.lognormal(0.1, 0.6, 2500)
-    after = np.where(moved > layer["threshold"], moved, np.where(rng.random(2500) < 0.5, 0, moved * 0.01))
+    after = np.where(
+        moved > layer["threshold"], moved, np.where(rng.random(2500) < 0.5, 0, moved * 0.01)
+    )
     return {
         "name": layer["name"],
         "threshold": layer["threshold"],
@@ -306,7 +387,11 @@ def _scatter(rng: np.random.Generator, layer: dict[str, Any]) -> dict[str, Any]:
 def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     lines: list[dict[str, Any]] = []
-    for stage, steps in (("learn", 240), ("finetune-007", 120), *((("baseline", 360),) if baseline else ())):
+    for stage, steps in (
+        ("learn", 240),
+        ("finetune-007", 120),
+        *((("baseline", 360),) if baseline else ()),
+    ):
         for step in range(0, steps, 2):
             share = step / steps
             line: dict[str, Any] = {
@@ -320,11 +405,15 @@ def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
             }
             if stage == "learn":
                 line["thresholds"] = {
-                    x["name"]: x["threshold"] * (1 - np.exp(-5 * (share + 0.01))) for x in layers if x["prunable"]
+                    x["name"]: x["threshold"] * (1 - np.exp(-5 * (share + 0.01)))
+                    for x in layers
+                    if x["prunable"]
                 }
             if step % 20 == 18:
                 line["val_accuracy"] = 0.88 + 0.03 * share
-            lines.append({k: float(v) if isinstance(v, np.floating) else v for k, v in line.items()})
+            lines.append(
+                {k: float(v) if isinstance(v, np.floating) else v for k, v in line.items()}
+            )
     return lines
 
 
@@ -341,7 +430,12 @@ def in_celsius() -> dict[str, Any]:
     report["pruned"]["drop_interval"] = [-0.0004, 0.0094]
     report["baseline"]["drop_interval"] = [0.0081, 0.0191]
     report["difference"]["interval"] = [0.0035, 0.0147]
-    report["metric"] = {"name": "MAE", "unit": "°C", "higher_is_better": False, "share": False}
+    report["metric"] = {
+        "name": "MAE",
+        "unit": "°C",
+        "higher_is_better": False,
+        "is_fraction": False,
+    }
     report["task"] = {"kind": "own", "output": "logits", "axis": None, "threshold": None}
     report["own_task"] = {"name": "task.py", "sha256": "c" * 64}
     return report
@@ -355,10 +449,18 @@ def with_value(network: dict[str, Any], value: float) -> None:
 
 def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[str, Any]:
     """The report with another value in the place of every one of the metric; drops and intervals stay."""
-    networks = [report["original"], report["pruned"], *([report["baseline"]] if report["baseline"] else [])]
+    networks = [
+        report["original"],
+        report["pruned"],
+        *([report["baseline"]] if report["baseline"] else []),
+    ]
     for part in [*networks, *(file for network in networks[1:] for file in network["files"])]:
         accuracy = part["accuracy"]
-        part["accuracy"] = accuracy | {"value": value(accuracy["value"]), "top1": None, "top5": None}
+        part["accuracy"] = accuracy | {
+            "value": value(accuracy["value"]),
+            "top1": None,
+            "top5": None,
+        }
         part |= {"outcomes": None} if "outcomes" in part else {}
     if report["difference"]:
         report["difference"]["outcomes"] = None

@@ -7,16 +7,23 @@ from collections.abc import Callable
 import numpy as np
 
 from ltp_pipeline.data.checks import checked_target
-from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, Column, Input, Split
+from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, DataColumn, Input, Split
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.system.arrays import Array
 
 
 def split_of(
-    x: Array, labels: Array | None = None, name: str = "train", prepare: Callable[[Array], Array] = lambda x: x
+    x: Array,
+    labels: Array | None = None,
+    name: str = "train",
+    prepare: Callable[[Array], Array] = lambda x: x,
 ) -> Split:
     """All of `x`, taken by an input called x."""
-    targets = {} if labels is None else {TARGET: checked_target(Column(ArraySamples(np.asarray(labels)), "y"))}
+    targets = (
+        {}
+        if labels is None
+        else {TARGET: checked_target(DataColumn(ArraySamples(np.asarray(labels)), "y"))}
+    )
     return Split(name, {"x": Input(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
 
 

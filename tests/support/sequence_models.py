@@ -13,7 +13,9 @@ WIDTH, STEPS, HEADS = 8, 6, 2
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def recurrent(op: str, direction: str = "forward", features: int = 5, hidden: int = 6, classes: int = 3) -> ModelProto:
+def recurrent(
+    op: str, direction: str = "forward", features: int = 5, hidden: int = 6, classes: int = 3
+) -> ModelProto:
     """Sequences (N, steps, features) through one recurrent layer; class scores from its last states."""
     g = Graph()
     count, gates = 2 if direction == "bidirectional" else 1, GATES[op]
@@ -23,8 +25,18 @@ def recurrent(op: str, direction: str = "forward", features: int = 5, hidden: in
         g.random("rnn.R", count, gates * hidden, hidden, scale=0.4),
         g.random("rnn.B", count, 2 * gates * hidden, scale=0.1),
     ]
-    g.add(op, data, *weights, name="rnn", outputs=["", "last"], hidden_size=hidden, direction=direction)
-    last = g.add("Reshape", g.add("Transpose", "last", perm=[1, 0, 2]), g.tensor("flat", [0, -1], np.int64))
+    g.add(
+        op,
+        data,
+        *weights,
+        name="rnn",
+        outputs=["", "last"],
+        hidden_size=hidden,
+        direction=direction,
+    )
+    last = g.add(
+        "Reshape", g.add("Transpose", "last", perm=[1, 0, 2]), g.tensor("flat", [0, -1], np.int64)
+    )
     g.gemm(last, "fc", count * hidden, classes)
     g.nodes[-1].output[0] = "logits"
     return g.model({"x": ("N", STEPS, features)}, ["logits"])
@@ -47,20 +59,35 @@ def attend(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
 
 def norm(g: Graph, x: str, name: str) -> str:
     """A LayerNormalization over the last axis."""
-    return g.add("LayerNormalization", x, g.positive(f"{name}.weight", WIDTH), g.random(f"{name}.bias", WIDTH))
+    return g.add(
+        "LayerNormalization",
+        x,
+        g.positive(f"{name}.weight", WIDTH),
+        g.random(f"{name}.bias", WIDTH),
+    )
 
 
 def layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
     """One layer of a transformer whose query, key and value are one product that is split."""
     fused = g.add(
-        "Add", g.add("MatMul", x, g.random(f"{name}.qkv", WIDTH, 3 * WIDTH)), g.random(f"{name}.b", 3 * WIDTH)
+        "Add",
+        g.add("MatMul", x, g.random(f"{name}.qkv", WIDTH, 3 * WIDTH)),
+        g.random(f"{name}.b", 3 * WIDTH),
     )
     parts = [f"{name}.{part}" for part in "qkv"]
     g.add("Split", fused, outputs=parts, axis=-1)
-    turned = g.add("Transpose", g.random(f"{name}.out", WIDTH, WIDTH), perm=[1, 0])  # stored as torch does
-    x = norm(g, g.add("Add", x, g.add("MatMul", attend(g, *parts, mask=mask), turned)), f"{name}.ln1")
+    turned = g.add(
+        "Transpose", g.random(f"{name}.out", WIDTH, WIDTH), perm=[1, 0]
+    )  # stored as torch does
+    x = norm(
+        g, g.add("Add", x, g.add("MatMul", attend(g, *parts, mask=mask), turned)), f"{name}.ln1"
+    )
     inner = g.add("Relu", g.add("MatMul", x, g.random(f"{name}.up", WIDTH, 16)))
-    return norm(g, g.add("Add", x, g.add("MatMul", inner, g.random(f"{name}.down", 16, WIDTH))), f"{name}.ln2")
+    return norm(
+        g,
+        g.add("Add", x, g.add("MatMul", inner, g.random(f"{name}.down", 16, WIDTH))),
+        f"{name}.ln2",
+    )
 
 
 def language_model(words: int = 11, layers: int = 2) -> ModelProto:
@@ -69,7 +96,9 @@ def language_model(words: int = 11, layers: int = 2) -> ModelProto:
     found = g.add("Gather", g.random("words", words, WIDTH), "ids", name="lookup")
     x = norm(g, g.add("Add", found, g.random("positions", STEPS, WIDTH)), "ln")
     hidden = g.add("Sub", g.tensor("one", 1.0), g.add("Cast", "mask", to=TensorProto.FLOAT))
-    bias = g.add("Mul", g.add("Unsqueeze", hidden, g.tensor("axes", [1, 2], np.int64)), g.tensor("low", -1e4))
+    bias = g.add(
+        "Mul", g.add("Unsqueeze", hidden, g.tensor("axes", [1, 2], np.int64)), g.tensor("low", -1e4)
+    )
     for i in range(layers):
         x = layer(g, x, f"layer{i}", bias)
     g.add("MatMul", x, g.add("Transpose", "words", perm=[1, 0]), outputs=["scores"])
@@ -86,7 +115,11 @@ def vision_transformer(batch: int | str = "N", classes: int = 3) -> ModelProto:
     if isinstance(batch, int):
         token = g.tensor("token", np.repeat(g.rng.standard_normal((1, 1, WIDTH)), batch, 0))
     else:
-        first = g.add("Slice", g.add("Shape", "x"), *(g.tensor(n, [v], np.int64) for n, v in (("from", 0), ("to", 1))))
+        first = g.add(
+            "Slice",
+            g.add("Shape", "x"),
+            *(g.tensor(n, [v], np.int64) for n, v in (("from", 0), ("to", 1))),
+        )
         shape = g.add("Concat", first, g.tensor("rest", [1, WIDTH], np.int64), axis=0)
         token = g.add("Expand", g.random("token", 1, 1, WIDTH), shape)
     x = g.add("Concat", token, "x", axis=1, name="with_token")
@@ -112,17 +145,29 @@ def fused_attention(classes: int = 3) -> ModelProto:
     g = Graph()
 
     def fused(op: str, *inputs: str, **attributes: Any) -> str:
-        g.nodes.append(helper.make_node(op, inputs, [f"{op}_out"], name=op, domain="com.microsoft", **attributes))
+        g.nodes.append(
+            helper.make_node(
+                op, inputs, [f"{op}_out"], name=op, domain="com.microsoft", **attributes
+            )
+        )
         return f"{op}_out"
 
     qkv = g.random("qkv", WIDTH, 3 * WIDTH)
     attended = fused("Attention", "x", qkv, g.random("qkv.bias", 3 * WIDTH), num_heads=HEADS)
     scale, shift = g.positive("ln.weight", WIDTH), g.random("ln.bias", WIDTH)
-    x = fused("SkipLayerNormalization", g.add("MatMul", attended, g.random("out", WIDTH, WIDTH)), "x", scale, shift)
+    x = fused(
+        "SkipLayerNormalization",
+        g.add("MatMul", attended, g.random("out", WIDTH, WIDTH)),
+        "x",
+        scale,
+        shift,
+    )
     x = fused("BiasGelu", g.add("MatMul", x, g.random("up", WIDTH, 16)), g.random("up.bias", 16))
     pooled = g.add("ReduceMean", x, axes=[1], keepdims=0)
     weight, bias = g.random("head.weight", classes, 16), g.random("head.bias", classes)
-    g.nodes.append(helper.make_node("Gemm", [pooled, weight, bias], ["logits"], name="head", transB=1))
+    g.nodes.append(
+        helper.make_node("Gemm", [pooled, weight, bias], ["logits"], name="head", transB=1)
+    )
     values = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", STEPS, WIDTH]),
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", classes]),
@@ -133,7 +178,11 @@ def fused_attention(classes: int = 3) -> ModelProto:
 
 
 SEQUENCE_MODELS = {
-    **{f"{op}-{way}": recurrent(op, way) for op in GATES for way in ("forward", "reverse", "bidirectional")},
+    **{
+        f"{op}-{way}": recurrent(op, way)
+        for op in GATES
+        for way in ("forward", "reverse", "bidirectional")
+    },
     "language": language_model(),
     "vision": vision_transformer(),
     "split": split_weights(),
@@ -141,8 +190,14 @@ SEQUENCE_MODELS = {
 }
 KERNELS = {
     **{name: ["rnn.W", "rnn.R", "fc.weight"] for name in SEQUENCE_MODELS if "-" in name},
-    "language": ["words", *(f"layer{i}.{part}" for i in (0, 1) for part in ("qkv", "out", "up", "down"))],
-    "vision": [*(f"layer{i}.{part}" for i in (0, 1) for part in ("qkv", "out", "up", "down")), "head.weight"],
+    "language": [
+        "words",
+        *(f"layer{i}.{part}" for i in (0, 1) for part in ("qkv", "out", "up", "down")),
+    ],
+    "vision": [
+        *(f"layer{i}.{part}" for i in (0, 1) for part in ("qkv", "out", "up", "down")),
+        "head.weight",
+    ],
     "split": ["qkv", "out"],
     "fused": ["qkv", "out", "up", "head.weight"],
 }

@@ -15,12 +15,16 @@ from tests.support.models import mlp
 Array = np.ndarray[Any, Any]
 
 
-def trained_mlp(x: Array, y: Array, hidden: int = 64, steps: int = 400, seed: int = 0) -> ModelProto:
+def trained_mlp(
+    x: Array, y: Array, hidden: int = 64, steps: int = 400, seed: int = 0
+) -> ModelProto:
     """Two Gemms with a ReLU between, fitted to class numbers (integers) or to values (rows of floats)."""
     torch.manual_seed(seed)
     classes = y.dtype.kind != "f"
     width = int(y.max()) + 1 if classes else y.shape[1]
-    network = torch.nn.Sequential(torch.nn.Linear(x.shape[1], hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, width))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(x.shape[1], hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, width)
+    )
     loss = torch.nn.CrossEntropyLoss() if classes else torch.nn.MSELoss()
     optimizer = torch.optim.Adam(network.parameters(), 0.02)
     inputs, wanted = torch.from_numpy(x), torch.from_numpy(y)

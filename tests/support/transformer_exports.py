@@ -54,9 +54,13 @@ def _whisper_encoder(library: Any) -> nn.Module:
 
 # The configurations' own sizes: the base models, tiny for Swin, ConvNeXt and Whisper.
 CASES = {
-    "bert": Case(lambda t: t.BertForSequenceClassification(t.BertConfig()), _tokens("token_type_ids"), 74),
+    "bert": Case(
+        lambda t: t.BertForSequenceClassification(t.BertConfig()), _tokens("token_type_ids"), 74
+    ),
     "bert-words": Case(lambda t: t.BertForMaskedLM(t.BertConfig()), _tokens(), 74),
-    "distilbert": Case(lambda t: t.DistilBertForSequenceClassification(t.DistilBertConfig()), _tokens(), 38),
+    "distilbert": Case(
+        lambda t: t.DistilBertForSequenceClassification(t.DistilBertConfig()), _tokens(), 38
+    ),
     "roberta": Case(
         lambda t: t.RobertaForSequenceClassification(
             t.RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1)
@@ -95,17 +99,23 @@ def export(name: str, library: Any, dynamo: bool, **options: Any) -> tuple[Model
         made.set_attn_implementation(options.pop("attention"))
     network = _FirstOutput(made.eval(), list(inputs))
     options |= {"input_names": list(inputs), "output_names": ["y"]}
-    open_axes = {n: {0: "batch", 1: "steps"} if x.dim() == 2 else {0: "batch"} for n, x in inputs.items()}
+    open_axes = {
+        n: {0: "batch", 1: "steps"} if x.dim() == 2 else {0: "batch"} for n, x in inputs.items()
+    }
     with torch.no_grad(), _quiet():
         if not dynamo:
             buffer = io.BytesIO()
             given = tuple(inputs.values())
-            torch.onnx.export(network, given, buffer, dynamo=False, dynamic_axes=open_axes, **options)
+            torch.onnx.export(
+                network, given, buffer, dynamo=False, dynamic_axes=open_axes, **options
+            )
             return onnx.load_model_from_string(buffer.getvalue()), inputs
         shapes = tuple(dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in open_axes.values())
         # A batch of one would be taken for a fixed size.
         given = tuple(x if len(x) > 1 else torch.cat([x, x]) for x in inputs.values())
-        program = torch.onnx.export(network, given, dynamo=True, dynamic_shapes=(shapes,), verbose=False, **options)
+        program = torch.onnx.export(
+            network, given, dynamo=True, dynamic_shapes=(shapes,), verbose=False, **options
+        )
     assert program is not None
     return program.model_proto, inputs
 
@@ -116,7 +126,9 @@ def optimised(model: ModelProto, folder: Path, kind: str, level: int) -> ModelPr
 
     onnx.save(model, folder / "given.onnx")
     with _quiet():
-        better = optimize_model(str(folder / "given.onnx"), kind, num_heads=12, hidden_size=768, opt_level=level)
+        better = optimize_model(
+            str(folder / "given.onnx"), kind, num_heads=12, hidden_size=768, opt_level=level
+        )
         better.save_model_to_file(str(folder / "optimised.onnx"))
     return onnx.load(folder / "optimised.onnx")
 

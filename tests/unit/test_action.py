@@ -19,17 +19,29 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action
 def act(folder: Path, status: int = 0, **inputs: str) -> tuple[int, str, str]:
     """Run the last step; return exit code, the program's arguments and the step's outputs."""
     program = folder / "ltp-pipeline"
-    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/arguments"\nexit {status}\n', encoding="utf-8")
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/arguments"\nexit {status}\n', encoding="utf-8"
+    )
     program.chmod(0o755)
-    script = textwrap.dedent((ROOT / "action.yml").read_text(encoding="utf-8").split("      run: |\n")[1])
+    script = textwrap.dedent(
+        (ROOT / "action.yml").read_text(encoding="utf-8").split("      run: |\n")[1]
+    )
     variables = {"MODEL": "", "REPORT": "report.json", "OUT": "out", "OPTIONS": "", **inputs}
-    environment = {**variables, "PATH": f"{folder}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(folder / "output")}
-    done = subprocess.run(["bash", "-eo", "pipefail", "-c", script], env=environment, cwd=folder, check=False)
+    environment = {
+        **variables,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "GITHUB_OUTPUT": str(folder / "output"),
+    }
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script], env=environment, cwd=folder, check=False
+    )
     return done.returncode, (folder / "arguments").read_text(), (folder / "output").read_text()
 
 
 def test_prunes_a_model(tmp_path: Path) -> None:
-    code, arguments, output = act(tmp_path, MODEL="a b;$(x).onnx", OPTIONS="--max-drop 0.01\n--exclude 'fc*'")
+    code, arguments, output = act(
+        tmp_path, MODEL="a b;$(x).onnx", OPTIONS="--max-drop 0.01\n--exclude 'fc*'"
+    )
     assert code == 0
     assert arguments.splitlines() == [
         "run",
@@ -52,14 +64,23 @@ def test_judges_a_report_and_keeps_the_exit_code(tmp_path: Path, status: int) ->
     assert output == "report=report.json\n"
 
 
-def test_what_the_docs_upload_is_enough_for_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_docs_upload_is_enough_for_a_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lay_out(tmp_path / "ltp-run")
-    upload = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").split("upload-artifact@v4")[1].split("```")[0]
+    upload = (
+        (ROOT / "docs" / "how-to" / "ci-gates.md")
+        .read_text(encoding="utf-8")
+        .split("upload-artifact@v4")[1]
+        .split("```")[0]
+    )
     patterns = re.findall(r"^ +(ltp-run/\S+)$", upload, flags=re.MULTILINE)
     for path in {path for pattern in patterns for path in tmp_path.glob(pattern)}:
         (tmp_path / "download").mkdir(exist_ok=True)
         shutil.copy(path, tmp_path / "download")
-    assert invoke(capsys, "gate", tmp_path / "download" / "report.json", "--max-drop", 0.5).code == 0
+    assert (
+        invoke(capsys, "gate", tmp_path / "download" / "report.json", "--max-drop", 0.5).code == 0
+    )
 
 
 def test_every_input_that_is_used_is_declared() -> None:

@@ -26,12 +26,16 @@ def test_one_version_stands_everywhere() -> None:
     assert ltp_pipeline.__version__ == project == citation
 
 
-@pytest.mark.parametrize("name", [".pre-commit-config.yaml", ".github/workflows/ci.yml", "CONTRIBUTING.md", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", [".pre-commit-config.yaml", ".github/workflows/ci.yml", "CONTRIBUTING.md", ".ci/run"]
+)
 def test_targets_of_make_that_are_called_exist(name: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     text = (ROOT / name).read_text()
-    called = re.findall(r"(?:^make|^    make|(?:run|entry): make|`make) ((?:[a-z-]+ ?)+)", text, re.MULTILINE)
+    called = re.findall(
+        r"(?:^make|^    make|(?:run|entry): make|`make) ((?:[a-z-]+ ?)+)", text, re.MULTILINE
+    )
     words = {word for line in called for word in line.split()}
     assert words
     assert words <= targets

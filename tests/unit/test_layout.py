@@ -11,8 +11,16 @@ import pytest
 
 from tests.support.paths import ROOT
 
-FOLDERS = {"pipeline": "ltp_pipeline", "stages": "ltp_pipeline.stages", "exporters": "ltp_pipeline.exporters"}
-OF_NO_MODULE = ("test_layout.py", "test_action.py", "test_documents.py")  # tests of the tree and of its other files
+FOLDERS = {
+    "pipeline": "ltp_pipeline",
+    "stages": "ltp_pipeline.stages",
+    "exporters": "ltp_pipeline.exporters",
+}
+OF_NO_MODULE = (
+    "test_layout.py",
+    "test_action.py",
+    "test_documents.py",
+)  # tests of the tree and of its other files
 UPWARD = {  # imports of gates that still have to be cut
     "ltp_pipeline.results.checks": ("verdicts",),
     "ltp_pipeline.results.derivations": ("verdicts",),
@@ -48,8 +56,14 @@ def imports(path: Path) -> set[str]:
 
 def layers() -> dict[str, int]:
     """The lines of the list in docs/architecture.md, by the modules and packages on them."""
-    (listed,) = re.findall(r"```layers\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL)
-    return {f"ltp_pipeline.{name}": i for i, line in enumerate(listed.splitlines()) for name in line.split()}
+    (listed,) = re.findall(
+        r"```layers\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL
+    )
+    return {
+        f"ltp_pipeline.{name}": i
+        for i, line in enumerate(listed.splitlines())
+        for name in line.split()
+    }
 
 
 def layer(name: str) -> int:
@@ -65,7 +79,9 @@ def test_listed_packages_are_the_folders_with_modules():
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == folders
 
 
-@pytest.mark.parametrize("name", [n for n in modules() if n not in ("ltp_pipeline", "ltp_pipeline.stages")])
+@pytest.mark.parametrize(
+    "name", [n for n in modules() if n not in ("ltp_pipeline", "ltp_pipeline.stages")]
+)
 def test_modules_import_only_what_lies_below_them(name: str):
     wrong = {other for other in imports(modules()[name]) if layer(other) > layer(name)}
     wrong -= {f"ltp_pipeline.gates.{module}" for module in UPWARD.get(name, ())}
@@ -74,7 +90,12 @@ def test_modules_import_only_what_lies_below_them(name: str):
 
 def test_the_equations_know_neither_onnx_nor_the_rest_of_the_package():
     path = modules()["ltp_pipeline.stages.learn_thresholds.functional"]
-    names = {a.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for a in n.names}
+    names = {
+        a.name
+        for n in ast.walk(ast.parse(path.read_text()))
+        if isinstance(n, ast.Import)
+        for a in n.names
+    }
     assert names == {"torch"}
     assert not imports(path)
 
@@ -89,14 +110,22 @@ def test_only_the_command_line_knows_typer():
     users = {name for name, path in modules().items() if "import typer" in path.read_text()}
     assert users == {
         f"ltp_pipeline.{name}"
-        for name in ("cli.app", "cli.model_commands", "cli.options", "cli.output", "cli.result_commands")
+        for name in (
+            "cli.app",
+            "cli.model_commands",
+            "cli.options",
+            "cli.output",
+            "cli.result_commands",
+        )
     }
 
 
 def test_nothing_heavy_is_imported_before_a_command_needs_it():
     heavy = ("torch", "onnx", "numpy", "pydantic", "rich")
     code = f"import sys, ltp_pipeline.cli; print([m for m in {heavy} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
@@ -105,9 +134,29 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
     from ltp_pipeline.settings import schema
 
     sections = {type(field.default).__name__ for field in schema.Settings.model_fields.values()}
-    returned = {"Comparison", "Inspection", "Measurement", "Network", "Outcome", "Report", "TrailRow", "Verdict"}
-    returned |= {"Accelerated", "Quantized"}
-    verbs = {"compare", "export", "gate", "handoff", "import_model", "init", "inspect", "pick", "report", "run"}
+    returned = {
+        "Comparison",
+        "InspectionResult",
+        "ValidationResult",
+        "Network",
+        "RunResult",
+        "Report",
+        "TrailEntryInfo",
+        "Verdict",
+    }
+    returned |= {"AccelerationResult", "QuantizationResult"}
+    verbs = {
+        "compare",
+        "export",
+        "gate",
+        "handoff",
+        "import_model",
+        "init",
+        "inspect",
+        "pick",
+        "report",
+        "run",
+    }
     verbs |= {"accelerate", "kernels_library", "quantize", "trail", "unpack", "validate"}
     given = {"InputSettings", "Metric"}  # within settings, and in a task of one's own
     assert set(ltp_pipeline.__all__) == {"Settings", *sections, *returned, *verbs, *given}
@@ -124,20 +173,26 @@ def test_no_module_takes_the_place_of_a_verb():
 @pytest.mark.parametrize("verb", ["compare", "gate"])
 def test_reports_are_judged_without_waiting_for_torch(verb: str):
     code = f"import sys; from ltp_pipeline import {verb}; print([m for m in ('torch', 'numpy') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
 def test_settings_are_had_without_waiting_for_torch():
-    code = "import sys; from ltp_pipeline import Settings; Settings(); print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = (
+        "import sys; from ltp_pipeline import Settings; Settings(); print('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "False"
 
 
 def test_every_setting_is_documented():
     from ltp_pipeline.settings.schema import Settings
 
-    text = (ROOT / "docs" / "settings.md").read_text()
+    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for section, field in Settings.model_fields.items():
         assert f"**[{section}]**" in text
         if section != "gates":
@@ -150,7 +205,7 @@ def test_every_gate_has_an_option_and_a_row_in_the_docs():
     from ltp_pipeline.settings.schema import GateSettings
 
     assert set(GATES) == set(GateSettings.model_fields)
-    text = (ROOT / "docs" / "ci.md").read_text()
+    text = (ROOT / "docs" / "reference" / "gates.md").read_text()
     assert all(f"`{name}`" in text and f"`--{name.replace('_', '-')}`" in text for name in GATES)
 
 
@@ -160,7 +215,9 @@ def test_every_unit_test_lies_where_its_module_does():
     for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests" / "unit")
         tested = ROOT / place.parent / place.stem.removeprefix("test_")
-        if str(place) not in OF_NO_MODULE and not (tested.with_suffix(".py").is_file() or tested.is_dir()):
+        if str(place) not in OF_NO_MODULE and not (
+            tested.with_suffix(".py").is_file() or tested.is_dir()
+        ):
             lost.append(str(place))
     assert not lost
 
@@ -169,7 +226,9 @@ def test_no_test_calls_another_or_imports_from_one():
     for path in sorted((ROOT / "tests").rglob("*.py")):
         tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         found = [node for node in tree if _calls_a_test(node)]
-        assert not found, f"{path.relative_to(ROOT)}:{found[0].lineno}: put what both need into tests/support"
+        assert not found, (
+            f"{path.relative_to(ROOT)}:{found[0].lineno}: put what both need into tests/support"
+        )
 
 
 def _calls_a_test(node: ast.AST) -> bool:

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".arrow")
 INSTALL = "pip install 'ltp-pipeline[datasets]'"
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}  # bytes of Parquet's numbers; others are none
+WIDTHS = {
+    "BOOLEAN": 1,
+    "INT32": 4,
+    "FLOAT": 4,
+    "INT64": 8,
+    "DOUBLE": 8,
+}  # bytes of Parquet's numbers; others are none
 
 
-class Room:
+class SizeLimit:
     """How much the files of a data set may hold, and how much those do that were read."""
 
     def __init__(self, path: Path, files: limits.Files, limit: int | None) -> None:
@@ -44,7 +50,7 @@ class Read(NamedTuple):
     rows: int
 
 
-def read(file: Path, room: Room) -> Read:
+def read(file: Path, room: SizeLimit) -> Read:
     """Read the columns of numbers; what others hold is not looked at."""
     try:
         import pyarrow as pa
@@ -60,7 +66,9 @@ def read(file: Path, room: Room) -> Read:
             wanted = [field.name for field in _of_numbers(opened.schema_arrow)]
             return _gathered(file, opened.schema_arrow, opened.iter_batches(columns=wanted), room)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {first_line(error)}", "write the file again") from None
+        raise InputError(
+            f"{file} cannot be read: {first_line(error)}", "write the file again"
+        ) from None
 
 
 def holds_numbers(kind: Any) -> bool:
@@ -86,13 +94,17 @@ def _promised(metadata: Any) -> int:
     return sum(c.num_values * WIDTHS.get(c.physical_type, 0) for c in chunks)
 
 
-def _gathered(file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], room: Room) -> Read:
+def _gathered(
+    file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], room: SizeLimit
+) -> Read:
     """Join batches, each of which is found to be what it says before anything looks into it."""
     import pyarrow as pa
 
     twice = [name for name, count in Counter(schema.names).items() if count > 1]
     if twice:
-        raise InputError(f"{file} has two columns {twice[0]!r}", "give each column a name of its own")
+        raise InputError(
+            f"{file} has two columns {twice[0]!r}", "give each column a name of its own"
+        )
     wanted, rows, found = _of_numbers(schema), 0, []
     for batch in batches:
         rows += batch.num_rows

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import ArraySamples, Column, Part, Stored, Wanted, X, Y
+from ltp_pipeline.data.dataset import ArraySamples, DataColumn, LoadOptions, Part, RawDataset, X, Y
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.hashing import sha256_of
@@ -33,14 +33,19 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(_NAME.fullmatch(f.name) for f in path.iterdir() if not f.is_dir())
 
 
-def read(path: Path, want: Wanted) -> Stored:
+def read(path: Path, want: LoadOptions) -> RawDataset:
     """Load images and labels of every part in the dtype they have."""
     files = _files(path)
     if ("train", "images") not in files:
-        raise InputError(f"{path} has no training images", "add train-images-idx3-ubyte and train-labels-idx1-ubyte")
+        raise InputError(
+            f"{path} has no training images",
+            "add train-images-idx3-ubyte and train-labels-idx1-ubyte",
+        )
     on_disk = limits.checked(files.values())
     headers = {file: _header(file) for file in files.values()}
-    limits.require_room(path, on_disk, want.max_bytes, unpacked=sum(h.bytes for h in headers.values()))
+    limits.require_room(
+        path, on_disk, want.max_bytes, unpacked=sum(h.bytes for h in headers.values())
+    )
     parts: dict[str, Part] = {}
     digest = hashlib.sha256()
     for part in sorted({part for part, _ in files}):
@@ -48,14 +53,16 @@ def read(path: Path, want: Wanted) -> Stored:
         if images is None or labels is None:
             there, missing = (images, "labels") if images else (labels, "images")
             raise InputError(
-                f"{path} has {there.name if there else part} but no {missing} for it", f"add the {missing}"
+                f"{path} has {there.name if there else part} but no {missing} for it",
+                f"add the {missing}",
             )
         found = {X: images, Y: labels}
         parts[part] = {
-            name: Column(ArraySamples(_load(file, headers[file])), file.name) for name, file in found.items()
+            name: DataColumn(ArraySamples(_load(file, headers[file])), file.name)
+            for name, file in found.items()
         }
         digest.update(f"{part} {sha256_of(images)} {sha256_of(labels)} ".encode())
-    return Stored(parts, digest.hexdigest(), notes=on_disk.notes)
+    return RawDataset(parts, digest.hexdigest(), notes=on_disk.notes)
 
 
 def _files(folder: Path) -> dict[tuple[str, str], Path]:
@@ -75,7 +82,7 @@ def _files(folder: Path) -> dict[tuple[str, str], Path]:
     return found
 
 
-class Header(NamedTuple):
+class IdxHeader(NamedTuple):
     """What the first bytes of a file say of the others."""
 
     dtype: np.dtype[Any]
@@ -87,7 +94,7 @@ class Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def _header(path: Path) -> Header:
+def _header(path: Path) -> IdxHeader:
     with _opened(path) as file:
         header = _read_header(path, file)
     if header.bytes > path.stat().st_size * (DEFLATE_LIMIT if path.suffix == ".gz" else 1):
@@ -95,7 +102,7 @@ def _header(path: Path) -> Header:
     return header
 
 
-def _read_header(path: Path, file: BufferedIOBase) -> Header:
+def _read_header(path: Path, file: BufferedIOBase) -> IdxHeader:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _DTYPES or not 1 <= magic[3] <= 4:
         raise InputError(f"{path} does not start as an IDX file does", FETCH_AGAIN)
@@ -104,11 +111,13 @@ def _read_header(path: Path, file: BufferedIOBase) -> Header:
         raise InputError(f"{path} ends within its header", FETCH_AGAIN)
     shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4"))
     if 0 in shape:
-        raise InputError(f"{path} is empty: its header says {'×'.join(map(str, shape))}", FETCH_AGAIN)
-    return Header(np.dtype(_DTYPES[magic[2]]), shape)
+        raise InputError(
+            f"{path} is empty: its header says {'×'.join(map(str, shape))}", FETCH_AGAIN
+        )
+    return IdxHeader(np.dtype(_DTYPES[magic[2]]), shape)
 
 
-def _load(path: Path, header: Header) -> Array:
+def _load(path: Path, header: IdxHeader) -> Array:
     """Read one file, and no more of it than its header promises."""
     with _opened(path) as file:
         _read_header(path, file)
@@ -118,8 +127,10 @@ def _load(path: Path, header: Header) -> Array:
     return np.frombuffer(content, header.dtype).reshape(header.shape)
 
 
-def _promises(path: Path, header: Header, held: str) -> InputError:
-    return InputError(f"{path} promises {header.bytes} bytes in its header but holds {held}", FETCH_AGAIN)
+def _promises(path: Path, header: IdxHeader, held: str) -> InputError:
+    return InputError(
+        f"{path} promises {header.bytes} bytes in its header but holds {held}", FETCH_AGAIN
+    )
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import Stored, Wanted
+from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.data.images.collection import EXTENSIONS, Listed, fingerprint, open_images
-from ltp_pipeline.data.images.decode import Source
+from ltp_pipeline.data.images.decode import ImageSource
 from ltp_pipeline.errors import InputError
 
 SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
@@ -27,7 +27,7 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and (bool(_folders(path)) or bool(_images(path)))
 
 
-def read(path: Path, wanted: Wanted) -> Stored:
+def read(path: Path, wanted: LoadOptions) -> RawDataset:
     """List the images, and open them."""
     found, notes = _find(path)
     files = limits.checked(file for part in found.values() for file in part.files)
@@ -50,7 +50,7 @@ def read(path: Path, wanted: Wanted) -> Stored:
             )
     listed = {
         name: Listed(
-            [Source(file) for file in part.files],
+            [ImageSource(file) for file in part.files],
             None if part.classes is None else [number.get(c, 0) for c in part.classes],
             f"images in {part.folder}",
             f"classes in {part.folder}",
@@ -60,22 +60,33 @@ def read(path: Path, wanted: Wanted) -> Stored:
     skip = len(os.fspath(path)) + 1
     made_of = fingerprint([(file[skip:], file) for part in found.values() for file in part.files])
     parts, more = open_images(listed, wanted)
-    return Stored(parts, made_of, "NHWC", (*notes, *files.notes, *more), tuple(names) or None)
+    return RawDataset(parts, made_of, "NHWC", (*notes, *files.notes, *more), tuple(names) or None)
 
 
-def find_splits(path: Path, is_split: Callable[[Path], bool]) -> tuple[dict[str, Path], tuple[str, ...]]:
+def find_splits(
+    path: Path, is_split: Callable[[Path], bool]
+) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Find the folders train, val and test, and say which others stand beside them; nothing where there are none."""
     folders = {folder.name: folder for folder in _folders(path)}
-    splits = [name for names in SPLITS.values() for name in names if name in folders and is_split(folders[name])]
+    splits = [
+        name
+        for names in SPLITS.values()
+        for name in names
+        if name in folders and is_split(folders[name])
+    ]
     if not splits:
         return {}, ()
     if "train" not in splits:
-        raise InputError(f"{path} has a folder {splits[0]} but no folder train of the same kind", "add train")
+        raise InputError(
+            f"{path} has a folder {splits[0]} but no folder train of the same kind", "add train"
+        )
     found = {}
     for split, names in SPLITS.items():
         present = [folders.pop(name) for name in names if name in folders]
         if len(present) > 1:
-            raise InputError(f"{path} has both {present[0].name} and {present[1].name}", "keep one of the two")
+            raise InputError(
+                f"{path} has both {present[0].name} and {present[1].name}", "keep one of the two"
+            )
         if present:
             found[split] = present[0]
     return found, tuple(f"folder {name} stands beside train and is left out" for name in folders)
@@ -84,7 +95,9 @@ def find_splits(path: Path, is_split: Callable[[Path], bool]) -> tuple[dict[str,
 def takes_in(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of images."""
     splits, _ = _splits(path)
-    return any(folder.resolve().is_relative_to(root.resolve()) for root in splits.values() or [path])
+    return any(
+        folder.resolve().is_relative_to(root.resolve()) for root in splits.values() or [path]
+    )
 
 
 def _splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -94,7 +107,9 @@ def _splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
     only = "train" in folders and all(any(f in s for s in SPLITS.values()) for f in folders)
     splits, notes = find_splits(path, lambda folder: bool(_folders(folder)) or only)
     test = splits.get("test")
-    if test and _images(test) and not _folders(test) and _folders(splits["train"]):  # as ImageNet comes
+    if (
+        test and _images(test) and not _folders(test) and _folders(splits["train"])
+    ):  # as ImageNet comes
         del splits["test"]
         notes = (*notes, f"{test} has no class folders, so no labels, and is left out")
     return splits, notes
@@ -107,10 +122,14 @@ def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
     if not splits:
         return {"all": _classes(path)}, ()
     flat = not any(_folders(folder) for folder in splits.values())
-    found = {name: Found(f, _images(f), None) if flat else _classes(f) for name, f in splits.items()}
+    found = {
+        name: Found(f, _images(f), None) if flat else _classes(f) for name, f in splits.items()
+    }
     for part in found.values():
         if not part.files:
-            raise InputError(f"{part.folder} has no images ({', '.join(EXTENSIONS)})", "add images, or remove it")
+            raise InputError(
+                f"{part.folder} has no images ({', '.join(EXTENSIONS)})", "add images, or remove it"
+            )
     return found, notes
 
 
@@ -126,7 +145,8 @@ def _classes(folder: Path) -> Found:
     for class_folder in _folders(folder):
         if not class_folder.resolve().is_relative_to(folder.resolve()):
             raise InputError(
-                f"class folder {class_folder} is a link to a place outside {folder}", "put the images themselves there"
+                f"class folder {class_folder} is a link to a place outside {folder}",
+                "put the images themselves there",
             )
         images = sorted(_images_below(class_folder))
         if not images:
@@ -137,7 +157,9 @@ def _classes(folder: Path) -> Found:
         files.extend(images)
         classes.extend([class_folder.name] * len(images))
     if not files:
-        raise InputError(f"{folder} has no class folders", "put the images of each class in a folder of its own")
+        raise InputError(
+            f"{folder} has no class folders", "put the images of each class in a folder of its own"
+        )
     return Found(folder, files, classes)
 
 
@@ -145,7 +167,9 @@ def _images_below(class_folder: Path) -> Iterator[str]:
     for where, folders, names in os.walk(class_folder):
         for name in folders:
             if os.path.islink(place := os.path.join(where, name)):  # noqa: PTH114, PTH118 - as below
-                raise InputError(f"{place} is a link to a folder", "put the images themselves there")
+                raise InputError(
+                    f"{place} is a link to a folder", "put the images themselves there"
+                )
         for name in names:
             if _is_image(name):
                 yield os.path.join(where, name)  # noqa: PTH118 - a million Path objects take a minute

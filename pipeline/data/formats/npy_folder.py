@@ -7,7 +7,7 @@ from numpy.lib import format as npy
 
 from ltp_pipeline.data import limits
 from ltp_pipeline.data.columns import gathered
-from ltp_pipeline.data.dataset import Stored, Wanted
+from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.data.images.collection import fingerprint
 from ltp_pipeline.errors import InputError, first_line
 from ltp_pipeline.system.arrays import Array
@@ -20,7 +20,7 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and any(_files(path))
 
 
-def read(path: Path, want: Wanted) -> Stored:
+def read(path: Path, want: LoadOptions) -> RawDataset:
     """Map every array; what is read of it is read when a batch asks for it."""
     found = limits.checked(_files(path))
     limits.require_room(path, found, want.max_bytes)
@@ -29,7 +29,7 @@ def read(path: Path, want: Wanted) -> Stored:
         limits.require_text(name, f"an array of {path},")
     parts = gathered(path, files, lambda key: _map(files[key]), want.inputs)
     made_of = fingerprint([(file.name, str(file)) for file in files.values()])
-    return Stored(parts, made_of, notes=found.notes)
+    return RawDataset(parts, made_of, notes=found.notes)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -39,7 +39,14 @@ def _files(folder: Path) -> list[Path]:
 def _map(file: Path) -> Array:
     try:
         array: Array = npy.open_memmap(file, mode="r")
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
+    except (
+        ValueError,
+        EOFError,
+        SyntaxError,
+        TypeError,
+        OverflowError,
+        tokenize.TokenError,
+    ) as error:
         said = f"{file} is not a readable npy file: {first_line(error)}"
         raise InputError(said, "write the file again with numpy.save") from None
     if not array.ndim:

@@ -14,15 +14,27 @@ from numpy.lib import format as npy
 
 from ltp_pipeline.data import limits
 from ltp_pipeline.data.columns import gathered
-from ltp_pipeline.data.dataset import Stored, Wanted
+from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.hashing import sha256_of
 
 SUFFIX = ".npy"
 BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OverflowError),  # the archive
-    *(ValueError, TypeError, SyntaxError, tokenize.TokenError),  # the headers, which NumPy parses as Python literals
+    *(
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        OverflowError,
+    ),  # the archive
+    *(
+        ValueError,
+        TypeError,
+        SyntaxError,
+        tokenize.TokenError,
+    ),  # the headers, which NumPy parses as Python literals
 )
 SAVE_AGAIN = "write the file again with numpy.savez_compressed"
 
@@ -32,19 +44,23 @@ def recognises(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() == ".npz"
 
 
-def read(path: Path, want: Wanted) -> Stored:
+def read(path: Path, want: LoadOptions) -> RawDataset:
     """Load the arrays in the dtype they have."""
     files = limits.checked([path])
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {info.filename: info.file_size for info in archive.infolist() if info.filename.endswith(SUFFIX)}
+            members = {
+                info.filename: info.file_size
+                for info in archive.infolist()
+                if info.filename.endswith(SUFFIX)
+            }
             limits.require_inside(archive.namelist(), path)
             limits.require_room(path, files, want.max_bytes, unpacked=sum(members.values()))
             present = [name.removesuffix(SUFFIX) for name in members]
             parts = gathered(path, present, lambda key: _load(path, archive, key), want.inputs)
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
-    return Stored(parts, sha256_of(path), notes=files.notes)
+    return RawDataset(parts, sha256_of(path), notes=files.notes)
 
 
 def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:
@@ -57,12 +73,20 @@ def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = header(file)
         if dtype.hasobject:
-            raise InputError(f"{key} of {path} holds Python objects, which are never loaded", "save it as numbers")
+            raise InputError(
+                f"{key} of {path} holds Python objects, which are never loaded",
+                "save it as numbers",
+            )
         promised, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
     if promised != held:
-        raise InputError(f"{key} of {path} promises {promised} bytes in its header but does not hold them", SAVE_AGAIN)
+        raise InputError(
+            f"{key} of {path} promises {promised} bytes in its header but does not hold them",
+            SAVE_AGAIN,
+        )
     if not shape:
-        raise InputError(f"{key} of {path} is a single number", "its first axis must count the samples")
+        raise InputError(
+            f"{key} of {path} is a single number", "its first axis must count the samples"
+        )
     with archive.open(info) as file:
         return npy.read_array(file, allow_pickle=False)
 

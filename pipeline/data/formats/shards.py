@@ -11,28 +11,44 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import Stored, Wanted
+from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.data.formats.image_folder import SPLITS, find_splits
-from ltp_pipeline.data.images.collection import EXTENSIONS, THREADS, Listed, fingerprint, open_images
-from ltp_pipeline.data.images.decode import Source
+from ltp_pipeline.data.images.collection import (
+    EXTENSIONS,
+    THREADS,
+    Listed,
+    fingerprint,
+    open_images,
+)
+from ltp_pipeline.data.images.decode import ImageSource
 from ltp_pipeline.errors import InputError
 
 NAMES = {name for names in SPLITS.values() for name in names}
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 LONGEST_NUMBER = 16  # bytes of a .cls member
 # What tarfile raises on bytes that were never written by a tar program; RecursionError on headers about headers.
-BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, LookupError, TypeError, RecursionError)
-Sample = tuple[Source, int | None]
+BROKEN = (
+    tarfile.TarError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
+Sample = tuple[ImageSource, int | None]
 
 
 def recognises(path: Path) -> bool:
     """Say whether this is a tar file, or a folder with tar files and no folders, or split folders of that kind."""
     if path.is_file():
         return path.suffix == ".tar"
-    return bool(_tars(path)) or any(_tars(folder) for folder in path.iterdir() if folder.name in NAMES)
+    return bool(_tars(path)) or any(
+        _tars(folder) for folder in path.iterdir() if folder.name in NAMES
+    )
 
 
-def read(path: Path, wanted: Wanted) -> Stored:
+def read(path: Path, wanted: LoadOptions) -> RawDataset:
     """Index every shard, and open the images in them."""
     splits, notes = _splits(path)
     files = limits.checked(shard for shards in splits.values() for shard in shards)
@@ -44,15 +60,23 @@ def read(path: Path, wanted: Wanted) -> Stored:
         with ThreadPoolExecutor(THREADS) as pool:  # waiting for a disk or a network is most of it
             samples = [sample for found in pool.map(index, shards) for sample in found]
         if not samples:
-            raise InputError(f"the shards in {folder} hold no samples", "write KEY.jpg and KEY.cls for each sample")
+            raise InputError(
+                f"the shards in {folder} hold no samples",
+                "write KEY.jpg and KEY.cls for each sample",
+            )
         listed[name] = Listed(
-            [source for source, _ in samples], _labels(samples), f"shards in {folder}", f".cls members in {folder}"
+            [source for source, _ in samples],
+            _labels(samples),
+            f"shards in {folder}",
+            f".cls members in {folder}",
         )
         if listed[name].labels is None:
             notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
-    made_of = fingerprint([(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards])
+    made_of = fingerprint(
+        [(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards]
+    )
     parts, more = open_images(listed, wanted)
-    return Stored(parts, made_of, "NHWC", (*notes, *more))
+    return RawDataset(parts, made_of, "NHWC", (*notes, *more))
 
 
 def _splits(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
@@ -65,7 +89,9 @@ def _splits(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
     named: dict[str, list[Path]] = {}
     for shard in _shards(path):
         words = set(re.findall("[a-z]+", shard.name.lower()))
-        named.setdefault(next((split for split, names in SPLITS.items() if words & {*names}), "all"), []).append(shard)
+        named.setdefault(
+            next((split for split, names in SPLITS.items() if words & {*names}), "all"), []
+        ).append(shard)
     if len(named) == 1:
         return {"all": next(iter(named.values()))}, ()
     if "all" in named or "train" not in named:
@@ -92,14 +118,16 @@ def index(shard: Path) -> list[Sample]:
             label = _number(members["cls"]) if "cls" in members else None
             samples.append((images[0], label))
     except BROKEN as error:
-        raise InputError(f"{shard} is not a readable tar file: {error}", "write or copy the shard again") from None
+        raise InputError(
+            f"{shard} is not a readable tar file: {error}", "write or copy the shard again"
+        ) from None
     return samples
 
 
-def _groups(shard: Path) -> Iterator[tuple[str, dict[str, Source]]]:
+def _groups(shard: Path) -> Iterator[tuple[str, dict[str, ImageSource]]]:
     """Go through the samples: neighbours whose names are the same up to the first dot, as WebDataset reads them."""
     size, last, file = shard.stat().st_size, -1, os.fspath(shard)
-    key, members = "", dict[str, Source]()
+    key, members = "", dict[str, ImageSource]()
     with tarfile.open(shard, "r:") as tar:
         for member in tar:
             if member.offset <= last or member.size < 0:  # tarfile would go round for ever
@@ -121,7 +149,9 @@ def _groups(shard: Path) -> Iterator[tuple[str, dict[str, Source]]]:
                 key, members = folder + slash + stem, {}
             if ending.lower() in members:
                 raise tarfile.ReadError(f"{member.name} is there twice")
-            members[ending.lower()] = Source(file, member.offset_data, member.size, member.name)
+            members[ending.lower()] = ImageSource(
+                file, member.offset_data, member.size, member.name
+            )
         _check_end(shard, tar.offset)  # where tarfile stopped
     if members:
         yield key, members
@@ -131,8 +161,16 @@ def _require_plain(member: tarfile.TarInfo, shard: Path) -> None:
     """Refuse what is no file of its own: a link could lead elsewhere, and holes could make any size of nothing."""
     limits.require_inside([member.name], shard)
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-        kind = "sparse" if member.issparse() else "a link" if member.islnk() or member.issym() else "no file"
-        raise InputError(f"member {member.name} of {shard} is {kind}", "write the shard with plain files only")
+        kind = (
+            "sparse"
+            if member.issparse()
+            else "a link"
+            if member.islnk() or member.issym()
+            else "no file"
+        )
+        raise InputError(
+            f"member {member.name} of {shard} is {kind}", "write the shard with plain files only"
+        )
 
 
 def _check_end(shard: Path, offset: int) -> None:
@@ -143,12 +181,14 @@ def _check_end(shard: Path, offset: int) -> None:
             raise tarfile.ReadError(f"no member and no end stands at byte {offset}")
 
 
-def _number(source: Source) -> int:
+def _number(source: ImageSource) -> int:
     with Path(source.file).open("rb") as file:
         file.seek(source.offset)
         text = file.read(min(source.length, LONGEST_NUMBER + 1)).strip()
     if not text.isdigit() or len(text) > LONGEST_NUMBER:
-        raise InputError(f"{source.name} holds {text!r}, which is no class number", "write it in digits, from 0")
+        raise InputError(
+            f"{source.name} holds {text!r}, which is no class number", "write it in digits, from 0"
+        )
     return int(text)
 
 
@@ -156,7 +196,9 @@ def _labels(samples: list[Sample]) -> list[int] | None:
     labels = [label for _, label in samples if label is not None]
     if labels and len(labels) < len(samples):
         bare = next(source for source, label in samples if label is None)
-        raise InputError(f"{bare.name} has no .cls beside it and others have", "give all samples labels, or none")
+        raise InputError(
+            f"{bare.name} has no .cls beside it and others have", "give all samples labels, or none"
+        )
     return labels or None
 
 
@@ -164,7 +206,9 @@ def _shards(folder: Path) -> list[Path]:
     shards = _tars(folder)
     for shard in shards:
         if shard.name.endswith(PACKED):
-            raise InputError(f"shard {shard} is compressed", "unpack it to .tar: images hardly become smaller")
+            raise InputError(
+                f"shard {shard} is compressed", "unpack it to .tar: images hardly become smaller"
+            )
     if not shards:
         raise InputError(f"{folder} has no shards (.tar)", "add shards, or remove the folder")
     return shards

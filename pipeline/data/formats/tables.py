@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import ArraySamples, Column, NoNumbers, Part, Samples, Stored, Wanted
+from ltp_pipeline.data.dataset import (
+    ArraySamples,
+    DataColumn,
+    LoadOptions,
+    NonNumericColumn,
+    Part,
+    RawDataset,
+    Samples,
+)
 from ltp_pipeline.data.formats import arrow_files
-from ltp_pipeline.data.formats.arrow_files import SUFFIXES, Room
+from ltp_pipeline.data.formats.arrow_files import SUFFIXES, SizeLimit
 from ltp_pipeline.data.formats.image_folder import SPLITS
 from ltp_pipeline.data.images.collection import fingerprint
 from ltp_pipeline.data.sequences import RaggedSamples
@@ -31,26 +39,36 @@ def recognises(path: Path) -> bool:
     return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_files(path))
 
 
-def read(path: Path, want: Wanted) -> Stored:
+def read(path: Path, want: LoadOptions) -> RawDataset:
     """Map the columns that hold numbers, or lists of them; what others hold is not read."""
     splits, files = _splits(path), _files(path)
     on_disk = limits.checked(files)
-    room = Room(path, on_disk, want.max_bytes)
+    room = SizeLimit(path, on_disk, want.max_bytes)
     found = {split: _columns(inside, room) for split, inside in splits.items()}
     lengths = _lengths(found.values())
     parts: dict[str, Part] = {
-        split: {name: Column(_even(c.samples, lengths.get(name)), c.origin) for name, c in columns.items()}
+        split: {
+            name: DataColumn(_even(c.samples, lengths.get(name)), c.origin)
+            for name, c in columns.items()
+        }
         for split, columns in found.items()
     }
-    made_of = fingerprint([(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files])
-    return Stored(parts, made_of, notes=on_disk.notes, is_table=True)
+    made_of = fingerprint(
+        [(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files]
+    )
+    return RawDataset(parts, made_of, notes=on_disk.notes, is_table=True)
 
 
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     inside = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
-    files = (file for folder in inside for file in folder.iterdir() if file.suffix in SUFFIXES and not file.is_dir())
+    files = (
+        file
+        for folder in inside
+        for file in folder.iterdir()
+        if file.suffix in SUFFIXES and not file.is_dir()
+    )
     return sorted(file for file in files if not file.match(CACHED))
 
 
@@ -59,31 +77,42 @@ def _splits(path: Path) -> dict[str, list[Path]]:
     named: dict[str, list[Path]] = {}
     for file in _files(path):
         inside = file.parent.name if file.parent != path else ""
-        words = set(re.findall("[a-z]+", f"{inside} {file.stem}".lower())) if path.is_dir() else set()
+        words = (
+            set(re.findall("[a-z]+", f"{inside} {file.stem}".lower())) if path.is_dir() else set()
+        )
         split = next((split for split, names in SPLITS.items() if words & {*names}), "all")
         named.setdefault(split, []).append(file)
     if len(named) == 1:
         return {"all": next(iter(named.values()))}
     if "all" in named or "train" not in named:
         odd = named.get("all", next(iter(named.values())))[0]
-        raise InputError(f"nothing tells which split {odd} is of", "name files or folders train, validation, test")
+        raise InputError(
+            f"nothing tells which split {odd} is of",
+            "name files or folders train, validation, test",
+        )
     return named
 
 
-def _columns(files: list[Path], room: Room) -> Part:
+def _columns(files: list[Path], room: SizeLimit) -> Part:
     import pyarrow as pa
 
     found = [arrow_files.read(file, room) for file in files]
     schema, rows = found[0].schema, sum(one.rows for one in found)
     if not all(one.schema.equals(schema) for one in found):
-        raise InputError(f"{_shown(files)} have different columns", "give the files of a split the same ones")
+        raise InputError(
+            f"{_shown(files)} have different columns", "give the files of a split the same ones"
+        )
     numbers = pa.concat_tables([one.numbers for one in found])
     columns = {}
     for field in schema:
         origin = f"column {field.name!r} of {_shown(files)}"
         is_read = field.name in numbers.column_names
-        samples = _samples(numbers.column(field.name), origin) if is_read else NoNumbers(rows, str(field.type))
-        columns[field.name] = Column(samples, origin)
+        samples = (
+            _samples(numbers.column(field.name), origin)
+            if is_read
+            else NonNumericColumn(rows, str(field.type))
+        )
+        columns[field.name] = DataColumn(samples, origin)
     return columns
 
 
@@ -93,7 +122,9 @@ def _lengths(splits: Iterable[Part]) -> dict[str, int]:
     for columns in splits:
         for name, column in columns.items():
             if isinstance(column.samples, RaggedSamples):
-                found.setdefault(name, set()).update(np.unique(np.diff(column.samples.offsets)).tolist())
+                found.setdefault(name, set()).update(
+                    np.unique(np.diff(column.samples.offsets)).tolist()
+                )
     return {name: next(iter(lengths)) for name, lengths in found.items() if len(lengths) == 1}
 
 
@@ -115,16 +146,23 @@ def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
         array = array.storage
     _check_full(array, origin)
     if pa.types.is_fixed_size_list(array.type):
-        return RaggedSamples(_dense(array.flatten(), origin), np.arange(len(array) + 1) * array.type.list_size)
+        return RaggedSamples(
+            _dense(array.flatten(), origin), np.arange(len(array) + 1) * array.type.list_size
+        )
     if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
         return ArraySamples(_dense(array, origin))
     offsets = array.offsets.to_numpy().astype(np.int64)
-    return RaggedSamples(_dense(array.values[offsets[0] : offsets[-1]], origin), offsets - offsets[0])
+    return RaggedSamples(
+        _dense(array.values[offsets[0] : offsets[-1]], origin), offsets - offsets[0]
+    )
 
 
 def _check_full(array: Any, origin: str) -> None:
     if array.null_count:
-        raise InputError(f"{origin} has {pluralize(array.null_count, 'empty field')}", "fill or remove those rows")
+        raise InputError(
+            f"{origin} has {pluralize(array.null_count, 'empty field')}",
+            "fill or remove those rows",
+        )
 
 
 def _dense(array: Any, origin: str) -> Array:
@@ -138,7 +176,9 @@ def _dense(array: Any, origin: str) -> Array:
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         lengths = np.diff(array.offsets.to_numpy())
         if len(set(lengths.tolist())) > 1:
-            raise InputError(f"{origin} has lists of other lengths within a sample", "pad the inner lists")
+            raise InputError(
+                f"{origin} has lists of other lengths within a sample", "pad the inner lists"
+            )
         inner = _dense(array.flatten(), origin)
         return inner.reshape(len(array), int(lengths[0]) if len(lengths) else 0, *inner.shape[1:])
     found: Array = array.to_numpy(zero_copy_only=False)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import Column, Layout, Samples
+from ltp_pipeline.data.dataset import DataColumn, Layout, Samples
 from ltp_pipeline.data.images.broken import StandIns
 from ltp_pipeline.data.images.collection import ImageSamples
 from ltp_pipeline.errors import InputError
@@ -13,21 +13,25 @@ from ltp_pipeline.system.arrays import Array
 PAD = 8  # arrays are shifted by up to an eighth of their size
 
 
-def check_crop(column: Column, crop: float | None) -> None:
+def check_crop(column: DataColumn, crop: float | None) -> None:
     """Refuse a crop of what is not decoded here."""
     if crop is not None and not isinstance(column.samples, ImageSamples):
         raise InputError(
-            f"{column.origin}: crop is set, but it is for images in folders and shards", "remove crop, or set resize"
+            f"{column.origin}: crop is set, but it is for images in folders and shards",
+            "remove crop, or set resize",
         )
 
 
-def augmented(column: Column, samples: Samples, layout: Layout) -> Callable[[Array, int], Array]:
+def augmented(
+    column: DataColumn, samples: Samples, layout: Layout
+) -> Callable[[Array, int], Array]:
     """Say how rows of this column are read when they are augmented with a seed."""
     if isinstance(samples, StandIns):
         return samples.augmented
     if len(samples.shape) not in (2, 3):
         raise InputError(
-            f"{column.origin}: augment is set, but samples of shape {samples.shape} are no images", "remove augment"
+            f"{column.origin}: augment is set, but samples of shape {samples.shape} are no images",
+            "remove augment",
         )
     axis = 2 if len(samples.shape) == 3 and layout == "NCHW" else 1
 
@@ -49,7 +53,11 @@ def shifted(x: Array, rows: Array, seed: int, axis: int) -> Array:
     xs = columns + lefts[:, None]
     inside = _within(ys, height)[:, :, None] & _within(xs, width)[:, None, :]
     moved = np.moveaxis(x, (axis, axis + 1), (1, 2))
-    out = moved[np.arange(len(x))[:, None, None], ys.clip(0, height - 1)[:, :, None], xs.clip(0, width - 1)[:, None, :]]
+    out = moved[
+        np.arange(len(x))[:, None, None],
+        ys.clip(0, height - 1)[:, :, None],
+        xs.clip(0, width - 1)[:, None, :],
+    ]
     out[~inside] = 0
     return np.moveaxis(out, (1, 2), (axis, axis + 1))
 
@@ -59,7 +67,9 @@ def uniform(seed: int, rows: Array, count: int) -> Array:
 
     They are those of SplitMix64 (Steele, Lea, Flood 2014), from a state that the seed is mixed into.
     """
-    places = rows.astype(np.uint64)[:, None] * np.uint64(count) + np.arange(1, count + 1, dtype=np.uint64)
+    places = rows.astype(np.uint64)[:, None] * np.uint64(count) + np.arange(
+        1, count + 1, dtype=np.uint64
+    )
     start = _mixed(np.array([seed], np.uint64))
     return (_mixed(start + places * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)) * 2.0**-53
 

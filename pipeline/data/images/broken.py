@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import Data, Samples, Split
+from ltp_pipeline.data.dataset import DatasetSplits, Samples, Split
 from ltp_pipeline.data.images.collection import BrokenSamples, ImageSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
@@ -13,11 +13,16 @@ def resilient(samples: Samples, rows: Array, labels: Array | None) -> Samples:
     return StandIns(samples, rows, labels) if isinstance(samples, ImageSamples) else samples
 
 
-def met_broken(data: Data) -> tuple[str, ...]:
+def met_broken(data: DatasetSplits) -> tuple[str, ...]:
     """Return a line for each image that was found broken since the data were opened."""
     splits: tuple[Split, ...] = (data.train, data.val, data.test)
     sources = [source.samples for split in splits for source in split.inputs.values()]
-    lines = [line for samples in sources if isinstance(samples, StandIns) for line in samples.images.broken.met]
+    lines = [
+        line
+        for samples in sources
+        if isinstance(samples, StandIns)
+        for line in samples.images.broken.met
+    ]
     return tuple(dict.fromkeys(lines))
 
 
@@ -45,10 +50,16 @@ class StandIns:
 
     def _read(self, indices: Array, seed: int | None) -> Array:
         while True:
-            rows = np.array([self._stand_in(int(row)) for row in indices], np.int64) if self._broken else indices
+            rows = (
+                np.array([self._stand_in(int(row)) for row in indices], np.int64)
+                if self._broken
+                else indices
+            )
             try:
                 return self.images.take(rows) if seed is None else self.images.augmented(rows, seed)
-            except BrokenSamples as error:  # each time there is one more, and no more than the limit
+            except (
+                BrokenSamples
+            ) as error:  # each time there is one more, and no more than the limit
                 self._broken.update(error.rows)
 
     def _stand_in(self, row: int) -> int:
@@ -56,7 +67,9 @@ class StandIns:
         while found in self._broken:
             found = self._next(found)
             if found == first:
-                raise InputError("every image of a class is broken", "repair the images, or remove the class")
+                raise InputError(
+                    "every image of a class is broken", "repair the images, or remove the class"
+                )
         return found
 
     def _next(self, row: int) -> int:

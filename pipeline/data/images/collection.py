@@ -9,8 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import ArraySamples, Column, Part, Samples, Wanted, X, Y
-from ltp_pipeline.data.images.decode import BrokenImageError, Form, Problem, Source, header, pixels
+from ltp_pipeline.data.dataset import ArraySamples, DataColumn, LoadOptions, Part, Samples, X, Y
+from ltp_pipeline.data.images.decode import (
+    BrokenImageError,
+    Form,
+    ImageSource,
+    Problem,
+    header,
+    pixels,
+)
 from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system import threads
@@ -21,16 +28,22 @@ EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", "
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 DECODED = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
 THREADS = min(4, threads.usable())
-KEEP_BYTES = 256 * 2**20  # images that decode to less are decoded once, and so checked to the last pixel
-HASHED_BYTES = 256 * 2**20  # of files whose every byte is hashed: a fresh checkout in CI has other times of change
-LOOK_AT = 20_000  # headers; of more images every n-th is looked at, the others when they are decoded
+KEEP_BYTES = (
+    256 * 2**20
+)  # images that decode to less are decoded once, and so checked to the last pixel
+HASHED_BYTES = (
+    256 * 2**20
+)  # of files whose every byte is hashed: a fresh checkout in CI has other times of change
+LOOK_AT = (
+    20_000  # headers; of more images every n-th is looked at, the others when they are decoded
+)
 MOST_BROKEN = 10  # never more than one image in so many
 
 
-class Header(NamedTuple):
+class ImageHeader(NamedTuple):
     """What an image file says of itself."""
 
-    source: Source
+    source: ImageSource
     size: tuple[int, int]  # height, width
     mode: str
     several: bool = False  # frames
@@ -39,7 +52,7 @@ class Header(NamedTuple):
 class Listed(NamedTuple):
     """The images of one split, with the class number of each where there are classes."""
 
-    sources: list[Source]
+    sources: list[ImageSource]
     labels: list[int] | None
     origin: str
     labels_origin: str
@@ -59,10 +72,12 @@ class Broken:
     def __init__(self, count: int, limit: int) -> None:
         self._count = count
         self._limit = min(limit, count // MOST_BROKEN)
-        self.found: dict[Source, Problem] = {}
+        self.found: dict[ImageSource, Problem] = {}
         self.met: list[str] = []  # those met while reading, in words
 
-    def add(self, more: Iterable[tuple[Source, Problem]], then: str = "it is left out") -> list[str]:
+    def add(
+        self, more: Iterable[tuple[ImageSource, Problem]], then: str = "it is left out"
+    ) -> list[str]:
         """Remember these, and return a line for each that is new; too many are an error."""
         new = {source: problem for source, problem in more if source not in self.found}
         for source, problem in new.items():
@@ -77,15 +92,24 @@ class Broken:
             raise InputError(
                 f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
                 f"the first: image {first.name} {what}",
-                "repair or remove them" + ", or raise max_broken in [data]" * (len(self.found) <= most),
+                "repair or remove them"
+                + ", or raise max_broken in [data]" * (len(self.found) <= most),
             )
-        return [f"image {printable(source.name)} {what}; {then}" for source, (what, *_) in new.items()]
+        return [
+            f"image {printable(source.name)} {what}; {then}" for source, (what, *_) in new.items()
+        ]
 
 
 class ImageSamples:
     """Images that are decoded when they are asked for."""
 
-    def __init__(self, sources: Sequence[Source], form: Form, broken: Broken, workers: Workers | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[ImageSource],
+        form: Form,
+        broken: Broken,
+        workers: Workers | None = None,
+    ) -> None:
         self._sources = sources
         self.form = form
         self.broken = broken
@@ -99,7 +123,10 @@ class ImageSamples:
         (rows, columns), crop = self.form.size, self.form.crop
         decoded = f"decode the file to {DECODED[self.form.mode]}, 0 to 255"
         if crop is None:
-            return decoded, f"resize to {rows} × {columns} pixels, height × width, bilinear, whatever its shape"
+            return (
+                decoded,
+                f"resize to {rows} × {columns} pixels, height × width, bilinear, whatever its shape",
+            )
         covered = f"{round(rows / crop)} × {round(columns / crop)} pixels, height × width, bilinear"
         return (
             decoded,
@@ -118,7 +145,9 @@ class ImageSamples:
         """Decode a random crop of each of these, flipped or not: a function of the seed and the image's number."""
         return self._read(indices, [f"{seed}/{row}" for row in indices])
 
-    def decode(self, indices: Array, seeds: Sequence[str | None]) -> tuple[Array, dict[int, Problem]]:
+    def decode(
+        self, indices: Array, seeds: Sequence[str | None]
+    ) -> tuple[Array, dict[int, Problem]]:
         """Decode what can be decoded; the rest by its place in `indices`."""
         out = np.empty((len(indices), *self.shape), np.uint8)
         sources = [self._sources[row] for row in indices]
@@ -149,7 +178,9 @@ class ImageSamples:
                 self.broken.met.append(line)
                 warnings.warn(line, stacklevel=2)
             what, remedy, _ = problems[places[0]]
-            raise BrokenSamples([int(indices[p]) for p in places], f"image {sources[0].name} {what}", remedy)
+            raise BrokenSamples(
+                [int(indices[p]) for p in places], f"image {sources[0].name} {what}", remedy
+            )
         return out
 
 
@@ -157,7 +188,12 @@ class KeptImages(ImageSamples):
     """Images that were decoded once; only random crops are decoded again."""
 
     def __init__(
-        self, sources: Sequence[Source], form: Form, broken: Broken, kept: Array, workers: Workers | None
+        self,
+        sources: Sequence[ImageSource],
+        form: Form,
+        broken: Broken,
+        kept: Array,
+        workers: Workers | None,
     ) -> None:
         super().__init__(sources, form, broken, workers)
         self._kept = kept
@@ -167,7 +203,9 @@ class KeptImages(ImageSamples):
         return np.take(self._kept, indices, axis=0)
 
 
-def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str, Part], tuple[str, ...]]:
+def open_images(
+    listed: Mapping[str, Listed], wanted: LoadOptions
+) -> tuple[dict[str, Part], tuple[str, ...]]:
     """Look at headers, leave out what is broken, and decode now or later depending on how much there is."""
     everything = [source for part in listed.values() for source in part.sources]
     broken = Broken(len(everything), wanted.max_broken)
@@ -184,7 +222,10 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
     animated = [h.source for h in headers if h.several]
     if animated:
         said = f"{pluralize(len(animated), 'image')} with several frames"
-        notes.append(f"of {said} the first frame is read: {printable(animated[0].name)}" + ", …" * (len(animated) > 1))
+        notes.append(
+            f"of {said} the first frame is read: {printable(animated[0].name)}"
+            + ", …" * (len(animated) > 1)
+        )
     workers = Workers(wanted.workers, form) if wanted.workers else None
     keep = len(everything) * form.bytes <= KEEP_BYTES
     parts: dict[str, Part] = {}
@@ -195,11 +236,13 @@ def open_images(listed: Mapping[str, Listed], wanted: Wanted) -> tuple[dict[str,
             samples, good, more = _kept(part, good, form, broken, workers)
             notes.extend(more)
         if not good:
-            raise InputError(f"none of the {part.origin} can be used", "repair them, or give others")
-        parts[name] = {X: Column(samples, part.origin)}
+            raise InputError(
+                f"none of the {part.origin} can be used", "repair them, or give others"
+            )
+        parts[name] = {X: DataColumn(samples, part.origin)}
         if part.labels is not None:
             numbers = np.array([part.labels[i] for i in good], np.int64)
-            parts[name] = {**parts[name], Y: Column(ArraySamples(numbers), part.labels_origin)}
+            parts[name] = {**parts[name], Y: DataColumn(ArraySamples(numbers), part.labels_origin)}
     return parts, tuple(notes)
 
 
@@ -208,7 +251,9 @@ def _kept(
 ) -> tuple[KeptImages, list[int], list[str]]:
     """Decode once, and once only."""
     sources = [part.sources[i] for i in good]
-    pictures, problems = ImageSamples(sources, form, broken, workers).decode(np.arange(len(good)), [None] * len(good))
+    pictures, problems = ImageSamples(sources, form, broken, workers).decode(
+        np.arange(len(good)), [None] * len(good)
+    )
     notes = broken.add((sources[place], problems[place]) for place in sorted(problems))
     fine = [place for place in range(len(good)) if place not in problems]
     if problems:
@@ -238,31 +283,36 @@ def _hash(file: str) -> str:
         ) from None
 
 
-def scan(sources: Sequence[Source], wanted: Wanted) -> tuple[list[Header], list[tuple[Source, Problem]]]:
+def scan(
+    sources: Sequence[ImageSource], wanted: LoadOptions
+) -> tuple[list[ImageHeader], list[tuple[ImageSource, Problem]]]:
     """Read headers, so that what is no image, or too large a one, is found before anything is trained."""
     step = 1 if wanted.size is None else -(-len(sources) // LOOK_AT)
-    problems: dict[Source, Problem] = {}
+    problems: dict[ImageSource, Problem] = {}
 
-    def look(source: Source) -> Header | None:
+    def look(source: ImageSource) -> ImageHeader | None:
         try:
-            return Header(source, *header(source, wanted.max_pixels))
+            return ImageHeader(source, *header(source, wanted.max_pixels))
         except BrokenImageError as error:
             problems[source] = error.problem
             return None
 
     looked = sources[:: step or 1]
-    headers: list[Header] = []
+    headers: list[ImageHeader] = []
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(looked), LOOK_AT):
             headers += [h for h in pool.map(look, looked[start : start + LOOK_AT]) if h is not None]
-    return headers, [(source, problems[source]) for source in looked if source in problems] if problems else []
+    return headers, [
+        (source, problems[source]) for source in looked if source in problems
+    ] if problems else []
 
 
-def choose_form(headers: Sequence[Header], wanted: Wanted) -> Form:
+def choose_form(headers: Sequence[ImageHeader], wanted: LoadOptions) -> Form:
     """Follow the settings and the model, and where they say nothing the images themselves."""
     if wanted.channels is not None and wanted.channels not in MODES:
         raise InputError(
-            f"the model takes {wanted.channels} channels, images have 1, 3 or 4", "give the samples as a .npz file"
+            f"the model takes {wanted.channels} channels, images have 1, 3 or 4",
+            "give the samples as a .npz file",
         )
     grey = all(h.mode in ("1", "L") for h in headers)
     mode = MODES[wanted.channels or (1 if grey else 3)]

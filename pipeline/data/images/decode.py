@@ -36,7 +36,7 @@ PLACES = 2  # one image waits to be fetched while the process decodes another
 LENGTH = struct.Struct("<I")  # of a problem
 
 
-class Source(NamedTuple):
+class ImageSource(NamedTuple):
     """Where an encoded image is: a file, or a part of one that has a name of its own."""
 
     file: str
@@ -55,7 +55,9 @@ class Form(NamedTuple):
 
     mode: str
     size: tuple[int, int]  # height, width
-    crop: float | None = None  # share of the shorter side that the centre keeps; None squeezes the whole image
+    crop: float | None = (
+        None  # share of the shorter side that the centre keeps; None squeezes the whole image
+    )
     max_pixels: int = MAX_PIXELS  # of the image as it is stored
 
     @property
@@ -85,7 +87,7 @@ class BrokenImageError(Exception):
         self.problem = Problem(what, remedy, passable)
 
 
-def header(source: Source, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], str, bool]:
+def header(source: ImageSource, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], str, bool]:
     """Return ((height, width), mode, whether it has several frames) without decoding."""
     with _opened(source, max_pixels) as image:
         try:
@@ -95,7 +97,7 @@ def header(source: Source, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int
         return (image.height, image.width), image.mode, several
 
 
-def pixels(source: Source, form: Form, seed: str | None = None) -> bytes | memoryview:
+def pixels(source: ImageSource, form: Form, seed: str | None = None) -> bytes | memoryview:
     """Return the image as height × width × channels bytes; a seed asks for a random crop and flip instead."""
     with _opened(source, form.max_pixels) as image:
         try:
@@ -126,14 +128,21 @@ def _random(image: Image.Image, form: Form, seed: str) -> bytes | memoryview:
     flip = rng.random() < 0.5
     # A JPEG is decoded at half, a quarter or an eighth of its size where the crop stays as large as what is wanted.
     rows, columns = form.size
-    image.draft(None, (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))))
+    image.draft(
+        None,
+        (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))),
+    )
     image = _in_mode(image, form.mode)
     small = (right - left) * (bottom - top) <= MAX_COPIED
     if image.mode == "RGB" and image.size == (width, height) and small and _has_fast_resize():
         part = image.crop(box)
         try:
-            return _fast_resize(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size)
-        except RuntimeError as error:  # so torch calls it when memory runs out, which is no fault of the image
+            return _fast_resize(
+                part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size
+            )
+        except (
+            RuntimeError
+        ) as error:  # so torch calls it when memory runs out, which is no fault of the image
             raise MemoryError from error
     made = _part(image, form, box, (width, height))
     return (made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made).tobytes()
@@ -146,7 +155,11 @@ def _has_fast_resize() -> bool:
         return False
     try:
         import torch  # a second's work, which a process that makes no random crops is spared
-    except (ImportError, OSError, MemoryError):  # in a process of its own; Pillow needs no such luck
+    except (
+        ImportError,
+        OSError,
+        MemoryError,
+    ):  # in a process of its own; Pillow needs no such luck
         return False
     return torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
@@ -178,7 +191,9 @@ def _whole(image: Image.Image, form: Form) -> Image.Image:
     return _part(image, form, (left, top, left + columns, top + rows), (wide, tall))
 
 
-def _part(image: Image.Image, form: Form, box: tuple[int, int, int, int], of: tuple[int, int]) -> Image.Image:
+def _part(
+    image: Image.Image, form: Form, box: tuple[int, int, int, int], of: tuple[int, int]
+) -> Image.Image:
     """Resize the box alone, which was chosen on an image of another size."""
     x, y = image.width / of[0], image.height / of[1]
     left, top, right, bottom = box[0] * x, box[1] * y, box[2] * x, box[3] * y
@@ -190,15 +205,19 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _opened(source: Source, max_pixels: int) -> Image.Image:
+def _opened(source: ImageSource, max_pixels: int) -> Image.Image:
     """Open and judge by the header alone."""
     try:
         size = os.stat(source.file).st_size if source.length < 0 else source.length  # noqa: PTH116 - once an image
         if size > MAX_BYTES:
-            raise BrokenImageError(f"has {size:,} bytes, more than {MAX_BYTES:,}", "remove it or scale it down")
+            raise BrokenImageError(
+                f"has {size:,} bytes, more than {MAX_BYTES:,}", "remove it or scale it down"
+            )
         image = Image.open(_content(source), formats=DECODERS)
     except Image.DecompressionBombError:
-        raise BrokenImageError(f"has more than {max_pixels} pixels", "remove it or scale it down") from None
+        raise BrokenImageError(
+            f"has more than {max_pixels} pixels", "remove it or scale it down"
+        ) from None
     except BrokenImageError:
         raise
     except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
@@ -209,13 +228,19 @@ def _opened(source: Source, max_pixels: int) -> Image.Image:
         return image
     image.close()
     if count > max_pixels:
-        raise BrokenImageError(f"has {count} pixels, more than {max_pixels}", "remove it or scale it down")
+        raise BrokenImageError(
+            f"has {count} pixels, more than {max_pixels}", "remove it or scale it down"
+        )
     if longest > MAX_SIDE:
-        raise BrokenImageError(f"has a side of {longest} pixels, more than {MAX_SIDE}", "remove it or scale it down")
-    raise BrokenImageError(f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits")
+        raise BrokenImageError(
+            f"has a side of {longest} pixels, more than {MAX_SIDE}", "remove it or scale it down"
+        )
+    raise BrokenImageError(
+        f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits"
+    )
 
 
-def _content(source: Source) -> str | io.BytesIO:
+def _content(source: ImageSource) -> str | io.BytesIO:
     if source.length < 0:
         return source.file
     with Path(source.file).open("rb") as file:
@@ -225,16 +250,24 @@ def _content(source: Source) -> str | io.BytesIO:
 
 def _broken(error: Exception) -> BrokenImageError:
     if isinstance(error, MemoryError):
-        return BrokenImageError("does not fit in memory", "free some memory, or set fewer workers in [data]", False)
-    if isinstance(error, OSError) and error.errno is not None:  # a disk that fails today may not fail tomorrow
-        return BrokenImageError(f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False)
+        return BrokenImageError(
+            "does not fit in memory", "free some memory, or set fewer workers in [data]", False
+        )
+    if (
+        isinstance(error, OSError) and error.errno is not None
+    ):  # a disk that fails today may not fail tomorrow
+        return BrokenImageError(
+            f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False
+        )
     if isinstance(error, UnidentifiedImageError):  # its own words name a place in memory
-        return BrokenImageError("cannot be decoded: it is of none of the formats read here", "repair or remove it")
+        return BrokenImageError(
+            "cannot be decoded: it is of none of the formats read here", "repair or remove it"
+        )
     detail = " ".join(str(error).split()) or type(error).__name__
     return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
 
 
-def request(source: Source, seed: str | None) -> bytes:
+def request(source: ImageSource, seed: str | None) -> bytes:
     """Write one line that asks for one image; what a shard calls it may be of any length and is not sent."""
     return json.dumps([source[:3], seed]).encode() + b"\n"
 
@@ -254,7 +287,7 @@ def serve(memory: str, form: Form) -> None:
     for line in sys.stdin.buffer:
         source, seed = json.loads(line)
         try:
-            shared[start : start + form.bytes] = pixels(Source(*source), form, seed)
+            shared[start : start + form.bytes] = pixels(ImageSource(*source), form, seed)
             answers.write(GOOD)
         except BrokenImageError as error:
             problem = json.dumps(error.problem).encode()

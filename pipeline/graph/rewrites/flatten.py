@@ -11,15 +11,20 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.constants import Constants, constant_of, constants, small_value
 from ltp_pipeline.graph.edit import Names, copy_fields
-from ltp_pipeline.graph.model import Model, take_apart
-from ltp_pipeline.graph.nodes import every_graph, is_standard, subgraphs
+from ltp_pipeline.graph.model import OnnxModel, take_apart
+from ltp_pipeline.graph.nodes import is_standard, iter_graphs, subgraphs
 from ltp_pipeline.graph.schemas import opset_of, standard_opset
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, stored
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    constant_tensor,
+    initializers_by_name,
+    is_constant,
+)
 
 Renamed = ChainMap[str, str]  # new names of values, those of each If within the other's
 
 
-def flatten(model: Model) -> tuple[Model, list[str]]:
+def flatten(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     """The model to walk (itself where nothing has to change) and what was done."""
     notes = []
     if model.proto.functions:
@@ -47,7 +52,9 @@ def _inlined(model: ModelProto) -> ModelProto:
         flat: ModelProto = inliner.inline_local_functions(model, convert_version=mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
         line = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise UnsupportedModel(f"the model's functions cannot be inlined: {line}", "export without functions") from None
+        raise UnsupportedModel(
+            f"the model's functions cannot be inlined: {line}", "export without functions"
+        ) from None
     return flat
 
 
@@ -56,7 +63,9 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
 
     Nodes are copied once, when it is known which there are and what their values are called.
     """
-    shared = Counter(name for graph in every_graph(model.graph) for name in stored(graph))
+    shared = Counter(
+        name for graph in iter_graphs(model.graph) for name in initializers_by_name(graph)
+    )
     known, names = constants(model.graph), Names.of(model.graph)
     nodes: list[tuple[NodeProto, Renamed]] = []
     weights: list[TensorProto] = []
@@ -92,28 +101,32 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     return flat, count
 
 
-def _branch(node: NodeProto, known: Constants, shared: Counter[str], renamed: Renamed) -> GraphProto | None:
+def _branch(
+    node: NodeProto, known: Constants, shared: Counter[str], renamed: Renamed
+) -> GraphProto | None:
     """The branch that a constant condition takes, unless a tensor in it shares its name with another branch's."""
     value = small_value(known, renamed.get(node.input[0], node.input[0])) if node.input else None
     if value is None or value.size != 1:
         return None
     wanted = "then_branch" if bool(value.reshape(-1)[0]) else "else_branch"
     branch: GraphProto | None = next((a.g for a in node.attribute if a.name == wanted), None)
-    if branch is None or any(shared[name] > 1 for name in stored(branch)):
+    if branch is None or any(shared[name] > 1 for name in initializers_by_name(branch)):
         return None
     return branch
 
 
 def _made_in(node: NodeProto, branch: GraphProto, names: Names, renamed: Renamed) -> dict[str, str]:
     """New names, after the If, of what the nodes of its branch make."""
-    kept = set(stored(branch))
+    kept = set(initializers_by_name(branch))
     inside = {o for n in branch.node for o in n.output if o and o not in kept}
     first = next(iter(node.output), "If")
     prefix = node.name or renamed.get(first, first)
-    return {name: names.fresh(f"{prefix}/{name}") for name in sorted(inside)}
+    return {name: names.unique_name(f"{prefix}/{name}") for name in sorted(inside)}
 
 
-def _joints(node: NodeProto, branch: GraphProto, renamed: Renamed, inner: Renamed) -> list[NodeProto]:
+def _joints(
+    node: NodeProto, branch: GraphProto, renamed: Renamed, inner: Renamed
+) -> list[NodeProto]:
     """An Identity for each output of an If, from that of its branch."""
     pairs = zip((inner.get(o.name, o.name) for o in branch.output), node.output, strict=False)
     return [helper.make_node("Identity", [o], [renamed.get(n, n)]) for o, n in pairs if n]

@@ -13,10 +13,10 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.constants import constants, small_value
 from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.nodes import every_node, is_standard, label
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, declared, to_array
-from ltp_pipeline.graph.view import identities, outer_reads, reads
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, label
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, make_empty_tensor, to_array
+from ltp_pipeline.graph.view import identities, iter_uses, outer_reads
 from ltp_pipeline.system.arrays import Array
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
@@ -30,7 +30,7 @@ _LEARNED = {
 _VIEWS = ("Identity", "Unsqueeze", "Reshape", "Transpose", "Cast")
 
 
-def normalise(model: Model) -> tuple[Model, list[str]]:
+def normalise(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     """The model to train (itself where nothing has to change) and what was done; a second call finds nothing to do."""
     proto, weights, notes = copy_of(model.proto), dict(model.weights), list[str]()
     edits: list[tuple[Callable[[ModelProto, dict[str, Array]], int], str]] = [
@@ -42,18 +42,21 @@ def normalise(model: Model) -> tuple[Model, list[str]]:
         count = edit(proto, weights)
         if count:
             notes.append(note.format(count))
-    return (Model(proto, weights), notes) if notes else (model, notes)
+    return (OnnxModel(proto, weights), notes) if notes else (model, notes)
 
 
 def _leave_training_mode(model: ModelProto, weights: dict[str, Array]) -> int:
     """BatchNormalization in training mode and Dropout with a true third input would not infer."""
     del weights
     graph = model.graph
-    nodes = [n for part in (graph, *model.functions) for n in every_node(part) if _may_train(n)]
+    nodes = [n for part in (graph, *model.functions) for n in iter_nodes(part) if _may_train(n)]
     if not nodes:
         return 0
     known = constants(graph)
-    read = {*outer_reads(graph), *(name for f in model.functions for n in f.node for name in n.input)}
+    read = {
+        *outer_reads(graph),
+        *(name for f in model.functions for n in f.node for name in n.input),
+    }
     read |= {name for f in model.functions for name in f.output}
     count = 0
     for node in nodes:
@@ -74,7 +77,9 @@ def _leave_training_mode(model: ModelProto, weights: dict[str, Array]) -> int:
 def _may_train(node: NodeProto) -> bool:
     """Before opset 14, the outputs beyond the first are what makes a BatchNormalization train."""
     if is_standard(node, "BatchNormalization"):
-        return len(node.output) > 1 or any(a.name == "training_mode" and a.i for a in node.attribute)
+        return len(node.output) > 1 or any(
+            a.name == "training_mode" and a.i for a in node.attribute
+        )
     return is_standard(node, "Dropout") and len(node.input) > 2
 
 
@@ -89,14 +94,16 @@ def _fill_constant_shapes(model: ModelProto, weights: dict[str, Array]) -> int:
         array = None
         if is_standard(node, "ConstantOfShape") and learned.intersection(node.output):
             shape = small_value(known, node.input[0])
-            array = None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
+            array = (
+                None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
+            )
         if array is None:
             kept.append(node)
         else:
             room -= array.size
             weights[node.output[0]] = array
             data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
-            _store(model, declared(node.output[0], data_type, array.shape))
+            _store(model, make_empty_tensor(node.output[0], data_type, array.shape))
     count = len(graph.node) - len(kept)
     if count:
         set_nodes(graph, kept)
@@ -108,7 +115,9 @@ def _learned(graph: GraphProto) -> set[str]:
     found = set()
     for node in reversed(graph.node):
         if is_standard(node, *_LEARNED):
-            found |= {name for slot, name in enumerate(node.input) if slot in _LEARNED[node.op_type]}
+            found |= {
+                name for slot, name in enumerate(node.input) if slot in _LEARNED[node.op_type]
+            }
         elif is_standard(node, "Mul", "Add"):  # a scale and shift per channel, shaped by Unsqueeze
             found |= {name for name in node.input if name}
         elif is_standard(node, *_VIEWS) and found.intersection(node.output):
@@ -118,9 +127,15 @@ def _learned(graph: GraphProto) -> set[str]:
 
 def _filled(node: NodeProto, dims: list[int], room: int) -> Array | None:
     value = (
-        node.attribute[0].t if node.attribute else TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0], dims=[1])
+        node.attribute[0].t
+        if node.attribute
+        else TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0], dims=[1])
     )
-    if value.data_type not in FLOAT_TYPES or any(d < 1 for d in dims) or not 1 < math.prod(dims) <= room:
+    if (
+        value.data_type not in FLOAT_TYPES
+        or any(d < 1 for d in dims)
+        or not 1 < math.prod(dims) <= room
+    ):
         return None
     filler = to_array(value).reshape(-1)[:1]
     return None if filler.size == 0 else np.broadcast_to(filler, dims)
@@ -129,11 +144,15 @@ def _filled(node: NodeProto, dims: list[int], room: int) -> Array | None:
 def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
     """Give each BatchNormalization a mean and a variance that nothing else reads."""
     graph = model.graph
-    norms = [n for n in graph.node if is_standard(n, "BatchNormalization") and len(n.input) > max(_STATISTICS)]
+    norms = [
+        n
+        for n in graph.node
+        if is_standard(n, "BatchNormalization") and len(n.input) > max(_STATISTICS)
+    ]
     if not norms:
         return 0
     behind = identities(graph)
-    uses = Counter(name for _, _, name in reads(graph, outputs=True))
+    uses = Counter(name for _, _, name in iter_uses(graph, outputs=True))
     slots = [n.input[slot] for n in norms for slot in _STATISTICS]
     if not any(name in behind or uses[name] > 1 for name in slots):
         return 0
@@ -145,7 +164,7 @@ def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
             if name in tensors and (uses[name] > 1 or node.input[slot] in behind):
                 private = TensorProto()
                 private.CopyFrom(tensors[name])
-                private.name = names.fresh(f"{node.input[slot]}.{label(node)}.{slot}")
+                private.name = names.unique_name(f"{node.input[slot]}.{label(node)}.{slot}")
                 _store(model, private)
                 if name in weights:
                     weights[private.name] = weights[name]
@@ -158,4 +177,6 @@ def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
 def _store(model: ModelProto, tensor: TensorProto) -> None:
     model.graph.initializer.append(tensor)
     if model.ir_version < 4:  # where every initializer has to be a graph input too
-        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )

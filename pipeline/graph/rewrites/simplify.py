@@ -17,9 +17,9 @@ from onnx import GraphProto, helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read, write
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, every_tensor
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, iter_tensors
 from ltp_pipeline.system.scratch import is_full, scratch_folder
 
 SECONDS = 120
@@ -39,13 +39,21 @@ class SimplifyFailed(Exception):
     """onnxsim failed, crashed, took too long or too much memory."""
 
 
-def simplified(model: Model, seconds: float = SECONDS, memory: int = MEMORY) -> Model:
+def simplified(model: OnnxModel, seconds: float = SECONDS, memory: int = MEMORY) -> OnnxModel:
     """A simpler model that computes the same."""
     with scratch_folder("simplify") as folder:
         source, target = folder / "model.onnx", folder / "simple.onnx"
         write(model, source)
         size = sum(p.stat().st_size for p in folder.iterdir())
-        command = [sys.executable, "-P", "-m", _MODULE, str(source), str(target), str(memory + 10 * size)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            _MODULE,
+            str(source),
+            str(target),
+            str(memory + 10 * size),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
@@ -54,11 +62,15 @@ def simplified(model: Model, seconds: float = SECONDS, memory: int = MEMORY) -> 
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if done.returncode or not target.is_file():
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise SimplifyFailed(f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}")
+            raise SimplifyFailed(
+                f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}"
+            )
         try:
             return read(target)
         except InputError as error:
-            raise SimplifyFailed(f"onnxsim wrote a file that cannot be read: {error.what}") from None
+            raise SimplifyFailed(
+                f"onnxsim wrote a file that cannot be read: {error.message}"
+            ) from None
 
 
 def _limit_memory(size: int) -> None:
@@ -88,7 +100,7 @@ def _child(source: str, target: str, memory: str) -> None:
     model = onnx.load(source)
     _lower_settings(model.graph)
     model, _ = onnxsim.simplify(model, **_options(onnxsim.simplify))
-    large = sum(map(byte_size, every_tensor(model))) > LARGEST - _MARGIN
+    large = sum(map(byte_size, iter_tensors(model))) > LARGEST - _MARGIN
     onnx.save(model, target, save_as_external_data=large, location=f"{Path(target).name}.data")
 
 
@@ -96,7 +108,10 @@ def _lower_settings(graph: GraphProto) -> None:
     """Turn initializers that are no weights into Constant nodes, the only ones that fold while weights do not."""
     settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or elements(t) == 1]
     names = {t.name for t in settings}
-    set_nodes(graph, [*(helper.make_node("Constant", [], [t.name], value=t) for t in settings), *graph.node])
+    set_nodes(
+        graph,
+        [*(helper.make_node("Constant", [], [t.name], value=t) for t in settings), *graph.node],
+    )
     set_initializers(graph, [t for t in graph.initializer if t.name not in names])
     drop_inputs(graph, names)
 

@@ -37,7 +37,9 @@ def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 
 @op("Selu")
-def selu(x: Tensor, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323) -> Tensor:
+def selu(
+    x: Tensor, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323
+) -> Tensor:
     return gamma * F.elu(x, alpha)
 
 
@@ -98,14 +100,18 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
 
 
 @op("Clip", since=6)
-def clip_6(x: Tensor, *, max: float = 3.4028234663852886e38, min: float = -3.4028234663852886e38) -> Tensor:
+def clip_6(
+    x: Tensor, *, max: float = 3.4028234663852886e38, min: float = -3.4028234663852886e38
+) -> Tensor:
     return x.clamp(min, max)
 
 
 @op("Clip", since=11, constants=(1, 2))
 @any_integer
 def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
-    if x.is_floating_point() and all(limit is None or limit.device.type == "cpu" for limit in (min, max)):
+    if x.is_floating_point() and all(
+        limit is None or limit.device.type == "cpu" for limit in (min, max)
+    ):
         # With plain numbers one kernel does both sides, and its gradient is torch's own.
         low = None if min is None else min.item()
         high = None if max is None else max.item()

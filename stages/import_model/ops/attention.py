@@ -92,7 +92,9 @@ def attention(
     window = (left_window_size, right_window_size)
     bias = _bias(q, k.shape[2], attn_mask, offset, bool(is_causal), window, valid)
     factor = math.sqrt(scale if scale is not None else 1 / math.sqrt(q.shape[3]))
-    root = torch.tensor(factor, dtype=q.dtype, device=q.device)  # in half precision the standard rounds it first
+    root = torch.tensor(
+        factor, dtype=q.dtype, device=q.device
+    )  # in half precision the standard rounds it first
     scores = (q * root) @ (k * root).transpose(2, 3)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
@@ -143,7 +145,12 @@ def rotary_embedding(
 
 @op("CausalConvWithState", since=27, weights=(1, 2))
 def causal_conv_with_state(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, past_state: Tensor | None = None, *, activation: str = "none"
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    past_state: Tensor | None = None,
+    *,
+    activation: str = "none",
 ) -> tuple[Tensor, Tensor]:
     reach = weight.shape[2] - 1
     past = x.new_zeros(*x.shape[:2], reach) if past_state is None else past_state

@@ -53,7 +53,9 @@ def checked(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
     count = math.prod(s or 1 for s in wanted)  # a sum over an empty axis has all the others
     if count > limit:
         empty = " but for its empty axes" * (0 in wanted)
-        raise ValueError(f"a tensor of shape {wanted} has {count:,} elements{empty}, which is beyond reason")
+        raise ValueError(
+            f"a tensor of shape {wanted} has {count:,} elements{empty}, which is beyond reason"
+        )
     return wanted
 
 
@@ -79,7 +81,9 @@ def any_integer(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
-        unsigned = next((a.dtype for a in args if isinstance(a, Tensor) and a.dtype in _SIGNED), None)
+        unsigned = next(
+            (a.dtype for a in args if isinstance(a, Tensor) and a.dtype in _SIGNED), None
+        )
         if unsigned is None:
             return function(*args, **keywords)
         result = function(*(signed(a) if isinstance(a, Tensor) else a for a in args), **keywords)

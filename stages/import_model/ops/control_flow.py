@@ -19,7 +19,11 @@ def if_(cond: Tensor, *, else_branch: Branch, then_branch: Branch) -> tuple[Any,
 
 @op("Loop", constants=(0, 1))
 def loop(
-    trip_count: Tensor | None = None, cond: Tensor | None = None, *initial: Any, body: Branch, n_outputs: int = 1
+    trip_count: Tensor | None = None,
+    cond: Tensor | None = None,
+    *initial: Any,
+    body: Branch,
+    n_outputs: int = 1,
 ) -> tuple[Any, ...]:
     state = list(initial)
     limit = MOST_ROUNDS + 1 if trip_count is None else int(trip_count)
@@ -40,12 +44,24 @@ def loop(
 
 @op("Scan", since=8)
 def scan_8(
-    sequence_lens: Tensor | None, *values: Tensor, body: Branch, directions: Sequence[int] = (), num_scan_inputs: int
+    sequence_lens: Tensor | None,
+    *values: Tensor,
+    body: Branch,
+    directions: Sequence[int] = (),
+    num_scan_inputs: int,
 ) -> tuple[Any, ...]:
     if sequence_lens is not None:
         raise ValueError("sequence_lens is not supported")
     batches = [
-        _scan([v[i] for v in values], body, num_scan_inputs, [0] * num_scan_inputs, list(directions), [], [])
+        _scan(
+            [v[i] for v in values],
+            body,
+            num_scan_inputs,
+            [0] * num_scan_inputs,
+            list(directions),
+            [],
+            [],
+        )
         for i in range(values[0].shape[0])
     ]
     return tuple(torch.stack(results) for results in zip(*batches, strict=True))
@@ -78,7 +94,8 @@ def _scan(
     state, scanned = values[: len(values) - n], values[len(values) - n :]
     backwards = directions or [0] * n
     sequences = [
-        (x.flip(axis) if back else x).unbind(axis) for x, axis, back in zip(scanned, axes, backwards, strict=True)
+        (x.flip(axis) if back else x).unbind(axis)
+        for x, axis, back in zip(scanned, axes, backwards, strict=True)
     ]
     collected: list[list[Tensor]] = []
     for items in zip(*sequences, strict=True):

@@ -76,11 +76,16 @@ def conv_transpose(
         ends = [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
     checked([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)], x)
     y: Tensor
-    if ends[:n] == ends[n:] and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+    if ends[:n] == ends[n:] and all(
+        e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
+    ):
         y = _CONV_TRANSPOSE[n](x, w, b, strides, tuple(ends[:n]), extra, group, dilations)
         return y
     y = _CONV_TRANSPOSE[n](x, w, None, strides, 0, 0, group, dilations)
-    y = F.pad(y, torch_pads([-p for p in ends[:n]] + [e - p for e, p in zip(extra, ends[n:], strict=True)]))
+    y = F.pad(
+        y,
+        torch_pads([-p for p in ends[:n]] + [e - p for e, p in zip(extra, ends[n:], strict=True)]),
+    )
     return y if b is None else y + b.reshape(-1, *[1] * n)
 
 
@@ -117,7 +122,9 @@ def deform_conv(
     y = shift[:, :, 0] + tap_y.reshape(-1, 1, 1) + steps(out_y, down).reshape(-1, 1)
     z = shift[:, :, 1] + tap_x.reshape(-1, 1, 1) + steps(out_x, right)
     planes = x.reshape(n * offset_group, c // offset_group, height, width)
-    found = _bilinear(planes, y.flatten(1), z.flatten(1)).reshape(*planes.shape[:2], taps, out_y * out_x)
+    found = _bilinear(planes, y.flatten(1), z.flatten(1)).reshape(
+        *planes.shape[:2], taps, out_y * out_x
+    )
     if mask is not None:
         found = found * mask.reshape(n * offset_group, 1, taps, out_y * out_x)
     found = found.reshape(n, group, c // group * taps, out_y * out_x)
@@ -163,6 +170,8 @@ def col2im(
         index = index * padded[i] + tap * reach + start * step
     channels = x.shape[1] // math.prod(block)
     columns = x.reshape(x.shape[0], channels, -1)
-    image_sum = x.new_zeros(x.shape[0], channels, math.prod(padded)).index_add(2, index.reshape(-1), columns)
+    image_sum = x.new_zeros(x.shape[0], channels, math.prod(padded)).index_add(
+        2, index.reshape(-1), columns
+    )
     crops = torch_pads([-p for p in begins_ends])
     return F.pad(image_sum.reshape(x.shape[0], channels, *padded), crops)

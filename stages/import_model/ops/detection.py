@@ -20,7 +20,9 @@ def _corners(boxes: Tensor, center_point_box: int) -> tuple[Tensor, Tensor]:
 
 def _overlaps(low: Tensor, high: Tensor) -> Tensor:
     """Intersection over union of every pair."""
-    inner = torch.minimum(high.unsqueeze(0), high.unsqueeze(1)) - torch.maximum(low.unsqueeze(0), low.unsqueeze(1))
+    inner = torch.minimum(high.unsqueeze(0), high.unsqueeze(1)) - torch.maximum(
+        low.unsqueeze(0), low.unsqueeze(1)
+    )
     shared = inner.clamp(min=0).prod(-1)
     area = (high - low).prod(-1)
     union = area.unsqueeze(0) + area.unsqueeze(1) - shared
@@ -80,15 +82,24 @@ def _roi_align(
     shift = 0.5 if half_pixel else 0.0
     left, top, right, bottom = (rois * spatial_scale - shift).unbind(1)
     axes = []
-    for start, end, count, length in ((top, bottom, size[0], x.shape[2]), (left, right, size[1], x.shape[3])):
+    for start, end, count, length in (
+        (top, bottom, size[0], x.shape[2]),
+        (left, right, size[1], x.shape[3]),
+    ):
         extent = end - start if half_pixel else (end - start).clamp(min=1.0)
         step = extent / count
-        samples = torch.full_like(step, sampling_ratio) if sampling_ratio > 0 else step.ceil().clamp(min=0)
+        samples = (
+            torch.full_like(step, sampling_ratio)
+            if sampling_ratio > 0
+            else step.ceil().clamp(min=0)
+        )
         most = max(int(samples.max()), 1) if len(samples) else 1
         number = torch.arange(most, device=x.device)
         bins = torch.arange(count, device=x.device).reshape(1, -1, 1)
         inner = (number + 0.5) * (step / samples.clamp(min=1)).unsqueeze(1)
-        position = (start.reshape(-1, 1, 1) + bins * step.reshape(-1, 1, 1) + inner.unsqueeze(1)).flatten(1)
+        position = (
+            start.reshape(-1, 1, 1) + bins * step.reshape(-1, 1, 1) + inner.unsqueeze(1)
+        ).flatten(1)
         used = (number < samples.unsqueeze(1)).unsqueeze(1).expand(-1, count, -1).flatten(1)
         axes.append((*_neighbours(position, length), used, samples, most))
     (y0, y1, fy, in_y, used_y, n_y, most_y), (x0, x1, fx, in_x, used_x, n_x, most_x) = axes
@@ -99,7 +110,9 @@ def _roi_align(
     for rows, share_y in ((y0, 1 - fy), (y1, fy)):
         for columns, share_x in ((x0, 1 - fx), (x1, fx)):
             value = x[batch, :, rows.unsqueeze(2), columns.unsqueeze(1)]
-            corners.append(value * (share_y.unsqueeze(2) * share_x.unsqueeze(1)).unsqueeze(-1) * inside)
+            corners.append(
+                value * (share_y.unsqueeze(2) * share_x.unsqueeze(1)).unsqueeze(-1) * inside
+            )
     used = (used_y.unsqueeze(2) & used_x.unsqueeze(1)).unsqueeze(-1)
     pooled = (len(rois), size[0], most_y, size[1], most_x, x.shape[1])
     if mode == "avg":
@@ -124,7 +137,16 @@ def roi_align_10(
     spatial_scale: float = 1.0,
 ) -> Tensor:
     size = (output_height, output_width)
-    return _roi_align(x, rois.to(x.device), batch_indices, mode, size, sampling_ratio, spatial_scale, half_pixel=False)
+    return _roi_align(
+        x,
+        rois.to(x.device),
+        batch_indices,
+        mode,
+        size,
+        sampling_ratio,
+        spatial_scale,
+        half_pixel=False,
+    )
 
 
 @op("RoiAlign", since=16, constants=(1, 2))
@@ -142,11 +164,22 @@ def roi_align_16(
 ) -> Tensor:
     size = (output_height, output_width)
     half = coordinate_transformation_mode == "half_pixel"
-    return _roi_align(x, rois.to(x.device), batch_indices, mode, size, sampling_ratio, spatial_scale, half_pixel=half)
+    return _roi_align(
+        x,
+        rois.to(x.device),
+        batch_indices,
+        mode,
+        size,
+        sampling_ratio,
+        spatial_scale,
+        half_pixel=half,
+    )
 
 
 @op("MaxRoiPool", constants=(1,))
-def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Tensor:
+def max_roi_pool(
+    x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Tensor:
     rois = rois.to(x.device)
     boxes = torch.round(rois[:, 1:] * spatial_scale).long()
     inside = []  # for both spatial axes: whether a cell belongs to a bin, (rois, bins, cells)

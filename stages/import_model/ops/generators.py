@@ -50,21 +50,40 @@ _CPU = torch.device("cpu")
 
 @op("RandomNormal")
 def random_normal(
-    *, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None, shape: Sequence[int]
+    *,
+    dtype: int = 1,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
+    shape: Sequence[int],
 ) -> Tensor:
-    return (torch.randn(checked(shape), generator=_generator(seed, _CPU)) * scale + mean).to(torch_type(dtype))
+    return (torch.randn(checked(shape), generator=_generator(seed, _CPU)) * scale + mean).to(
+        torch_type(dtype)
+    )
 
 
 @op("RandomUniform")
 def random_uniform(
-    *, dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None, shape: Sequence[int]
+    *,
+    dtype: int = 1,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
+    shape: Sequence[int],
 ) -> Tensor:
-    return (torch.rand(checked(shape), generator=_generator(seed, _CPU)) * (high - low) + low).to(torch_type(dtype))
+    return (torch.rand(checked(shape), generator=_generator(seed, _CPU)) * (high - low) + low).to(
+        torch_type(dtype)
+    )
 
 
 @op("RandomNormalLike", constants=(0,))
 def random_normal_like(
-    x: Tensor, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None
+    x: Tensor,
+    *,
+    dtype: int | None = None,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float | None = None,
 ) -> Tensor:
     noise = torch.randn(x.shape, generator=_generator(seed, x.device), device=x.device)
     return (noise * scale + mean).to(x.dtype if dtype is None else torch_type(dtype))
@@ -72,7 +91,12 @@ def random_normal_like(
 
 @op("RandomUniformLike", constants=(0,))
 def random_uniform_like(
-    x: Tensor, *, dtype: int | None = None, high: float = 1.0, low: float = 0.0, seed: float | None = None
+    x: Tensor,
+    *,
+    dtype: int | None = None,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float | None = None,
 ) -> Tensor:
     noise = torch.rand(x.shape, generator=_generator(seed, x.device), device=x.device)
     return (noise * (high - low) + low).to(x.dtype if dtype is None else torch_type(dtype))
@@ -80,17 +104,25 @@ def random_uniform_like(
 
 @op("Bernoulli", since=15, constants=(0,))
 def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
-    return torch.bernoulli(x, generator=_generator(seed, x.device)).to(x.dtype if dtype is None else torch_type(dtype))
+    return torch.bernoulli(x, generator=_generator(seed, x.device)).to(
+        x.dtype if dtype is None else torch_type(dtype)
+    )
 
 
 @op("Multinomial", since=7, constants=(0,))
-def multinomial(x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
+def multinomial(
+    x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None
+) -> Tensor:
     checked([x.shape[0], sample_size])
-    drawn = torch.multinomial(x.softmax(1), sample_size, replacement=True, generator=_generator(seed, x.device))
+    drawn = torch.multinomial(
+        x.softmax(1), sample_size, replacement=True, generator=_generator(seed, x.device)
+    )
     return drawn.to(torch_type(dtype))
 
 
-def _dropout(x: Tensor, ratio: float, active: bool, n_outputs: int) -> Tensor | tuple[Tensor, Tensor]:
+def _dropout(
+    x: Tensor, ratio: float, active: bool, n_outputs: int
+) -> Tensor | tuple[Tensor, Tensor]:
     if not active or ratio == 0:
         return (x, torch.ones_like(x, dtype=torch.bool)) if n_outputs > 1 else x
     if n_outputs == 1:

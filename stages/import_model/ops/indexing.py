@@ -62,7 +62,9 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Te
 
 @op("ScatterElements", since=11, constants=(1,))
 @any_integer
-def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none") -> Tensor:
+def scatter_elements(
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
     where = wrapped(indices.to(x.device), x.shape[axis])
     if reduction == "none":
         return x.scatter(axis, where, updates)
@@ -79,7 +81,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     for i in range(depth):
         linear = linear * x.shape[i] + wrapped(indices[..., i], x.shape[i])
     linear = linear.reshape(-1)
-    values = updates.reshape(linear.shape[0], rows.shape[1]).to(x.dtype)  # autocast may have made them differ
+    values = updates.reshape(linear.shape[0], rows.shape[1]).to(
+        x.dtype
+    )  # autocast may have made them differ
     if reduction == "none":
         return rows.index_put((linear,), values).reshape(x.shape)
     where = linear.unsqueeze(1).expand_as(values)
@@ -97,7 +101,11 @@ def tensor_scatter(
 ) -> Tensor:
     axis = positive_axis(axis, past_cache.dim())
     steps = torch.arange(update.shape[axis], device=past_cache.device).unsqueeze(0)
-    starts = steps.new_zeros(update.shape[0]) if write_indices is None else write_indices.to(past_cache.device)
+    starts = (
+        steps.new_zeros(update.shape[0])
+        if write_indices is None
+        else write_indices.to(past_cache.device)
+    )
     where = starts.unsqueeze(1) + steps
     if mode == "circular":
         where = where % past_cache.shape[axis]
@@ -106,7 +114,9 @@ def tensor_scatter(
 
 
 @op("Slice")
-def slice_1(x: Tensor, *, axes: Sequence[int] | None = None, ends: Sequence[int], starts: Sequence[int]) -> Tensor:
+def slice_1(
+    x: Tensor, *, axes: Sequence[int] | None = None, ends: Sequence[int], starts: Sequence[int]
+) -> Tensor:
     return _slice(x, list(starts), list(ends), ints(axes), [])
 
 
@@ -117,7 +127,9 @@ def slice_10(
     return _slice(x, ints(starts), ints(ends), ints(axes), ints(steps))
 
 
-def _slice(x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> Tensor:
+def _slice(
+    x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps: list[int]
+) -> Tensor:
     axes = axes or list(range(len(starts)))
     steps = steps or [1] * len(starts)
     cut: list[slice] = [slice(None)] * x.dim()
@@ -126,7 +138,9 @@ def _slice(x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps
         if step > 0:
             cut[axis] = slice(first, max(first, last), step)
         else:  # torch has no negative steps
-            x = _index_select(x, torch.arange(first, min(first, last), step, device=x.device), axis=axis)
+            x = _index_select(
+                x, torch.arange(first, min(first, last), step, device=x.device), axis=axis
+            )
     return x[tuple(cut)]
 
 
@@ -147,7 +161,9 @@ def top_k_1(x: Tensor, *, axis: int = -1, k: int) -> tuple[Tensor, Tensor]:
 
 
 @op("TopK", since=10, constants=(1,))
-def top_k_10(x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
+def top_k_10(
+    x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Tensor, Tensor]:
     return _top_k(x, int(k.reshape(())), axis, bool(largest))
 
 
@@ -169,10 +185,14 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -
 
 
 @op("Unique", since=11, untrained=(0,))
-def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def unique(
+    x: Tensor, *, axis: int | None = None, sorted: int = 1
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     flat = x.reshape(-1) if axis is None else x
     axis = 0 if axis is None else positive_axis(axis, x.dim())
-    values, inverse, counts = torch.unique(signed(flat), return_inverse=True, return_counts=True, dim=axis)
+    values, inverse, counts = torch.unique(
+        signed(flat), return_inverse=True, return_counts=True, dim=axis
+    )
     position = torch.arange(inverse.shape[0], device=x.device)
     first = torch.full_like(counts, inverse.shape[0]).scatter_reduce(0, inverse, position, "amin")
     if not sorted:

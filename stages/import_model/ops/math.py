@@ -133,7 +133,12 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 def _cumulate(
-    function: Callable[[Tensor, int], Tensor], start: int, x: Tensor, axis: int, exclusive: int, reverse: int
+    function: Callable[[Tensor, int], Tensor],
+    start: int,
+    x: Tensor,
+    axis: int,
+    exclusive: int,
+    reverse: int,
 ) -> Tensor:
     axis = positive_axis(axis, x.dim())
     if reverse:

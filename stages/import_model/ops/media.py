@@ -45,7 +45,9 @@ def tf_idf_vectorizer(
     number = 0  # of the n-gram, in the order of the pool
     for length, start in enumerate(ngram_counts, start=1):
         end = ngram_counts[length] if length < len(ngram_counts) else len(pool_int64s)
-        pool = torch.tensor(pool_int64s[start:end], dtype=x.dtype, device=x.device).reshape(-1, length)
+        pool = torch.tensor(pool_int64s[start:end], dtype=x.dtype, device=x.device).reshape(
+            -1, length
+        )
         columns = torch.tensor(ngram_indexes[number : number + len(pool)], device=x.device)
         number += len(pool)
         if not min_gram_length <= length <= max_gram_length or not len(pool):

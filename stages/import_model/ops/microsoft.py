@@ -13,7 +13,11 @@ from ltp_pipeline.stages.import_model.ops.linear import gemm
 from ltp_pipeline.stages.import_model.ops.normalization import root_mean_square_norm
 from ltp_pipeline.stages.import_model.registry import op
 
-_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"Relu": F.relu, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh}
+_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "Relu": F.relu,
+    "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh,
+}
 
 
 def _activated(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
@@ -148,7 +152,12 @@ def skip_simplified_layer_normalization(
     return (y, None, None, total)[:n_outputs] if n_outputs > 1 else y
 
 
-@op("EmbedLayerNormalization", constants=(0, 1, 7, 8), weights=(2, 3, 4, 5, 6), domain=ONNXRUNTIME_DOMAIN)
+@op(
+    "EmbedLayerNormalization",
+    constants=(0, 1, 7, 8),
+    weights=(2, 3, 4, 5, 6),
+    domain=ONNXRUNTIME_DOMAIN,
+)
 def embed_layer_normalization(
     input_ids: Tensor,
     segment_ids: Tensor | None,
@@ -167,7 +176,9 @@ def embed_layer_normalization(
     device = word_embedding.device
     if position_ids is None:
         position_ids = torch.arange(input_ids.shape[1])
-    total = F.embedding(input_ids.to(device), word_embedding) + F.embedding(position_ids.to(device), position_embedding)
+    total = F.embedding(input_ids.to(device), word_embedding) + F.embedding(
+        position_ids.to(device), position_embedding
+    )
     if segment_ids is not None and segment_embedding is not None:
         total = total + F.embedding(segment_ids.to(device), segment_embedding)
     lengths = torch.zeros(len(input_ids)) if mask is None else mask.sum(1)

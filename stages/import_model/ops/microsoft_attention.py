@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
-from ltp_pipeline.stages.import_model.ops.attention import rotary_embedding as standard_rotary_embedding
+from ltp_pipeline.stages.import_model.ops.attention import (
+    rotary_embedding as standard_rotary_embedding,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -44,7 +46,9 @@ def _attend(
         scores = scores if added is None else scores + added
     if causal:
         queries, keys = scores.shape[-2:]
-        later = torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(keys - queries + 1)
+        later = torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(
+            keys - queries + 1
+        )
         scores = scores + torch.where(later, filter_value, 0.0).to(scores.dtype)
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2), scores
 
@@ -69,7 +73,12 @@ def attention(
     unidirectional: int = 0,
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
-    if do_rotary or rotary_embedding_dim or past_present_share_buffer or past_sequence_length is not None:
+    if (
+        do_rotary
+        or rotary_embedding_dim
+        or past_present_share_buffer
+        or past_sequence_length is not None
+    ):
         raise ValueError("rotary embedding inside it and shared buffers are not supported")
     projected = x @ weights if bias is None else x @ weights + bias
     sizes = list(qkv_hidden_sizes or [projected.shape[-1] // 3] * 3)
@@ -105,8 +114,14 @@ def multi_head_attention(
     q, k, v = _parts(query, key, value, bias, num_heads)
     if past_key is not None and past_value is not None:
         k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
-    padding = None if key_padding_mask is None else _padding(key_padding_mask, k.shape[2], mask_filter_value, q)
-    y, scores = _attend(q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value)
+    padding = (
+        None
+        if key_padding_mask is None
+        else _padding(key_padding_mask, k.shape[2], mask_filter_value, q)
+    )
+    y, scores = _attend(
+        q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value
+    )
     return (y, k, v, scores)[:n_outputs] if n_outputs > 1 else y
 
 

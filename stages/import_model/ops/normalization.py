@@ -42,7 +42,14 @@ def _sum_over_ranks(x: Tensor) -> Tensor:
 
 
 def _batch_norm(
-    x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, b: Tensor, training: bool, share: float, epsilon: float
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    training: bool,
+    share: float,
+    epsilon: float,
 ) -> Tensor:
     """Normalise by the stored statistics, or in training by those of the batch, over all processes that train."""
     if not (training and ranks.is_distributed()):
@@ -78,7 +85,9 @@ def batch_normalization_7(
     if not spatial:  # statistics of each activation
         y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
     else:
-        y = _batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
+        y = _batch_norm(
+            x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon
+        )
     return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
 
 
@@ -97,7 +106,9 @@ def batch_normalization_14(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     if training or not training_mode:
-        y = _batch_norm(x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon)
+        y = _batch_norm(
+            x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon
+        )
         return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
     # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones untouched.
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
@@ -110,7 +121,9 @@ def batch_normalization_14(
 
 @op("InstanceNormalization", weights=(1, 2))
 def instance_normalization(x: Tensor, scale: Tensor, b: Tensor, *, epsilon: float = 1e-5) -> Tensor:
-    return torch.instance_norm(x, scale, b, None, None, True, 0.0, epsilon, torch.backends.cudnn.enabled)
+    return torch.instance_norm(
+        x, scale, b, None, None, True, 0.0, epsilon, torch.backends.cudnn.enabled
+    )
 
 
 @op("LayerNormalization", weights=(1, 2))  # before opset 17 onnxruntime's own
@@ -161,20 +174,32 @@ def simplified_layer_normalization(
 
 
 @op("GroupNormalization", since=18, weights=(1, 2))
-def group_normalization_18(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int) -> Tensor:
+def group_normalization_18(
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
+) -> Tensor:
     each = x.shape[1] // num_groups  # here scale and bias belong to groups, later to channels
-    return F.group_norm(x, num_groups, scale.repeat_interleave(each), bias.repeat_interleave(each), epsilon)
+    return F.group_norm(
+        x, num_groups, scale.repeat_interleave(each), bias.repeat_interleave(each), epsilon
+    )
 
 
 @op("GroupNormalization", since=21, weights=(1, 2))
 def group_normalization_21(
-    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    num_groups: int,
+    stash_type: int = 1,
 ) -> Tensor:
     return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
 @op("LRN")
-def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
+def lrn(
+    x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
+) -> Tensor:
     squares = x.square().flatten(2).unsqueeze(1)
     squares = F.pad(squares, (0, 0, (size - 1) // 2, size // 2))
     mean = F.avg_pool2d(squares, (size, 1), (1, 1)).reshape(x.shape)
@@ -184,7 +209,9 @@ def lrn(x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 @op("LpNormalization")
 def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
-    return torch.where(norm == 0, torch.zeros_like(x), x / norm.where(norm != 0, torch.ones_like(norm)))
+    return torch.where(
+        norm == 0, torch.zeros_like(x), x / norm.where(norm != 0, torch.ones_like(norm))
+    )
 
 
 @op("MeanVarianceNormalization", since=9)

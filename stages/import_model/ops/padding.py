@@ -7,7 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltp_pipeline.graph.tensors import LARGEST_CONSTANT
-from ltp_pipeline.stages.import_model.ops.common import any_integer, checked, ints, number, positive_axes
+from ltp_pipeline.stages.import_model.ops.common import (
+    any_integer,
+    checked,
+    ints,
+    number,
+    positive_axes,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -42,7 +48,9 @@ def torch_pads(pads: Sequence[int]) -> list[int]:
     return [pads[i + side * n] for i in reversed(range(n)) for side in (0, 1)]
 
 
-def split_pads(x: Tensor, pads: Sequence[int], value: float = 0.0) -> tuple[Tensor, tuple[int, ...]]:
+def split_pads(
+    x: Tensor, pads: Sequence[int], value: float = 0.0
+) -> tuple[Tensor, tuple[int, ...]]:
     """Leave symmetric pads to the operator; apply asymmetric ones to `x` first."""
     n = len(pads) // 2
     if list(pads[:n]) == list(pads[n:]):
@@ -78,7 +86,9 @@ def _pad(x: Tensor, pads: list[int], axes: list[int], mode: str, value: float) -
         return F.pad(x, torch_pads([*begins, *ends]), value=value)
     for axis in axes:
         if begins[axis] or ends[axis]:
-            x = x.index_select(axis, _source(x.shape[axis], begins[axis], ends[axis], mode).to(x.device))
+            x = x.index_select(
+                axis, _source(x.shape[axis], begins[axis], ends[axis], mode).to(x.device)
+            )
     return x
 
 

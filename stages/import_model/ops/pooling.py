@@ -33,7 +33,9 @@ class Window:
         self.strides = tuple(strides or [1] * n)
         self.dilations = tuple(dilations or [1] * n)
         if len(size) != n or min([1, *self.kernel, *self.strides, *self.dilations]) < 1:
-            raise ValueError(f"kernel {list(kernel)} does not fit a tensor with {len(size)} spatial axes")
+            raise ValueError(
+                f"kernel {list(kernel)} does not fit a tensor with {len(size)} spatial axes"
+            )
         self.pads = pads_for(auto_pad, pads, size, kernel, self.strides, self.dilations)
         self.reach = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         self.outputs: list[int] = []
@@ -45,10 +47,15 @@ class Window:
                 count -= 1  # a window that starts in the end padding is dropped
             self.outputs.append(count)
         if min(self.outputs) < 1:  # torch does not always notice, and may never come back
-            raise ValueError(f"a window of {self.reach} does not fit into {list(size)} with pads {self.pads}")
+            raise ValueError(
+                f"a window of {self.reach} does not fit into {list(size)} with pads {self.pads}"
+            )
         checked(s + self.pads[i] + self.pads[n + i] for i, s in enumerate(size))
         # What must be appended for the last window; negative where the last elements are not read.
-        spans = [(c - 1) * st + r for c, st, r in zip(self.outputs, self.strides, self.reach, strict=True)]
+        spans = [
+            (c - 1) * st + r
+            for c, st, r in zip(self.outputs, self.strides, self.reach, strict=True)
+        ]
         self.tails = [sp - s - b for sp, s, b in zip(spans, size, self.pads[:n], strict=True)]
         self.symmetric = self.pads[:n] == self.pads[n:] and all(
             p <= k // 2 for p, k in zip(self.pads[:n], self.kernel, strict=True)
@@ -85,18 +92,27 @@ def max_pool(
     data = x if x.is_floating_point() else x.float()
     if window.symmetric and n_outputs == 1:
         y: Tensor = _MAX_POOL[n](
-            data, window.kernel, window.strides, tuple(window.pads[:n]), window.dilations, bool(ceil_mode)
+            data,
+            window.kernel,
+            window.strides,
+            tuple(window.pads[:n]),
+            window.dilations,
+            bool(ceil_mode),
         )
         return y.to(x.dtype)
     data = window.padded(data, float("-inf"))
     if n_outputs == 1:
         y = _MAX_POOL[n](data, window.kernel, window.strides, 0, window.dilations)
         return y.to(x.dtype)
-    y, where = _MAX_POOL[n](data, window.kernel, window.strides, 0, window.dilations, return_indices=True)
+    y, where = _MAX_POOL[n](
+        data, window.kernel, window.strides, 0, window.dilations, return_indices=True
+    )
     return y.to(x.dtype), _global_index(where, x, data, window, bool(storage_order))
 
 
-def _global_index(where: Tensor, x: Tensor, padded: Tensor, window: Window, column_major: bool) -> Tensor:
+def _global_index(
+    where: Tensor, x: Tensor, padded: Tensor, window: Window, column_major: bool
+) -> Tensor:
     """Indices into the whole of `x` from indices into one padded plane."""
     axes = list(range(x.dim() - 2))
     coordinates = torch.unravel_index(where, padded.shape[2:])
@@ -194,7 +210,10 @@ def max_unpool(
     n = len(kernel_shape)
     begins_ends = ints(pads) or [0] * 2 * n
     steps = strides or [1] * n
-    sizes = [(x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - begins_ends[i] - begins_ends[n + i] for i in range(n)]
+    sizes = [
+        (x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - begins_ends[i] - begins_ends[n + i]
+        for i in range(n)
+    ]
     shape = checked([*x.shape[:2], *sizes])
     flat = x.new_zeros(math.prod(shape)).scatter(0, indices.to(x.device).reshape(-1), x.reshape(-1))
     y = flat.reshape(shape)

@@ -27,7 +27,9 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor, float, float], Tensor], float, f
     "softsign": (lambda x, _a, _b: F.softsign(x), 0.0, 0.0),
     "softplus": (lambda x, _a, _b: F.softplus(x), 0.0, 0.0),
 }
-_USES_ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
+_USES_ALPHA = frozenset(
+    {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
+)
 _USES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 
 
@@ -62,7 +64,10 @@ def _flip(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _scan(
-    projected: Tensor, states: States, cell: Callable[[Tensor, States], States], lengths: Tensor | None
+    projected: Tensor,
+    states: States,
+    cell: Callable[[Tensor, States], States],
+    lengths: Tensor | None,
 ) -> tuple[Tensor, States]:
     """Run a cell over time; past its length a sequence keeps its state and puts out zeros."""
     outputs = []
@@ -144,7 +149,9 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    acts = _activations(_names(activations, ["Tanh"], direction), activation_alpha, activation_beta, clip)
+    acts = _activations(
+        _names(activations, ["Tanh"], direction), activation_alpha, activation_beta, clip
+    )
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:
         input_bias, recurrent_bias = _biases(b, w, d)
@@ -217,7 +224,9 @@ def lstm(
 ) -> tuple[Tensor, ...]:
     names = _names(activations, ["Sigmoid", "Tanh", "Tanh"], direction)
     acts = _activations(names, activation_alpha, activation_beta, clip)
-    free = _activations(names, activation_alpha, activation_beta, None)  # onnxruntime does not clip the cell's state
+    free = _activations(
+        names, activation_alpha, activation_beta, None
+    )  # onnxruntime does not clip the cell's state
     hidden = r.shape[-1]
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:

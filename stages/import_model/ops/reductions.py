@@ -78,14 +78,24 @@ def _register(name: str, reduce: Reduction, axes_since: int) -> None:
     @op(name)
     @any_integer
     def attribute(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
-        return reduce(x, positive_axes(axes, x.dim()), bool(keepdims)) if x.dim() else _of_scalar(x, reduce)
+        return (
+            reduce(x, positive_axes(axes, x.dim()), bool(keepdims))
+            if x.dim()
+            else _of_scalar(x, reduce)
+        )
 
     @op(name, since=axes_since, constants=(1,))
     @any_integer
-    def input(x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+    def input(
+        x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Tensor:
         if noop_with_empty_axes and not ints(axes):
             return _of_scalar(x, reduce)
-        return reduce(x, positive_axes(axes, x.dim()), bool(keepdims)) if x.dim() else _of_scalar(x, reduce)
+        return (
+            reduce(x, positive_axes(axes, x.dim()), bool(keepdims))
+            if x.dim()
+            else _of_scalar(x, reduce)
+        )
 
 
 def _of_scalar(x: Tensor, reduce: Reduction) -> Tensor:

@@ -14,7 +14,9 @@ from ltp_pipeline.stages.import_model.ops.common import checked, ints, positive_
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _coordinates(mode: str, size: int, wanted: int, scale: float, roi: tuple[float, float]) -> Tensor:
+def _coordinates(
+    mode: str, size: int, wanted: int, scale: float, roi: tuple[float, float]
+) -> Tensor:
     """Where along the old axis each new element lies; in single precision, because rounding decides the neighbour."""
     x = torch.arange(wanted, dtype=torch.float32)
     scale = float(np.float32(scale))
@@ -77,7 +79,16 @@ def _taps(x: Tensor, mode: str, scale: float, a: float, antialias: int) -> tuple
 class _Settings:
     """The attributes of one Resize node."""
 
-    def __init__(self, mode: str, coordinates: str, nearest: str, a: float, outside: int, fill: float, antialias: int):
+    def __init__(
+        self,
+        mode: str,
+        coordinates: str,
+        nearest: str,
+        a: float,
+        outside: int,
+        fill: float,
+        antialias: int,
+    ):
         self.mode = mode
         self.coordinates = coordinates
         self.nearest = nearest
@@ -106,7 +117,9 @@ def _resize_axis(
     if settings.coordinates == "tf_crop_and_resize":
         outside = ((where < 0) | (where > size - 1)).to(x.device)
         view = [-1 if i == axis else 1 for i in range(x.dim())]
-        y = torch.where(outside.reshape(view), torch.as_tensor(settings.fill, dtype=y.dtype, device=y.device), y)
+        y = torch.where(
+            outside.reshape(view), torch.as_tensor(settings.fill, dtype=y.dtype, device=y.device), y
+        )
     return y
 
 
@@ -123,11 +136,16 @@ def _weighted(x: Tensor, axis: int, taps: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def _sizes(x: Tensor, axes: list[int], scales: list[float], sizes: list[int], policy: str) -> list[tuple[int, float]]:
+def _sizes(
+    x: Tensor, axes: list[int], scales: list[float], sizes: list[int], policy: str
+) -> list[tuple[int, float]]:
     """Wanted size and scale of each axis."""
     if scales:
         # In single precision, like the scales: 40 by 1.3 gives 52 there, and 51.99 in double.
-        return [(math.floor(np.float32(x.shape[a]) * np.float32(s)), s) for a, s in zip(axes, scales, strict=True)]
+        return [
+            (math.floor(np.float32(x.shape[a]) * np.float32(s)), s)
+            for a, s in zip(axes, scales, strict=True)
+        ]
     ratios = [w / x.shape[a] for a, w in zip(axes, sizes, strict=True)]
     if policy == "stretch":
         return list(zip(sizes, ratios, strict=True))
@@ -135,16 +153,28 @@ def _sizes(x: Tensor, axes: list[int], scales: list[float], sizes: list[int], po
     return [(math.floor(ratio * x.shape[a] + 0.5), ratio) for a in axes]
 
 
-def _by_torch(x: Tensor, axes: list[int], wanted: list[tuple[int, float]], settings: _Settings) -> Tensor | None:
+def _by_torch(
+    x: Tensor, axes: list[int], wanted: list[tuple[int, float]], settings: _Settings
+) -> Tensor | None:
     """Images resized by whole sizes, in the ways torch has kernels for."""
     old = [(x.shape[a], *w) for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
     resized = [a for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
     exact = all(size * scale == new for size, new, scale in old)
-    if x.dim() != 4 or resized != [2, 3] or not exact or not x.is_floating_point() or settings.antialias:
+    if (
+        x.dim() != 4
+        or resized != [2, 3]
+        or not exact
+        or not x.is_floating_point()
+        or settings.antialias
+    ):
         return None
     size = [new for _, new, _ in old]
     way = (settings.mode, settings.coordinates)
-    if way == ("nearest", "asymmetric") and (settings.nearest or "floor") == "floor" and min(s for *_, s in old) >= 1:
+    if (
+        way == ("nearest", "asymmetric")
+        and (settings.nearest or "floor") == "floor"
+        and min(s for *_, s in old) >= 1
+    ):
         return F.interpolate(x, size, mode="nearest")
     if way in (("linear", "half_pixel"), ("linear", "pytorch_half_pixel")) and min(size) > 1:
         return F.interpolate(x, size, mode="bilinear", align_corners=False)
@@ -233,14 +263,24 @@ def resize_11(
 
 @op("GridSample", since=16)
 def grid_sample_16(
-    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
 ) -> Tensor:
     return F.grid_sample(x, grid, mode, padding_mode, bool(align_corners))
 
 
 @op("GridSample", since=20)
 def grid_sample_20(
-    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
 ) -> Tensor:
     torch_mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     return F.grid_sample(x, grid, torch_mode, padding_mode, bool(align_corners))

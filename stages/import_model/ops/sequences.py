@@ -28,7 +28,9 @@ def sequence_at(sequence: list[Tensor], position: Tensor) -> Tensor:
 
 
 @op("SequenceInsert", since=11, constants=(2,))
-def sequence_insert(sequence: list[Tensor], tensor: Tensor, position: Tensor | None = None) -> list[Tensor]:
+def sequence_insert(
+    sequence: list[Tensor], tensor: Tensor, position: Tensor | None = None
+) -> list[Tensor]:
     where = len(sequence) if position is None else int(position)
     return [*sequence[:where], tensor, *sequence[where:]]
 
@@ -48,14 +50,21 @@ def sequence_length(sequence: list[Tensor]) -> Tensor:
 def sequence_map(
     sequence: list[Any], *others: Any, body: Callable[..., tuple[Any, ...]], n_outputs: int = 1
 ) -> tuple[list[Any], ...]:
-    rows = [body(item, *(o[i] if isinstance(o, list) else o for o in others)) for i, item in enumerate(sequence)]
+    rows = [
+        body(item, *(o[i] if isinstance(o, list) else o for o in others))
+        for i, item in enumerate(sequence)
+    ]
     return tuple([row[k] for row in rows] for k in range(n_outputs))
 
 
 @op("SplitToSequence", since=11, constants=(1,))
-def split_to_sequence(x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
+def split_to_sequence(
+    x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1
+) -> list[Tensor]:
     if split is None:
-        return list(torch.split_with_sizes(x, [1] * x.shape[axis], axis) if keepdims else x.unbind(axis))
+        return list(
+            torch.split_with_sizes(x, [1] * x.shape[axis], axis) if keepdims else x.unbind(axis)
+        )
     sizes = ints(split)
     if split.dim() == 0:
         whole, rest = divmod(x.shape[axis], sizes[0])

@@ -95,13 +95,20 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
 
 
 @op("Split", since=2)
-def split_2(x: Tensor, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int = 1) -> tuple[Tensor, ...]:
+def split_2(
+    x: Tensor, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int = 1
+) -> tuple[Tensor, ...]:
     return _split(x, axis, ints(split), n_outputs)
 
 
 @op("Split", since=13, constants=(1,))
 def split_13(
-    x: Tensor, split: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None, n_outputs: int = 1
+    x: Tensor,
+    split: Tensor | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    n_outputs: int = 1,
 ) -> tuple[Tensor, ...]:
     return _split(x, axis, ints(split), num_outputs or n_outputs)
 
@@ -152,7 +159,9 @@ def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Te
 
 
 @op("CastLike", since=15, constants=(1,))
-def cast_like(x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+def cast_like(
+    x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: str = "up"
+) -> Tensor:
     return x.to(target_type.dtype)
 
 
@@ -185,7 +194,9 @@ def trilu(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
 
 
 @op("ReverseSequence", since=10, constants=(1,))
-def reverse_sequence(x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
+def reverse_sequence(
+    x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0
+) -> Tensor:
     batch, time = positive_axis(batch_axis, x.dim()), positive_axis(time_axis, x.dim())
     lengths = sequence_lens.to(x.device).long().unsqueeze(1)
     steps = torch.arange(x.shape[time], device=x.device).unsqueeze(0)

@@ -30,14 +30,24 @@ def _dft(x: Tensor, length: int | None, axis: int, inverse: int, onesided: int) 
 
 @op("DFT", since=17, constants=(1,))
 def dft_17(
-    x: Tensor, dft_length: Tensor | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
 ) -> Tensor:
     return _dft(x, None if dft_length is None else int(dft_length), axis, inverse, onesided)
 
 
 @op("DFT", since=20, constants=(1, 2))
 def dft_20(
-    x: Tensor, dft_length: Tensor | None = None, axis: Tensor | None = None, *, inverse: int = 0, onesided: int = 0
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    axis: Tensor | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
 ) -> Tensor:
     length = None if dft_length is None else int(dft_length)
     return _dft(x, length, -2 if axis is None else int(axis), inverse, onesided)
@@ -65,8 +75,12 @@ def stft(
 
 def _cosine_window(size: Tensor, periodic: int, output_datatype: int, *terms: float) -> Tensor:
     (count,) = checked([int(size)])
-    phase = torch.arange(count, dtype=torch.float64) * (2 * math.pi / (count if periodic else count - 1))
-    total = sum((a * torch.cos(k * phase) for k, a in enumerate(terms)), start=torch.zeros_like(phase))
+    phase = torch.arange(count, dtype=torch.float64) * (
+        2 * math.pi / (count if periodic else count - 1)
+    )
+    total = sum(
+        (a * torch.cos(k * phase) for k, a in enumerate(terms)), start=torch.zeros_like(phase)
+    )
     return total.to(torch_type(output_datatype))
 
 
@@ -97,13 +111,17 @@ def mel_weight_matrix(
 ) -> Tensor:
     bins, length, rate = int(num_mel_bins), int(dft_length), int(sample_rate)
     checked([length // 2 + 1, bins])
-    low, high = (2595 * math.log10(1 + float(f) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
+    low, high = (
+        2595 * math.log10(1 + float(f) / 700) for f in (lower_edge_hertz, upper_edge_hertz)
+    )
     mel = torch.arange(bins + 2, dtype=torch.float64) * ((high - low) / (bins + 2)) + low
     edges = torch.floor((length + 1) * (700 * (10 ** (mel / 2595) - 1)) / rate)
     left, centre, right = edges[:-2], edges[1:-1], edges[2:]
     line = torch.arange(length // 2 + 1, dtype=torch.float64).unsqueeze(1)
     # Where two edges fall on the same line the slope is a step of height one.
-    rise = torch.where(centre > left, (line - left) / (centre - left).clamp(min=1), (line == centre).double())
+    rise = torch.where(
+        centre > left, (line - left) / (centre - left).clamp(min=1), (line == centre).double()
+    )
     fall = (right - line) / (right - centre).clamp(min=1)
     rising = (line >= left) & (line <= centre)
     falling = (line >= centre) & (line < right)

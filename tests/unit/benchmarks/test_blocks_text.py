@@ -9,7 +9,14 @@ def rows(seed: int, single: float, blocks: float) -> list[dict[str, Any]]:
     where = {"cell": "resnet", "compression": 10, "seed": seed, "original": 0.9}
     none = {"one-shot": None, "one-shot-single": None}
     return [
-        {**where, "block": "4x1", "test": blocks, "one-shot": 0.7, "one-shot-single": 0.8, "in_blocks": 0.987},
+        {
+            **where,
+            "block": "4x1",
+            "test": blocks,
+            "one-shot": 0.7,
+            "one-shot-single": 0.8,
+            "in_blocks": 0.987,
+        },
         {**where, "block": None, "test": single, **none, "in_blocks": 0.0},
     ]
 
@@ -20,8 +27,14 @@ def page(found: list[dict[str, Any]]) -> str:
 
 def test_both_methods_stand_in_a_line_and_differences_are_paired_by_seed():
     words = page([*rows(0, 0.86, 0.85), *rows(1, 0.88, 0.85)])
-    assert "| 10× | 90.00 ± 0.00 | 87.00 ± 1.41 | 85.00 ± 0.00 | 80.00 ± 0.00 | 70.00 ± 0.00 |" in words
-    assert "| small ResNet | 10× | 99% | -2.00 (-14.71 to +10.71) | -10.00 (-10.00 to -10.00) |" in words
+    assert (
+        "| 10× | 90.00 ± 0.00 | 87.00 ± 1.41 | 85.00 ± 0.00 | 80.00 ± 0.00 | 70.00 ± 0.00 |"
+        in words
+    )
+    assert (
+        "| small ResNet | 10× | 99% | -2.00 (-14.71 to +10.71) | -10.00 (-10.00 to -10.00) |"
+        in words
+    )
 
 
 def test_one_seed_has_no_interval_and_a_missing_row_is_a_dash():

@@ -50,20 +50,30 @@ def test_parameters_are_those_published_and_no_kernel_is_missing(name: str):
     assert (sum(p.numel() for p in network.parameters()), len(kernels(network))) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", ["resnet20", "mobilenetv2", "efficientnet-b0", "efficientnet-b0-swish", "mixnet-s"])
+@pytest.mark.parametrize(
+    "name", ["resnet20", "mobilenetv2", "efficientnet-b0", "efficientnet-b0-swish", "mixnet-s"]
+)
 def test_a_file_has_every_kernel_and_norm_and_computes_the_same(name: str):
     network, model = small(name)
     onnx.checker.check_model(model, full_check=True)
     ops = Counter(node.op_type for node in model.graph.node)
     assert ops["Conv"] + ops["Gemm"] == len(kernels(network))
-    assert ops["BatchNormalization"] == sum(isinstance(m, nn.BatchNorm2d) for m in network.modules())
+    assert ops["BatchNormalization"] == sum(
+        isinstance(m, nn.BatchNorm2d) for m in network.modules()
+    )
     assert ops["Dropout"] == (name != "resnet20")
     assert not {"Identity", "Constant"} & ops.keys()
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32))
+    x = torch.from_numpy(
+        np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(np.float32)
+    )
     with torch.no_grad():
         expected = network(x).numpy()
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(session.run(None, {"image": x.numpy()})[0], expected, atol=1e-4 * np.abs(expected).max())
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    np.testing.assert_allclose(
+        session.run(None, {"image": x.numpy()})[0], expected, atol=1e-4 * np.abs(expected).max()
+    )
     assert 0.01 < expected.std() < 100  # neither died nor blew up on the way
 
 
@@ -111,7 +121,19 @@ def test_alexnet_says_when_images_are_too_small():
 @pytest.mark.slow
 def test_the_command_writes_a_network_for_grey_images_of_28_pixels(tmp_path: Path):
     out = tmp_path / "grey.onnx"
-    options = ["resnet20", "--channels", "1", "--size", "28", "--classes", "7", "--seed", "3", "--out", str(out)]
+    options = [
+        "resnet20",
+        "--channels",
+        "1",
+        "--size",
+        "28",
+        "--classes",
+        "7",
+        "--seed",
+        "3",
+        "--out",
+        str(out),
+    ]
     subprocess.run([sys.executable, "-m", "benchmarks.networks", *options], cwd=ROOT, check=True)
     model = onnx.load(out)
     dims = [d.dim_value or d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim]

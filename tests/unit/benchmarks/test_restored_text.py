@@ -8,7 +8,14 @@ def rows(form: str, lr: float, tests):
     """A run for each test accuracy; None for one that failed."""
     where = {"commit": "abc", "processor": "p", "original": 0.9, "compression": 10, **EPOCHS}
     return [
-        {"form": form, "lr": lr, "seed": seed, "test": test, **({} if test is None else {"val": test}), **where}
+        {
+            "form": form,
+            "lr": lr,
+            "seed": seed,
+            "test": test,
+            **({} if test is None else {"val": test}),
+            **where,
+        }
         for seed, test in enumerate(tests)
     ]
 

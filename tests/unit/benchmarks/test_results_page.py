@@ -33,7 +33,9 @@ def test_figures_are_up_to_date(results):
     drawings = results_page.drawings(results)
     assert {path.stem for path in FIGURES.glob("*.svg")} == set(drawings)
     for name, drawing in drawings.items():
-        assert f"rows {drawing.digest}" in (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), name
+        assert f"rows {drawing.digest}" in (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), (
+            name
+        )
 
 
 def test_rows_of_a_file_are_of_one_commit_that_can_be_looked_up(results):

@@ -25,4 +25,9 @@ def test_origins_name_every_commit_and_processor_once():
 
 
 def test_table():
-    assert list(tables.table(("a", "b"), [("1", "2")])) == ["| a | b |", "|---|---|", "| 1 | 2 |", ""]
+    assert list(tables.table(("a", "b"), [("1", "2")])) == [
+        "| a | b |",
+        "|---|---|",
+        "| 1 | 2 |",
+        "",
+    ]

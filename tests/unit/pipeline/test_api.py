@@ -17,5 +17,11 @@ def test_every_section_of_the_settings_can_be_given_to_run_from_python():
 
     import ltp_pipeline
 
-    taken = [p.name for p in inspect.signature(ltp_pipeline.run).parameters.values() if p.kind is not p.POSITIONAL_ONLY]
-    assert set(ltp_pipeline.Settings.model_fields) & set(taken) == {"task"}  # which takes a mapping as well
+    taken = [
+        p.name
+        for p in inspect.signature(ltp_pipeline.run).parameters.values()
+        if p.kind is not p.POSITIONAL_ONLY
+    ]
+    assert set(ltp_pipeline.Settings.model_fields) & set(taken) == {
+        "task"
+    }  # which takes a mapping as well

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.data.images.collection import BrokenSamples
-from ltp_pipeline.data.matching import Untaken
+from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import GateFailed, InputError, LtpError, TaskFailed, UnsupportedModel
 
 MORE: dict[type[LtpError], tuple[Any, ...]] = {
     TaskFailed: ("what", "remedy", "their line 3"),
     UnsupportedModel: ("what", "remedy", ["an operator", "another"]),
     BrokenSamples: ([3, 5], "what", "remedy"),
-    Untaken: ("what", "remedy", ("colour", "shape")),
+    UnusedColumnError: ("what", "remedy", ("colour", "shape")),
 }
 
 
@@ -33,17 +33,17 @@ def test_an_error_is_the_same_after_a_round_trip(kind: type[LtpError]) -> None:
     found = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert type(found) is kind
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-    assert (found.what, found.remedy) == ("what", "remedy")
+    assert (found.message, found.hint) == ("what", "remedy")
 
 
 def test_what_is_wrong_is_one_line_of_a_length_to_read_whatever_the_name() -> None:
     error = InputError(f"tensor '{'n' * 10**6}\n\x1b[31m' has no values", "get it again")
-    assert len(error.what) <= 500
-    assert error.what.isprintable()
-    assert error.what.startswith("tensor 'nnn")
-    assert error.what.endswith("' has no values")
+    assert len(error.message) <= 500
+    assert error.message.isprintable()
+    assert error.message.startswith("tensor 'nnn")
+    assert error.message.endswith("' has no values")
     assert len(UnsupportedModel("what", "remedy", ["n" * 10**6]).reasons[0]) <= 500
 
 
 def test_failed_gates_have_a_line_each() -> None:
-    assert GateFailed("one\ntwo", "remedy").what == "one\ntwo"
+    assert GateFailed("one\ntwo", "remedy").message == "one\ntwo"

@@ -22,11 +22,15 @@ PAPER = {
     "efficientnet-b0-imagenet": (1e-3, 5e-7, 1e-6, 31, 21),
     "mixnet-s-imagenet": (1e-3, 1e-5, 5e-8, 17, 8),
 }
-COMMAND = re.compile(r"^    (?:torchrun --standalone --nproc-per-node \d+ -m ltp_pipeline|ltp-pipeline) (.*)$", re.M)
+COMMAND = re.compile(
+    r"^    (?:torchrun --standalone --nproc-per-node \d+ -m ltp_pipeline|ltp-pipeline) (.*)$", re.M
+)
 
 
 def test_there_is_a_preset_for_each_network_of_the_paper():
-    names = {f.name.removesuffix(".toml") for f in resources.files("ltp_pipeline.presets").iterdir()}
+    names = {
+        f.name.removesuffix(".toml") for f in resources.files("ltp_pipeline.presets").iterdir()
+    }
     assert {n for n in names if not n.startswith("__")} == PAPER.keys()
 
 
@@ -34,7 +38,13 @@ def test_there_is_a_preset_for_each_network_of_the_paper():
 def test_a_preset_has_the_papers_figures(name: str):
     settings = load_settings(None, preset=name)
     method, train = settings.method, settings.train
-    found = (method.t0, method.threshold_lr_ratio, method.lambda_, train.epochs, train.finetune_epochs)
+    found = (
+        method.t0,
+        method.threshold_lr_ratio,
+        method.lambda_,
+        train.epochs,
+        train.finetune_epochs,
+    )
     assert found == PAPER[name]
     assert settings.budget.wanted_compression is None
     assert settings.data.augment
@@ -50,7 +60,10 @@ def test_images_are_prepared_as_usual_for_imagenet(name: str):
 
 
 def test_a_budget_replaces_the_lambda_of_a_preset():
-    options = {"budget": {"target_compression": 9.0, "accuracy_budget": None}, "method": {"lambda": None}}
+    options = {
+        "budget": {"target_compression": 9.0, "accuracy_budget": None},
+        "method": {"lambda": None},
+    }
     settings = load_settings(None, preset="resnet50-imagenet", options=options)
     assert settings.method.lambda_ is None
     assert settings.budget.target_compression == 9
@@ -61,7 +74,9 @@ def test_a_budget_in_ltp_toml_replaces_it_too_and_an_option_replaces_the_budget(
     (tmp_path / "ltp.toml").write_text("[budget]\ntarget_sparsity = 0.5\n")
     model = tmp_path / "model.onnx"
     assert load_settings(model, preset="resnet50-imagenet").budget.wanted_compression == 2
-    settings = load_settings(model, preset="resnet50-imagenet", options={"method": {"lambda": 1e-6}})
+    settings = load_settings(
+        model, preset="resnet50-imagenet", options={"method": {"lambda": 1e-6}}
+    )
     assert settings.method.lambda_ == 1e-6
     assert settings.budget.wanted_compression is None
 
@@ -80,7 +95,10 @@ def test_a_budget_and_a_lambda_from_the_same_source_still_contradict_each_other(
 
 def test_commands_of_the_page_are_real_ones_and_show_every_preset():
     commands = typer.main.get_command(app).commands
-    shown = [shlex.split(line, comments=True) for line in COMMAND.findall((ROOT / "docs" / "imagenet.md").read_text())]
+    shown = [
+        shlex.split(line, comments=True)
+        for line in COMMAND.findall((ROOT / "docs" / "how-to" / "imagenet.md").read_text())
+    ]
     for words in shown:
         known = {o for p in commands[words[0]].params for o in (*p.opts, *p.secondary_opts)}
         assert {w for w in words if w.startswith("--")} <= known, words

@@ -10,11 +10,11 @@ import torch
 import ltp_pipeline
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.protocol import Output
 
@@ -22,16 +22,18 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> tuple[Job, State]:
+def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
     """The embedded example, ready to be trained."""
     copy_to(tmp_path / "example")
     network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
-    settings = Settings.model_validate({"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}})
+    settings = Settings.model_validate(
+        {"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}}
+    )
     data = open_data(settings.data, network.file.inputs, 0)
-    workspace = Workspace(tmp_path / "run")
+    workspace = RunDirectory(tmp_path / "run")
     workspace.begin({})
     task = Classification(Output(0, network.file.outputs[0].name, "scores"), classes=10)
-    return Job(network, task, data, settings, workspace, CPU), state
+    return RunContext(network, task, data, settings, workspace, CPU), state
 
 
 @pytest.fixture
@@ -46,5 +48,7 @@ def saved(tmp_path):
 @pytest.fixture
 def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that is wrong on large values only: random input does not show it, the data do."""
-    capped = [replace(found, function=lambda x: x.clamp(0, 50)) for found in registry._OPS["", "Relu"]]
+    capped = [
+        replace(found, function=lambda x: x.clamp(0, 50)) for found in registry._OPS["", "Relu"]
+    ]
     monkeypatch.setitem(registry._OPS, ("", "Relu"), capped)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
@@ -18,9 +18,9 @@ STATE = {
     "kept": torch.tensor([0.01, 0.0, 0.02]),
 }
 KERNELS = (
-    Kernel("a", "Conv", (4,), block_axis=0),
-    Kernel("b", "Gemm", (2, 2)),
-    Kernel("kept", "Gemm", (3,), "excluded"),
+    LayerWeight("a", "Conv", (4,), block_axis=0),
+    LayerWeight("b", "Gemm", (2, 2)),
+    LayerWeight("kept", "Gemm", (3,), "excluded"),
 )
 NETWORK: Any = SimpleNamespace(kernels=KERNELS, prunable=KERNELS[:2])
 
@@ -85,15 +85,23 @@ def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, blo
 
 
 def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
-    names = [baseline.key(point, spared) for spared in (False, True) for point in (1, 2, 3, baseline.SINGLE)]
+    names = [
+        baseline.key(point, spared)
+        for spared in (False, True)
+        for point in (1, 2, 3, baseline.SINGLE)
+    ]
     assert names[:4] == ["baseline", "baseline-2", "baseline-3", "baseline-single"]
     assert len(set(names)) == len(names)
 
 
-def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(monkeypatch):
+def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(
+    monkeypatch,
+):
     seen: list[tuple[Pruned, int, str, str]] = []
     monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
-    monkeypatch.setattr(baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest)))
+    monkeypatch.setattr(
+        baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))
+    )
     baseline.run(job(), STATE, nonzeros=5, epochs=7)
     ((pruned, epochs, name, key),) = seen
     assert (epochs, name, key, pruned.nonzeros) == (7, "baseline", "baseline", 5)

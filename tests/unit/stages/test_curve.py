@@ -7,20 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.results.gain import WIDE, Point, bracket
+from ltp_pipeline.results.gain import WIDE, TradeoffPoint, bracket
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, NEAR, next_compression
 
 METRIC = Metric()
-ORIGINAL = Point(1.0, 0.99)
+ORIGINAL = TradeoffPoint(1.0, 0.99)
 MOST = 1000.0
 
 
-def walk(accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE) -> list[Point]:
+def walk(
+    accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE
+) -> list[TradeoffPoint]:
     """Every point that is measured of a baseline of which the accuracy at a compression is known."""
-    points = [Point(first, accuracy(first))]
+    points = [TradeoffPoint(first, accuracy(first))]
     while (found := next_compression(METRIC, points, ORIGINAL, wanted, MOST, near)) is not None:
-        points.append(Point(found, accuracy(found)))
+        points.append(TradeoffPoint(found, accuracy(found)))
     return points
 
 
@@ -38,51 +40,67 @@ def test_a_cliff_is_found_from_either_side_of_it(at: float) -> None:
 
 
 def test_a_baseline_as_good_as_ltp_counts_as_reached_and_is_pruned_further() -> None:
-    found = next_compression(METRIC, [Point(10.0, 0.95)], ORIGINAL, 0.95, MOST)
+    found = next_compression(METRIC, [TradeoffPoint(10.0, 0.95)], ORIGINAL, 0.95, MOST)
     assert found == pytest.approx(12.0)
 
 
 def test_where_accuracy_does_not_fall_the_step_upwards_is_fixed() -> None:
-    assert next_compression(METRIC, [Point(10.0, 0.995)], ORIGINAL, 0.95, MOST) == pytest.approx(20.0)
+    assert next_compression(
+        METRIC, [TradeoffPoint(10.0, 0.995)], ORIGINAL, 0.95, MOST
+    ) == pytest.approx(20.0)
 
 
-def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_layer_would_be_empty() -> None:
-    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, MOST) == pytest.approx(30.0)
-    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, 14.0) == pytest.approx(14.0)
-    assert next_compression(METRIC, [Point(10.0, 0.989)], ORIGINAL, 0.5, 10.2) is None
+def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_layer_would_be_empty() -> (
+    None
+):
+    assert next_compression(
+        METRIC, [TradeoffPoint(10.0, 0.989)], ORIGINAL, 0.5, MOST
+    ) == pytest.approx(30.0)
+    assert next_compression(
+        METRIC, [TradeoffPoint(10.0, 0.989)], ORIGINAL, 0.5, 14.0
+    ) == pytest.approx(14.0)
+    assert next_compression(METRIC, [TradeoffPoint(10.0, 0.989)], ORIGINAL, 0.5, 10.2) is None
 
 
 def test_a_step_downwards_is_at_most_half_of_the_way_in_log_compression() -> None:
-    assert next_compression(METRIC, [Point(16.0, 0.5)], ORIGINAL, 0.985, MOST) == pytest.approx(4.0)
+    assert next_compression(
+        METRIC, [TradeoffPoint(16.0, 0.5)], ORIGINAL, 0.985, MOST
+    ) == pytest.approx(4.0)
 
 
 def test_the_secant_downwards_is_taken_where_its_step_is_shorter() -> None:
-    found = next_compression(METRIC, [Point(16.0, 0.95)], ORIGINAL, 0.96, MOST)
+    found = next_compression(METRIC, [TradeoffPoint(16.0, 0.95)], ORIGINAL, 0.96, MOST)
     assert found == pytest.approx(16 ** (3 / 4))
 
 
 def test_a_target_above_the_original_goes_half_of_the_way() -> None:
-    assert next_compression(METRIC, [Point(16.0, 0.98)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
-    assert next_compression(METRIC, [Point(16.0, 0.992)], ORIGINAL, 0.995, MOST) == pytest.approx(4.0)
+    assert next_compression(
+        METRIC, [TradeoffPoint(16.0, 0.98)], ORIGINAL, 0.995, MOST
+    ) == pytest.approx(4.0)
+    assert next_compression(
+        METRIC, [TradeoffPoint(16.0, 0.992)], ORIGINAL, 0.995, MOST
+    ) == pytest.approx(4.0)
 
 
 def test_near_the_original_there_is_nothing_left_to_measure() -> None:
-    assert next_compression(METRIC, [Point(1.08, 0.5)], ORIGINAL, 0.98, MOST) is None
+    assert next_compression(METRIC, [TradeoffPoint(1.08, 0.5)], ORIGINAL, 0.98, MOST) is None
 
 
 def test_a_network_that_is_sparse_to_begin_with_is_where_the_way_down_ends() -> None:
-    found = next_compression(METRIC, [Point(9.0, 0.5)], Point(4.0, 0.99), 0.98, MOST)
+    found = next_compression(
+        METRIC, [TradeoffPoint(9.0, 0.5)], TradeoffPoint(4.0, 0.99), 0.98, MOST
+    )
     assert found == pytest.approx(6.0)
 
 
 def test_two_points_around_the_accuracy_end_it_when_they_are_near() -> None:
-    points = [Point(10.0, 0.97), Point(14.0, 0.93)]
+    points = [TradeoffPoint(10.0, 0.97), TradeoffPoint(14.0, 0.93)]
     assert next_compression(METRIC, points, ORIGINAL, 0.95, MOST) is None
     assert 10 < next_compression(METRIC, points, ORIGINAL, 0.95, MOST, NARROW) < 14
 
 
 def test_between_two_points_the_middle_third_is_taken() -> None:
-    points = [Point(2.0, 0.98), Point(16.0, 0.5)]
+    points = [TradeoffPoint(2.0, 0.98), TradeoffPoint(16.0, 0.5)]
     assert next_compression(METRIC, points, ORIGINAL, 0.979, MOST) == pytest.approx(4.0)
     assert next_compression(METRIC, points, ORIGINAL, 0.51, MOST) == pytest.approx(8.0)
 
@@ -93,7 +111,9 @@ def test_between_two_points_the_middle_third_is_taken() -> None:
     st.floats(0.1, 1.0),
     st.sampled_from([WIDE, NARROW]),
 )
-def test_whatever_is_measured_the_points_are_few_apart_and_possible(values, first, wanted, near) -> None:
+def test_whatever_is_measured_the_points_are_few_apart_and_possible(
+    values, first, wanted, near
+) -> None:
     given_out = iter(values)
     points = walk(lambda _: next(given_out), first, wanted, near)
     assert len(points) <= MOST_POINTS

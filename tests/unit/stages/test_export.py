@@ -13,17 +13,17 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import encodings
 from ltp_pipeline.exporters.files.count import count_in_file
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.exporters.files.labels import labels
+from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.graph import storage
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read
 from ltp_pipeline.results.records import Exported
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, import_model
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.kernels import missing, needs_kernels
 from tests.support.models import conv_bn_classifier, prune, random_inputs
 
@@ -35,50 +35,80 @@ def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None 
     return export_of(tmp_path, settings, model).files
 
 
-def export_of(tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None) -> Exported:
+def export_of(
+    tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None
+) -> Exported:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
     kernels = [k.name for k in network.kernels]
     feeds = random_inputs(network.file.model.proto, batch=4)
-    return export.run(network.file, lower(network, state), kernels, settings, Workspace(tmp_path), feeds)
+    return export.run(
+        network.file,
+        to_file_weights(network, state),
+        kernels,
+        settings,
+        RunDirectory(tmp_path),
+        feeds,
+    )
 
 
-def test_deploy_files_lie_beside_the_others_and_count_the_same(tmp_path: Path, without_onnxsim: None):
-    files = exported(tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS))))
+def test_deploy_files_lie_beside_the_others_and_count_the_same(
+    tmp_path: Path, without_onnxsim: None
+):
+    files = exported(
+        tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS)))
+    )
     assert [f.format for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
-    assert [(f.graph, f.encoding) for f in files[3:]] == [("deploy", encoding) for encoding in ENCODINGS]
+    assert [(f.graph, f.encoding) for f in files[3:]] == [
+        ("deploy", encoding) for encoding in ENCODINGS
+    ]
     assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
     counts = [count_in_file(f.path, KERNELS) for f in files]
     assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
     assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
     assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
-    assert labels(read(files[4].path))["graph"] == "deploy"
+    assert read_metadata(read(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
-def test_rounded_values_are_labelled_and_proven_as_what_they_are(tmp_path: Path, without_onnxsim: None, values: str):
-    files = exported(tmp_path, ExportSettings(formats=("sparse", "packed", "deploy-sparse", "deploy"), values=values))
+def test_rounded_values_are_labelled_and_proven_as_what_they_are(
+    tmp_path: Path, without_onnxsim: None, values: str
+):
+    files = exported(
+        tmp_path,
+        ExportSettings(formats=("sparse", "packed", "deploy-sparse", "deploy"), values=values),
+    )
     assert [f.values for f in files] == 2 * ["exact", "exact", values]
     names = ("sparse", "packed", f"packed.rounded-{values}")
-    assert [f.name for f in files] == [f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names]
+    assert [f.name for f in files] == [
+        f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names
+    ]
     for exact, rounded in (files[1:3], files[4:]):
         a, b = (read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
-        np.testing.assert_allclose(a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max())
+        np.testing.assert_allclose(
+            a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max()
+        )
         model = read(rounded.path)
-        assert labels(model)["values"] == values
+        assert read_metadata(model)["values"] == values
         assert rounded.bytes < 1.05 * exact.bytes
 
 
-def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(tmp_path: Path, without_onnxsim: None):
+def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(
+    tmp_path: Path, without_onnxsim: None
+):
     (plain,) = exported(tmp_path / "plain", ExportSettings(formats=("packed",)))
-    exact, *rounded = exported(tmp_path / "both", ExportSettings(formats=("packed",), values=("int8", "fp16")))
+    exact, *rounded = exported(
+        tmp_path / "both", ExportSettings(formats=("packed",), values=("int8", "fp16"))
+    )
     assert (exact.sha256, exact.values) == (plain.sha256, "exact")
     assert [f.values for f in rounded] == ["int8", "fp16"]
     assert len({f.sha256 for f in (exact, *rounded)}) == 3
 
 
-def test_where_nothing_can_be_packed_nothing_is_called_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_where_nothing_can_be_packed_nothing_is_called_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     packed = encodings.ENCODINGS["packed"]
     monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
     files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
@@ -90,10 +120,10 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     """Let the packed format do something that its weights do not show."""
     packed = encodings.ENCODINGS["packed"]
 
-    def wrong(model: Model, kernels: Collection[str]) -> Model:
+    def wrong(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
         made = packed.encode(model, kernels).filled()
         change(made)
-        return Model.of(made)
+        return OnnxModel.of(made)
 
     monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encode=wrong))
 
@@ -102,7 +132,9 @@ def another_activation(model: ModelProto) -> None:
     next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
 
 
-def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_runs_differently_is_refused_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     changed(monkeypatch, another_activation)
     with pytest.raises(ExportFailed, match="other outputs") as caught:
         exported(tmp_path, ExportSettings(formats=("packed",)))
@@ -110,10 +142,12 @@ def test_a_file_that_runs_differently_is_refused_and_removed(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_cannot_be_written_leaves_the_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     write = storage.write
 
-    def full_disk(model: Model, path: Path, external: bool) -> None:
+    def full_disk(model: OnnxModel, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
             raise InputError("no space left", "free some")
         write(model, path, external)
@@ -121,10 +155,15 @@ def test_a_file_that_cannot_be_written_leaves_the_others_alone(tmp_path: Path, m
     monkeypatch.setattr(storage, "write", full_disk)
     with pytest.raises(InputError, match="no space left"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.packed.onnx", "model.sparse.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "model.packed.onnx",
+        "model.sparse.onnx",
+    ]
 
 
-def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path: Path, monkeypatch):
+def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(
+    tmp_path: Path, monkeypatch
+):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -134,14 +173,18 @@ def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_fails_takes_those_after_it_along_which_are_not_proven(tmp_path: Path, monkeypatch):
+def test_a_file_that_fails_takes_those_after_it_along_which_are_not_proven(
+    tmp_path: Path, monkeypatch
+):
     changed(monkeypatch, another_activation)
     with pytest.raises(ExportFailed, match="other outputs"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert [path.name for path in tmp_path.iterdir()] == ["model.sparse.onnx"]
 
 
-def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_decoding_that_outlives_loading_is_refused_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def late_node(model: ModelProto) -> None:
         first = next(i for i, n in enumerate(model.graph.node) if n.op_type == "Relu")
         name = model.graph.node[first].output[0]
@@ -155,8 +198,10 @@ def test_decoding_that_outlives_loading_is_refused_and_removed(tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deploy_graph_that_computes_something_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def wrong(model: Model, kernels: object) -> tuple[Model, str]:
+def test_a_deploy_graph_that_computes_something_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def wrong(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
         return model.with_weights({"fc.bias": model.array("fc.bias") + np.float32(1e-3)}), ""
 
     monkeypatch.setattr(deploy, "rewrite", wrong)
@@ -173,7 +218,7 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    found = labels(read(file.path))
+    found = read_metadata(read(file.path))
     assert (found["format"], found["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
@@ -209,9 +254,13 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
         return [np.full((1,), len(asked), np.float32)]
 
     settings = ExportSettings(formats=("fast",), fast_from=0.0)
-    assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [True]
+    assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [
+        True
+    ]
     monkeypatch.setattr(export, "child_process", SimpleNamespace(run=changed, FAILURES=()))
-    with pytest.raises(ExportFailed, match="gives other bits than the dense model without the sparse kernels"):
+    with pytest.raises(
+        ExportFailed, match="gives other bits than the dense model without the sparse kernels"
+    ):
         export_of(tmp_path / "bad", settings)
     assert asked == ["model.fast.packed.onnx", "dense.onnx"]
     assert not list((tmp_path / "bad").glob("*.onnx"))
@@ -233,7 +282,9 @@ def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_dat
     assert len(list(target.parent.iterdir())) == 1 + with_data
 
 
-def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_one(tmp_path: Path) -> None:
+def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_one(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "model.onnx"
     target.write_text("older")
 

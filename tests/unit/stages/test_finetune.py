@@ -5,28 +5,31 @@ import torch
 
 from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages import baseline, finetune
-from ltp_pipeline.stages.prune import masked, masks_of
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.prune import apply_masks, nonzero_masks
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 from tests.support.jobs import with_train
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_pruned_weight_stays_exactly_zero(started: tuple[Job, State], optimizer: str):
+def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict], optimizer: str):
     job, state = started
     job = with_train(job, optimizer=optimizer, weight_decay=0.1)
     masks = {
-        k.name: torch.rand(k.shape, generator=torch.Generator().manual_seed(0)) < 0.3 for k in job.network.prunable
+        k.name: torch.rand(k.shape, generator=torch.Generator().manual_seed(0)) < 0.3
+        for k in job.network.prunable
     }
-    before = masked(state, masks)
-    after = finetune.run(job, Pruned(dict(before), masks_of(job.network, before), 0, {}), 1).state
+    before = apply_masks(state, masks)
+    after = finetune.run(
+        job, Pruned(dict(before), nonzero_masks(job.network, before), 0, {}), 1
+    ).state
     for name, mask in masks.items():
         assert torch.equal(after[name] != 0, mask), name
         assert not torch.equal(after[name], before[name])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_the_baseline_keeps_its_count(started: tuple[Job, State], optimizer: str):
+def test_the_baseline_keeps_its_count(started: tuple[RunContext, StateDict], optimizer: str):
     job, state = started
     job = with_train(job, optimizer=optimizer, weight_decay=0.1)
     wanted = sum(k.elements for k in job.network.kernels) // 10

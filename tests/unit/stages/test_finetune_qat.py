@@ -12,12 +12,12 @@ import torch
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.int8.calibration import Judgement
 from ltp_pipeline.exporters.int8.dynamic import LARGEST
-from ltp_pipeline.exporters.int8.layers import Layer
-from ltp_pipeline.exporters.int8.training_graph import Trained, Training
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.exporters.int8.layers import QuantizableLayer
+from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune_qat, prepare
 from ltp_pipeline.stages.import_model.read import read
@@ -25,16 +25,23 @@ from ltp_pipeline.stages.measure.network import find_evaluator
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
-from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
+from tests.support.models import (
+    Graph,
+    conv_bn_classifier,
+    mlp,
+    prune,
+    random_inputs,
+    run_onnxruntime,
+)
 from tests.support.runs import quick
 from tests.support.sequence_models import vision_transformer
 
 SAMPLES = 640
 
 
-def job_of(model: ModelProto, folder: Path, **train: Any) -> Job:
+def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
     """A job on random samples, labelled as the model labels them."""
     folder.mkdir(exist_ok=True)
     onnx.save(model, folder / "model.onnx")
@@ -44,11 +51,18 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> Job:
     arrays = {f"x_{split}": feeds["x"][part] for split, part in rows.items()}
     arrays |= {f"y_{split}": labels[part] for split, part in rows.items()}
     np.savez(folder / "data.npz", **arrays)
-    given = {"epochs": 2, "finetune_epochs": 4, "batch_size": 64, "quantize": True, "threads": 1, **train}
+    given = {
+        "epochs": 2,
+        "finetune_epochs": 4,
+        "batch_size": 64,
+        "quantize": True,
+        "threads": 1,
+        **train,
+    }
     settings = Settings.model_validate(
         {"data": {"path": folder / "data.npz"}, "train": given, "export": {"formats": ["int8"]}}
     )
-    workspace = Workspace(folder / "run")
+    workspace = RunDirectory(folder / "run")
     workspace.begin({})
     return prepare.prepare(read(folder / "model.onnx"), settings, workspace)[0]
 
@@ -61,11 +75,11 @@ class Run:
 
     trained: Trained | None = None
 
-    def __init__(self, job: Job, after: float = 1.0, trains: bool = True) -> None:
+    def __init__(self, job: RunContext, after: float = 1.0, trains: bool = True) -> None:
         self.job, self.after, self.trains = job, after, trains
         self.made = self._make(job)
 
-    def _make(self, job: Job) -> Made:
+    def _make(self, job: RunContext) -> BuiltGraph:
         file, settings = job.network.file, job.settings
         assert file.path is not None
         session = Session(file.path)
@@ -83,7 +97,7 @@ class Run:
         calibration = replace(calibration, judge=valued, train=self._train if self.trains else None)
         return int8.make(file.model, weights, kernels, feeds, calibration)
 
-    def _train(self, training: Training, layers: list[Layer]) -> Trained:
+    def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> Trained:
         self.training, self.layers = training, layers
         self.trained = finetune_qat.run(self.job, "pruned", training, layers)
         return self.trained
@@ -91,10 +105,12 @@ class Run:
     @property
     def rounding(self) -> finetune_qat.Rounding:
         axes = {layer.kernel: layer.axis for layer in self.layers}
-        return finetune_qat.Rounding(self.training, axes, LARGEST[self.job.settings.export.int8_weights])
+        return finetune_qat.Rounding(
+            self.training, axes, LARGEST[self.job.settings.export.int8_weights]
+        )
 
     @property
-    def state(self) -> State:
+    def state(self) -> StateDict:
         return {name: torch.from_numpy(array) for name, array in self.trained.floats.items()}
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +119,9 @@ class Run:
         inputs = dict(self.job.data.test.first(SAMPLES).inputs)
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
-            ours = network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})[0].numpy()
+            ours = network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})[
+                0
+            ].numpy()
         return ours, run_onnxruntime(self.made.model.filled(), inputs)[0]
 
     def last_step(self) -> float:
@@ -115,9 +133,15 @@ class Run:
         network, _ = finetune_qat.build(self.job.network, self.training)
         seen: list[torch.Tensor] = []
         steps = network.forward.program.steps
-        index = max(i for i, s in enumerate(steps) if s.function is finetune_qat.fake.dynamic_activation)
-        steps[index] = replace(steps[index], function=lambda x: seen.append(x) or x, wants_training=False)
-        tensors = {n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()}
+        index = max(
+            i for i, s in enumerate(steps) if s.function is finetune_qat.fake.dynamic_activation
+        )
+        steps[index] = replace(
+            steps[index], function=lambda x: seen.append(x) or x, wants_training=False
+        )
+        tensors = {
+            n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()
+        }
         network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})
         return weight * float(finetune_qat.fake.scale_and_zero(*seen[0].aminmax())[0])
 
@@ -159,7 +183,9 @@ def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
     assert done.made.quantization.trained_epochs == 0
     assert any("made it worse on the validation split" in note for note in done.made.notes)
     untrained = Run(done.job, trains=False).made
-    assert done.made.model.filled().SerializeToString() == untrained.model.filled().SerializeToString()
+    assert (
+        done.made.model.filled().SerializeToString() == untrained.model.filled().SerializeToString()
+    )
 
 
 def test_the_file_computes_what_was_trained(done: Run) -> None:
@@ -196,14 +222,22 @@ def test_the_report_says_how_long(done: Run) -> None:
 
 @pytest.mark.parametrize("done", ["norm that is not folded"], indirect=True)
 def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
-    (norm,) = (node for node in done.training.model.graph.node if node.op_type == "BatchNormalization")
+    (norm,) = (
+        node for node in done.training.model.graph.node if node.op_type == "BatchNormalization"
+    )
     for name in norm.input[3:5]:
         assert np.array_equal(done.trained.floats[name], done.training.model.array(name))
 
 
-def test_stopped_and_gone_on_it_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = NETWORKS["products"]()
-    whole = Run(job_of(model, tmp_path / "whole")).made.model.filled().SerializeToString(deterministic=True)
+    whole = (
+        Run(job_of(model, tmp_path / "whole"))
+        .made.model.filled()
+        .SerializeToString(deterministic=True)
+    )
     job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._step
 
     def stopping(*arguments: Any) -> None:

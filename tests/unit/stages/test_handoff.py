@@ -14,26 +14,48 @@ from tests.support.sample_report import report_of
 
 
 def test_sha256sum_agrees_with_the_folder(tmp_path: Path):
-    out = handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "new" / "out")
+    out = handoff.run(
+        report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "new" / "out"
+    )
     names = {p.name for p in out.iterdir()}
     models = {"model.sparse.onnx", "model.packed.onnx"}
     scripts = {"preprocess.py", "example.npz", "verify.py"}
-    assert names == {*models, *scripts, "report.json", "report.html", "ltp.toml", "HANDOFF.md", "SHA256SUMS"}
-    done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=out, capture_output=True, text=True)
+    assert names == {
+        *models,
+        *scripts,
+        "report.json",
+        "report.html",
+        "ltp.toml",
+        "HANDOFF.md",
+        "SHA256SUMS",
+    }
+    done = subprocess.run(
+        ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=out, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(names) - 1
 
 
 def test_a_second_handoff_replaces_the_first_and_takes_away_what_is_gone(tmp_path: Path):
-    handoff.run(report_of(finished(tmp_path / "run", ("sparse", "dense"))), tmp_path / "run", tmp_path / "out")
+    handoff.run(
+        report_of(finished(tmp_path / "run", ("sparse", "dense"))),
+        tmp_path / "run",
+        tmp_path / "out",
+    )
     (tmp_path / "out" / "mine.txt").write_text("a note of the user's")
-    handoff.run(report_of(finished(tmp_path / "run", ("sparse", "packed"))), tmp_path / "run", tmp_path / "out")
+    handoff.run(
+        report_of(finished(tmp_path / "run", ("sparse", "packed"))),
+        tmp_path / "run",
+        tmp_path / "out",
+    )
     names = {p.name for p in (tmp_path / "out").iterdir()}
     assert "model.packed.onnx" in names
     assert "model.dense.onnx" not in names
     assert "mine.txt" in names
     assert not [name for name in names if name.startswith(".")]
-    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path / "out", capture_output=True)
+    done = subprocess.run(
+        ["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path / "out", capture_output=True
+    )
     assert done.returncode == 0
 
 
@@ -72,7 +94,9 @@ def test_external_data_go_along(tmp_path: Path):
     report = finished(tmp_path / "run")
     data = tmp_path / "run" / "model.packed.onnx.data"
     data.write_text("weights")
-    next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = sha256_of(data)
+    next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = (
+        sha256_of(data)
+    )
     out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert "  model.packed.onnx.data\n" in (out / "SHA256SUMS").read_text()
     data.write_text("other weights")
@@ -82,7 +106,9 @@ def test_external_data_go_along(tmp_path: Path):
 
 def test_a_file_with_data_beside_it_is_named_with_them(tmp_path: Path):
     report = finished(tmp_path)
-    next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = "0" * 64
+    next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = (
+        "0" * 64
+    )
     page = handoff_text.render(report_of(report)).replace("\\", "")
     assert "| model.packed.onnx with model.packed.onnx.data |" in page
     assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page
@@ -90,5 +116,9 @@ def test_a_file_with_data_beside_it_is_named_with_them(tmp_path: Path):
 
 
 def test_copies_have_no_second_name(tmp_path: Path):
-    out = handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff")
-    assert {path.stat().st_nlink for path in (*out.iterdir(), *(tmp_path / "run").glob("*.onnx"))} == {1}
+    out = handoff.run(
+        report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff"
+    )
+    assert {
+        path.stat().st_nlink for path in (*out.iterdir(), *(tmp_path / "run").glob("*.onnx"))
+    } == {1}

@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.roles import Role
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
 from tests.support.models import (
     Graph,
@@ -28,7 +28,11 @@ def names(result) -> list[str]:
 
 
 def test_plain_models() -> None:
-    assert names(check_round_trip(conv_bn_classifier())) == ["conv1.weight", "conv2.weight", "fc.weight"]
+    assert names(check_round_trip(conv_bn_classifier())) == [
+        "conv1.weight",
+        "conv2.weight",
+        "fc.weight",
+    ]
     assert names(check_round_trip(mlp())) == ["fc1.weight", "fc2.weight"]
 
 
@@ -46,7 +50,9 @@ def merged_statistics() -> ModelProto:
     g.add("Identity", "bn.bias", outputs=["bn.mean"])
     g.add("Identity", "scale", outputs=["bn.var"])
     x = g.conv("x", "conv", 1, 4)
-    g.add("BatchNormalization", x, "scale", "bn.bias", "bn.mean", "bn.var", name="bn", outputs=["y"])
+    g.add(
+        "BatchNormalization", x, "scale", "bn.bias", "bn.mean", "bn.var", name="bn", outputs=["y"]
+    )
     return g.model({"x": ("N", 1, 8, 8)}, ["y"])
 
 
@@ -91,7 +97,9 @@ def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
     elif view == "Unsqueeze":
         w = g.add("Squeeze", g.random("w", 1, 6, 5), g.tensor("axes", [0], np.int64))
     else:
-        w = g.add("Identity", g.add("Transpose", g.add("Identity", g.random("w", 5, 6)), perm=[1, 0]))
+        w = g.add(
+            "Identity", g.add("Transpose", g.add("Identity", g.random("w", 5, 6)), perm=[1, 0])
+        )
     g.add("MatMul", "x", w, outputs=["y"])
     model = g.model({"x": ("N", 6)}, ["y"])
     result = check_round_trip(model, tolerance=1e-3)
@@ -103,7 +111,9 @@ def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
 def test_initializers_that_are_also_inputs() -> None:
     model = conv_bn_classifier()
     for tensor in model.graph.initializer:
-        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     result = check_round_trip(model)
     assert [i.name for i in result.file.inputs] == ["x"]
     assert result.forward.input_names == ("x",)
@@ -112,7 +122,9 @@ def test_initializers_that_are_also_inputs() -> None:
 def test_ir_version_3() -> None:
     model = merged_statistics()
     for tensor in model.graph.initializer:
-        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        model.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     model.ir_version = 3
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 9))
@@ -191,7 +203,11 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     g.constant("condition", False, np.bool_)
     weights = ("w", "w") if same_name else ("w_then", "w_else")
     g.add(
-        "If", "condition", outputs=["y"], then_branch=branch("t", weights[0], 1), else_branch=branch("e", weights[1], 2)
+        "If",
+        "condition",
+        outputs=["y"],
+        then_branch=branch("t", weights[0], 1),
+        else_branch=branch("e", weights[1], 2),
     )
     result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
     if not same_name:  # else there is no telling which of the two tensors a name means
@@ -218,7 +234,9 @@ def test_sequences_that_fold_away() -> None:
     right = g.add("SequenceAt", parts, g.tensor("one", 1, np.int64))
     pair = g.add("SequenceConstruct", right, left)
     g.gemm(g.add("ConcatFromSequence", pair, axis=1), "fc", 6, 4)
-    assert names(check_round_trip(g.model({"x": ("N", 6)}, [g.nodes[-1].output[0]]))) == ["fc.weight"]
+    assert names(check_round_trip(g.model({"x": ("N", 6)}, [g.nodes[-1].output[0]]))) == [
+        "fc.weight"
+    ]
 
 
 def test_a_graph_without_names_and_shapes() -> None:
@@ -234,11 +252,13 @@ def test_a_graph_without_names_and_shapes() -> None:
 def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
     result = imported(model)
-    arrays = dict(lower(*result))
+    arrays = dict(to_file_weights(*result))
     rng = np.random.default_rng(0)
     for kernel in result.kernels:
         arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
-    export.write(result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx")
+    export.write(
+        result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx"
+    )
     again = imported(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
     tensors = again.state

@@ -8,17 +8,20 @@ from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import learn_thresholds
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda
-from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
-from ltp_pipeline.stages.learn_thresholds.paper_mode import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
+from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 
 @pytest.mark.parametrize(("pruned", "fails"), [(0.99, True), (1.0, True), (1.0004, False)])
 def test_nothing_was_pruned_is_said_only_where_nothing_was(
-    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, pruned: float, fails: bool
+    started: tuple[RunContext, StateDict],
+    monkeypatch: pytest.MonkeyPatch,
+    pruned: float,
+    fails: bool,
 ):
     """A small share of a large network may be all that was to be pruned; zeros of the original do not count."""
     job, state = started
@@ -32,42 +35,50 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
         assert learn_thresholds.run(job, state, 0.9).trail == (entry,)
 
 
-def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(started: tuple[Job, State]):
+def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
+    started: tuple[RunContext, StateDict],
+):
     job, state = started
     settings = Settings.model_validate({"method": {"lambda": 1e-6}, "train": {"momentum": 0.7}})
     method = learn_thresholds.make_method(job.network, state, settings)
-    assert isinstance(method, GivenLambda)
+    assert isinstance(method, FixedLambdaPruning)
     assert method.momentum == 0.7
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "gradient", "refused"), [("adamw", "20", True), ("adamw", "4", False), (None, "20", False)]
+    ("optimizer", "gradient", "refused"),
+    [("adamw", "20", True), ("adamw", "4", False), (None, "20", False)],
 )
 def test_the_clamp_of_eq_17_is_refused_with_adamw(
-    started: tuple[Job, State], optimizer: str | None, gradient: str, refused: bool
+    started: tuple[RunContext, StateDict], optimizer: str | None, gradient: str, refused: bool
 ):
     job, state = started
-    given = {"method": {"lambda": 1e-6, "weight_gradient": gradient}, "train": {"optimizer": optimizer}}
+    given = {
+        "method": {"lambda": 1e-6, "weight_gradient": gradient},
+        "train": {"optimizer": optimizer},
+    }
     with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
         learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
 
 
-def test_a_search_goes_no_further_than_floors_allow(started: tuple[Job, State]):
+def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, StateDict]):
     job, state = started
     given = {"method": {"floor": 0.25, "floor_weights": 1}, "budget": {"accuracy_budget": 0.02}}
     method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
-    assert isinstance(method, SolvedLambda)
+    assert isinstance(method, SolvedLambdaPruning)
     assert method.schedule.last == sum(method.lowest.values())
 
 
-def test_blocks_are_learned_where_the_network_has_them(started: tuple[Job, State]):
+def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext, StateDict]):
     job, state = started
     given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
     method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
-    assert isinstance(method, SolvedLambda)
+    assert isinstance(method, SolvedLambdaPruning)
     assert method.axes == {k.name: 0 for k in job.network.kernels if k.name != "classifier.weight"}
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
-    held = learn_thresholds.make_method(job.network, state, Settings.model_validate(given), strength=0.0)
-    assert isinstance(held, HeldMasks)
+    held = learn_thresholds.make_method(
+        job.network, state, Settings.model_validate(given), strength=0.0
+    )
+    assert isinstance(held, FixedMaskPruning)
     stem = held.masks["stem.weight"].view(4, 4, -1)
     assert stem.all(1).equal(stem.any(1))

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.prepare import original_accuracy, prepare
@@ -21,7 +21,7 @@ SAMPLES = 300
 def test_a_run_compares_on_its_own_samples(example: Path):
     settings = load_settings(example / "model.onnx", options={"data": {"scale": 100}})
     with pytest.raises(UnsupportedModel, match=r"\(samples\)"):
-        prepare(read(example / "model.onnx"), settings, Workspace(example / "run"))
+        prepare(read(example / "model.onnx"), settings, RunDirectory(example / "run"))
 
 
 def remedy(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> str:
@@ -29,16 +29,18 @@ def remedy(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) ->
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)
     settings = load_settings(folder / "model.onnx", options={"data": {"path": folder / "data.npz"}})
-    job, state = prepare(read(folder / "model.onnx"), settings, Workspace(folder / "run"))
+    job, state = prepare(read(folder / "model.onnx"), settings, RunDirectory(folder / "run"))
     with pytest.raises(InputError) as refused:
         original_accuracy(job, state)
-    return refused.value.remedy
+    return refused.value.hint
 
 
 def test_where_another_output_fits_labels_that_are_only_guessed_it_is_named(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((SAMPLES, 8)).astype(np.float32)
     y = run_onnxruntime(two_outputs(), {"x": x})[1].argmax(1)
-    assert "or another output is meant: 'colour' ([task] output)" in remedy(tmp_path, two_outputs(), {"x": x, "y": y})
+    assert "or another output is meant: 'colour' ([task] output)" in remedy(
+        tmp_path, two_outputs(), {"x": x, "y": y}
+    )
 
 
 def test_where_labels_are_only_guessed_masks_that_are_made_are_named(tmp_path: Path) -> None:

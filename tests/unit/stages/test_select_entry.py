@@ -6,5 +6,8 @@ from ltp_pipeline.stages.select_entry import pareto
 
 
 def test_of_two_entries_alike_neither_beats_the_other():
-    entries = [TrailEntry(i, i, c, a, "", {}, {}) for i, (c, a) in enumerate([(2, 0.9), (5, 0.8), (5, 0.8), (4, 0.7)])]
+    entries = [
+        TrailEntry(i, i, c, a, "", {}, {})
+        for i, (c, a) in enumerate([(2, 0.9), (5, 0.8), (5, 0.8), (4, 0.7)])
+    ]
     assert pareto(tuple(entries), Metric()) == {0, 1, 2}

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.restore_bn import folded
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.write_back import lift, lower
+from ltp_pipeline.stages.write_back import from_file_weights, to_file_weights
 from tests.support.imported import imported
 from tests.support.models import conv_bn_classifier
 from tests.support.restored import job_of, outputs, restored, stored
@@ -15,7 +15,7 @@ from tests.support.restored import job_of, outputs, restored, stored
 
 def test_untrained_it_folds_back_to_the_weights_of_the_file():
     model = folded(conv_bn_classifier())
-    arrays = lower(*restored(model))
+    arrays = to_file_weights(*restored(model))
     expected = stored(model)
     assert arrays.keys() == expected.keys()
     for name, value in expected.items():
@@ -29,18 +29,22 @@ def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Pa
             tensors[norm.kernel][:, :, ::2] = 0.0
             tensors[norm.scale].mul_(-torch.linspace(0.1, 3, 8))
             tensors[norm.mean].add_(0.3)
-    arrays = lower(network, tensors)
+    arrays = to_file_weights(network, tensors)
     for norm in network.norms:
         assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
         assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
-    export.write(network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx")
+    export.write(
+        network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx"
+    )
     x = torch.randn(4, 1, 8, 8)
-    assert torch.allclose(outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4)
+    assert torch.allclose(
+        outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4
+    )
 
 
 def test_lifting_the_weights_of_the_original_gives_the_same_state_again(tmp_path: Path):
     model = folded(conv_bn_classifier())
     network, state = restored(model)
-    again = lift(job_of(network, tmp_path), stored(model))
+    again = from_file_weights(job_of(network, tmp_path), stored(model))
     assert list(again) == list(state)
     assert all(torch.equal(again[name], tensor) for name, tensor in state.items())

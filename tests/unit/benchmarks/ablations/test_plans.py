@@ -20,7 +20,9 @@ def test_no_run_is_taken_for_another():
 
 def test_every_ablation_has_seeds_enough_for_a_standard_deviation():
     for ablation in plans.ABLATIONS:
-        settings = [json.dumps({k: v for k, v in plan.items() if k != "seed"}) for plan in ablation()]
+        settings = [
+            json.dumps({k: v for k, v in plan.items() if k != "seed"}) for plan in ablation()
+        ]
         assert min(settings.count(one) for one in settings) >= 2
     assert len(plans.SEEDS) >= 5
 

@@ -8,7 +8,9 @@ from benchmarks.rows import numbers
 
 
 def test_layer_looked_at_closely():
-    seen = closely(tensor([[0.1, -0.3], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04, is_drawn=True)
+    seen = closely(
+        tensor([[0.1, -0.3], [0.3, 0.4]]), tensor([[0.05, -0.3], [0.3, 0.1]]), 0.04, is_drawn=True
+    )
     assert seen["kept"] == 0.5
     assert numbers(seen["about_threshold"]).sum() == 4
     assert seen["before"] == "0.1 -0.3 0.3 0.4"

@@ -10,14 +10,24 @@ from onnx.reference import ReferenceEvaluator
 
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed, packed_codec
 from ltp_pipeline.exporters.files import read_back
-from ltp_pipeline.graph.model import Model
-from tests.support.encoded import LEVELS, encoded_as, force, model_and_kernels, run, to_dense, verified_as
+from ltp_pipeline.graph.model import OnnxModel
+from tests.support.encoded import (
+    LEVELS,
+    encoded_as,
+    force,
+    model_and_kernels,
+    run,
+    to_dense,
+    verified_as,
+)
 from tests.support.models import sparse_array
 
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
-@pytest.mark.parametrize("small", [0, 6000, packed.SMALL])  # each tensor by itself, one of two, both together
+@pytest.mark.parametrize(
+    "small", [0, 6000, packed.SMALL]
+)  # each tensor by itself, one of two, both together
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
 @pytest.mark.parametrize("density", [0.0, 0.002, 0.1, 1.0])
@@ -86,7 +96,9 @@ def test_inputs_of_old_ir_versions_go():
     model, kernels = model_and_kernels(opset=11)
     model.ir_version = 3
     for name, array in kernels.items():
-        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
+        model.graph.input.append(
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
+        )
     onnx.checker.check_model(model, full_check=True)
     encoded = encode(model, kernels)
     assert [value.name for value in encoded.graph.input] == ["x"]
@@ -122,8 +134,10 @@ def test_shared_and_nested_kernels():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     for format_ in ENCODINGS.values():
-        encoded = format_.encode(Model.of(model), ["w", "inner"]).filled()
-        read_back.verify(Model.of(encoded), {"w": array, "inner": array}, format_.name)
-        inner = next(a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch")
+        encoded = format_.encode(OnnxModel.of(model), ["w", "inner"]).filled()
+        read_back.verify(OnnxModel.of(encoded), {"w": array, "inner": array}, format_.name)
+        inner = next(
+            a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch"
+        )
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])

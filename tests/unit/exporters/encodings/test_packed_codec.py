@@ -17,7 +17,9 @@ def test_the_kinds_each_win_somewhere():
     for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
         model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
         encoded = encode(model, {"a.weight": 0})
-        codes = [t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")]
+        codes = [
+            t.name.split("/")[-1] for t in encoded.graph.initializer if t.name.startswith("ltp/0/")
+        ]
         chosen[density] = next(kind for kind in codes if kind in packed_codec.KINDS)
         verify(encoded, kernels)
     assert {"4v", "6v", "8v", "m"} <= set(chosen.values()), chosen
@@ -39,11 +41,15 @@ def test_pairs_of_codes_fill_both_halves():
     for first in (1, 14, 15, 16, 17, 300, 70000):
         gaps = np.append(np.int32(first), steps)
         for order in (gaps, gaps[::-1]):
-            (codes,), _ = packed_codec.encode("4v", [order], [np.ones(order.size, np.float32)], [int(order.sum()) + 1])
+            (codes,), _ = packed_codec.encode(
+                "4v", [order], [np.ones(order.size, np.float32)], [int(order.sum()) + 1]
+            )
             half = -(-codes.size // 2)
             assert codes[:half].max() <= 14
             assert codes[half:].max() <= 16
-            assert (packed_codec.unpack("4v", packed_codec.pack("4v", codes))[: codes.size] == codes).all()
+            assert (
+                packed_codec.unpack("4v", packed_codec.pack("4v", codes))[: codes.size] == codes
+            ).all()
 
 
 def test_the_example_of_the_packed_codec_is_true():

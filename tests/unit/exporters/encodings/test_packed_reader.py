@@ -10,21 +10,23 @@ from onnx import TensorProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import packed
 from ltp_pipeline.exporters.files import decode, run_proof
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.encoded import encoded_as, force, model_and_kernels, to_dense, verified_as
 
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 def test_to_dense_leaves_a_plain_model_alone():
-    model = Model.of(model_and_kernels()[0])
+    model = OnnxModel.of(model_and_kernels()[0])
     assert decode.to_dense(model) is model
 
 
 def test_nothing_of_packing_is_left_after_unpacking():
     model, kernels = model_and_kernels()
     restored = to_dense(encode(model, kernels))
-    assert [n.SerializeToString() for n in restored.graph.node] == [n.SerializeToString() for n in model.graph.node]
+    assert [n.SerializeToString() for n in restored.graph.node] == [
+        n.SerializeToString() for n in model.graph.node
+    ]
     assert {t.name for t in restored.graph.initializer} == set(kernels)
 
 
@@ -41,15 +43,25 @@ def node_of(model, op_type):
 
 
 EDITS = {
-    "gaps past the end": lambda m: replace(part(m, "/8v"), np.full(part(m, "/8v").dims, 255, np.uint8)),
-    "duplicated positions": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint8)),
-    "codes of another type": lambda m: replace(part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint16)),
+    "gaps past the end": lambda m: replace(
+        part(m, "/8v"), np.full(part(m, "/8v").dims, 255, np.uint8)
+    ),
+    "duplicated positions": lambda m: replace(
+        part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint8)
+    ),
+    "codes of another type": lambda m: replace(
+        part(m, "/8v"), np.zeros(part(m, "/8v").dims, np.uint16)
+    ),
     "codes missing": lambda m: replace(part(m, "/8v"), np.ones(3, np.uint8)),
     "values missing": lambda m: replace(part(m, "/v.1"), np.ones(3, np.float32)),
-    "values of another type": lambda m: replace(part(m, "/v.1"), np.ones(part(m, "/v.1").dims, np.float64)),
+    "values of another type": lambda m: replace(
+        part(m, "/v.1"), np.ones(part(m, "/v.1").dims, np.float64)
+    ),
     "values gone": lambda m: m.graph.initializer.remove(part(m, "/v.0")),
     "values truncated": lambda m: setattr(part(m, "/v.0"), "raw_data", b"\0" * 6),
-    "split sizes": lambda m: replace(part(m, "/n"), numpy_helper.to_array(part(m, "/n"))[::-1].copy()),
+    "split sizes": lambda m: replace(
+        part(m, "/n"), numpy_helper.to_array(part(m, "/n"))[::-1].copy()
+    ),
     "negative split size": lambda m: replace(part(m, "/n"), np.array([-5, 9], np.int64)),
     "one split size": lambda m: replace(part(m, "/n"), np.array([5], np.int64)),
     "enormous dims": lambda m: replace(part(m, "/s33.17.3.3"), np.array([2**40, 2**40], np.int64)),
@@ -58,7 +70,9 @@ EDITS = {
     "dims that are no dims": lambda m: replace(part(m, "/s33.17.3.3"), np.float32([1])),
     "another axis": lambda m: replace(part(m, "/k7/0"), np.array(1)),
     "another op": lambda m: setattr(node_of(m, "CumSum"), "op_type", "Add"),
-    "another attribute": lambda m: node_of(m, "CumSum").attribute.append(helper.make_attribute("reverse", 1)),
+    "another attribute": lambda m: node_of(m, "CumSum").attribute.append(
+        helper.make_attribute("reverse", 1)
+    ),
     "another input": lambda m: node_of(m, "ScatterElements").input.__setitem__(2, "ltp/0/v.1"),
     "a node gone": lambda m: m.graph.node.remove(node_of(m, "CumSum")),
     "the last node gone": lambda m: m.graph.node.remove(node_of(m, "Reshape")),
@@ -68,7 +82,9 @@ EDITS = {
 
 
 JOINED_EDITS = {
-    "sizes of the tensors": lambda m: replace(part(m, "/z.0"), numpy_helper.to_array(part(m, "/z.0"))[::-1].copy()),
+    "sizes of the tensors": lambda m: replace(
+        part(m, "/z.0"), numpy_helper.to_array(part(m, "/z.0"))[::-1].copy()
+    ),
     "a tensor less": lambda m: node_of(m, "Split").output.pop(),
     "tensors exchanged": lambda m: node_of(m, "Reshape").input.__setitem__(0, "ltp/0/y.0.1"),
     "dims that do not fill it": lambda m: replace(part(m, "/s33.17.3.3"), np.array([33, 17, 3, 2])),
@@ -112,5 +128,9 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
     (reader,) = (n for n in encoded.graph.node if n.name == "flatten")
     reader.input[1] = "ltp/flat"
     onnx.save(encoded, path)
-    feeds = {"x": np.random.default_rng(0).normal(size=(1, kernels["a.weight"].shape[1], 8, 8)).astype(np.float32)}
+    feeds = {
+        "x": np.random.default_rng(0)
+        .normal(size=(1, kernels["a.weight"].shape[1], 8, 8))
+        .astype(np.float32)
+    }
     run_proof.check_running(path, feeds, run_proof.outputs(plain, feeds))

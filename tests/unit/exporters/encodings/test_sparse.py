@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import to_dense
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system import memory
 from tests.support.encoded import encoded_as, matmul, verified_as
 from tests.support.models import sparse_array
@@ -91,7 +91,7 @@ def test_a_kernel_that_is_a_graph_output_stays_dense():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
     for format_ in ENCODINGS.values():
-        encoded = format_.encode(Model.of(model), ["w"]).filled()
+        encoded = format_.encode(OnnxModel.of(model), ["w"]).filled()
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
 
@@ -106,11 +106,14 @@ def test_scalars_and_empty_tensors_are_never_encoded():
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
         for format_ in ENCODINGS.values():
-            assert format_.encode(Model.of(model), ["w"]).filled().SerializeToString() == model.SerializeToString()
+            assert (
+                format_.encode(OnnxModel.of(model), ["w"]).filled().SerializeToString()
+                == model.SerializeToString()
+            )
 
 
 def test_doc_strings_survive():
-    restored = to_dense(Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
+    restored = to_dense(OnnxModel.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
@@ -149,7 +152,9 @@ DAMAGE = {
     "dims enormous": lambda m: m.graph.sparse_initializer[0].dims.__setitem__(0, 2**60),
     "no dims": lambda m: m.graph.sparse_initializer[0].ClearField("dims"),
     "values cut": lambda m: setattr(m.graph.sparse_initializer[0].values, "raw_data", b"\0" * 7),
-    "name taken": lambda m: m.graph.initializer.append(numpy_helper.from_array(np.float32([1]), "w")),
+    "name taken": lambda m: m.graph.initializer.append(
+        numpy_helper.from_array(np.float32([1]), "w")
+    ),
     "name twice": lambda m: m.graph.sparse_initializer.append(m.graph.sparse_initializer[0]),
 }
 
@@ -159,7 +164,7 @@ def test_damage_is_found_and_the_tensor_named(damage):
     encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
-        to_dense(Model.of(encoded))
+        to_dense(OnnxModel.of(encoded))
 
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
@@ -171,7 +176,7 @@ def test_verify_turns_damage_into_a_failed_export(damage):
 
 
 def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
-    encoded = Model.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
+    encoded = OnnxModel.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4)
     assert to_dense(encoded).weights["w"].size == 64 * 32
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4 - 1)

@@ -8,7 +8,7 @@ from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.count import float_weights
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import read, write
 from tests.support.models import Graph, branch, conv_bn_classifier
@@ -34,7 +34,7 @@ def by_hand(model: ModelProto) -> Sparsity:
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
-    write(ENCODINGS[name].encode(Model.of(model), KERNELS), tmp_path / "model.onnx")
+    write(ENCODINGS[name].encode(OnnxModel.of(model), KERNELS), tmp_path / "model.onnx")
     found = list(float_weights(read(tmp_path / "model.onnx")))
     assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
     assert Sparsity.total(counted for _, counted in found) == by_hand(model)
@@ -47,8 +47,14 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
     g.tensor("mask", [[0.0, -np.inf]])
     g.tensor("large", np.full(70_000, 1.0), np.float16)  # whose sum is not finite
     g.constant("yes", True, np.bool_)
-    g.add("If", "yes", outputs=["k"], then_branch=branch("t", "wt", 1), else_branch=branch("e", "we", 2))
-    found = dict(float_weights(Model.of(g.model({"x": ("N", 6)}, ["k"]))))
+    g.add(
+        "If",
+        "yes",
+        outputs=["k"],
+        then_branch=branch("t", "wt", 1),
+        else_branch=branch("e", "we", 2),
+    )
+    found = dict(float_weights(OnnxModel.of(g.model({"x": ("N", 6)}, ["k"]))))
     assert {"large", "wt", "we"} <= found.keys()
     assert not {"ids", "mask", "yes"} & found.keys()
     assert found["large"] == Sparsity(70_000, 70_000)
@@ -56,5 +62,5 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
 
 def test_other_tensors_can_be_counted_in_the_place_of_a_files_own() -> None:
     zero = {"fc.weight": np.zeros((5, 8), np.float32)}
-    model = Model.of(conv_bn_classifier()).with_weights(zero)
+    model = OnnxModel.of(conv_bn_classifier()).with_weights(zero)
     assert dict(float_weights(model))["fc.weight"] == Sparsity(40, 0)

@@ -5,7 +5,7 @@ import pytest
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.encoded import described
 from tests.support.models import sparse_array
 
@@ -13,7 +13,7 @@ from tests.support.models import sparse_array
 def test_a_tensor_that_does_not_fit_its_dims_is_named():
     proto = described(sparse_array())
     proto.graph.initializer[0].raw_data = b"\0" * 10
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     with pytest.raises(InputError, match="'w'"):
         read_tensors(model, ["w"])
     with pytest.raises(InputError, match="'w'"):

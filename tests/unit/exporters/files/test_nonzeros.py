@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.files.read_back import verify
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from tests.support.encoded import identities
 from tests.support.models import sparse_array
 
 
 def model_of(arrays, constant=None):
-    return Model.of(identities(arrays, constant))
+    return OnnxModel.of(identities(arrays, constant))
 
 
 def arrays_of_all_sorts():
@@ -36,16 +36,22 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
     arrays = arrays_of_all_sorts()
     proto = identities(arrays, constant="held")
     before = proto.SerializeToString()
-    model = Model.of(proto).with_weights(arrays if given else {})
-    expected = stamp(ENCODINGS[format_].encode(model, list(arrays)), format=format_).filled()
+    model = OnnxModel.of(proto).with_weights(arrays if given else {})
+    expected = write_metadata(
+        ENCODINGS[format_].encode(model, list(arrays)), format=format_
+    ).filled()
     scan = Scan(model, arrays)
     for name in (*ENCODINGS, format_):  # every format fills the scan differently
         encoded = ENCODINGS[name].encode(model, scan)
-    encoded = stamp(encoded, format=format_)
+    encoded = write_metadata(encoded, format=format_)
     write(encoded, tmp_path / "encoded.onnx")
-    assert (tmp_path / "encoded.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
+    assert (tmp_path / "encoded.onnx").read_bytes() == expected.SerializeToString(
+        deterministic=True
+    )
     verify(tmp_path / "encoded.onnx", arrays, format_)
-    assert encoded.filled().SerializeToString(deterministic=True) == expected.SerializeToString(deterministic=True)
+    assert encoded.filled().SerializeToString(deterministic=True) == expected.SerializeToString(
+        deterministic=True
+    )
     assert model.filled().SerializeToString() == proto.SerializeToString() == before
 
 
@@ -54,7 +60,9 @@ def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
     expected = ENCODINGS["packed"].encode(model, list(arrays), values=values).filled()
-    write(ENCODINGS["packed"].encode(model, Scan(model, arrays), values=values), tmp_path / "m.onnx")
+    write(
+        ENCODINGS["packed"].encode(model, Scan(model, arrays), values=values), tmp_path / "m.onnx"
+    )
     assert (tmp_path / "m.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import read_back, tensors
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.encoded import encoded_as, matmul, model_of, verified_as
 from tests.support.models import sparse_array
 
@@ -44,4 +44,4 @@ def test_verify_runs_the_checker():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(ExportFailed, match="not valid ONNX"):
-        read_back.verify(Model.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")
+        read_back.verify(OnnxModel.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")

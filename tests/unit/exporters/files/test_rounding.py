@@ -8,8 +8,8 @@ import pytest
 
 from ltp_pipeline.errors import ExportFailed, UsageError
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.exporters.files.labels import labels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.files.labels import read_metadata
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.encoded import LEVELS, encoded_as, model_and_kernels, run, to_dense, verified_as
 
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
@@ -20,13 +20,16 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
     encoded = encode(model, kernels, values=values)
-    assert labels(Model.of(encoded))["values"] == values
+    assert read_metadata(OnnxModel.of(encoded))["values"] == values
     assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
     restored = to_dense(encoded)
     assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
-    assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["Conv", "Conv"]
-    for name, array in read_tensors(Model.of(encoded), kernels).items():
+    assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == [
+        "Conv",
+        "Conv",
+    ]
+    for name, array in read_tensors(OnnxModel.of(encoded), kernels).items():
         wanted = kernels[name]
         assert not array[wanted == 0].any()
         if values == "fp16":
@@ -41,8 +44,8 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
 def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = encode(Model.of(model).with_weights(kernels).filled(), kernels, values="fp16")
-    found = read_tensors(Model.of(encoded), kernels)
+    encoded = encode(OnnxModel.of(model).with_weights(kernels).filled(), kernels, values="fp16")
+    found = read_tensors(OnnxModel.of(encoded), kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 

@@ -32,7 +32,9 @@ def sequence() -> ModelProto:
 def maps() -> ModelProto:
     element = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     kind = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.STRING, element))
-    node = helper.make_node("ZipMap", ["h"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
+    node = helper.make_node(
+        "ZipMap", ["h"], ["y"], domain="ai.onnx.ml", classlabels_strings=["a", "b"]
+    )
     return of(node, helper.make_value_info("y", kind))
 
 

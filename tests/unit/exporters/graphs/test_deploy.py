@@ -11,9 +11,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.system.tolerance import gap
+from ltp_pipeline.system.tolerance import max_difference
 from tests.support.models import Graph, conv_bn_classifier, prune, random_inputs, run_onnxruntime
 
 KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
@@ -21,7 +21,7 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
     """The deploy graph with everything inside, and the note."""
-    made, note = deploy.rewrite(Model.of(model), kernels)
+    made, note = deploy.rewrite(OnnxModel.of(model), kernels)
     return made.filled(), note
 
 
@@ -33,7 +33,7 @@ def check_same(model: ModelProto, made: ModelProto, limit: float = 1e-5) -> None
     onnx.checker.check_model(made, full_check=True)
     feeds = random_inputs(model)
     outputs = zip(run_onnxruntime(made, feeds), run_onnxruntime(model, feeds), strict=True)
-    assert all(gap(new, old).relative <= limit for new, old in outputs)
+    assert all(max_difference(new, old).relative <= limit for new, old in outputs)
 
 
 def weights_of(model: ModelProto) -> list[str]:
@@ -48,7 +48,7 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     made = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (read_tensors(Model.of(m), kernels) for m in (model, made))
+    before, after = (read_tensors(OnnxModel.of(m), kernels) for m in (model, made))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
     check_same(model, made)
     return made
@@ -58,7 +58,9 @@ def norm_view_and_shape() -> ModelProto:
     """A norm to fold, a kernel behind a Transpose, and a shape that is made of constants."""
     g = Graph()
     h = g.add("Relu", g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4))
-    shape = g.add("Concat", g.constant("first", [-1], np.int64), g.constant("second", [64], np.int64), axis=0)
+    shape = g.add(
+        "Concat", g.constant("first", [-1], np.int64), g.constant("second", [64], np.int64), axis=0
+    )
     turned = g.add("Transpose", g.random("w", 5, 64), perm=[1, 0])
     g.add("MatMul", g.add("Reshape", h, shape), turned, outputs=("y",))
     return g.model({"x": ("N", 1, 4, 4)}, ["y"])
@@ -87,7 +89,7 @@ def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
 
 
 def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    def meddling(model: Model) -> Model:
+    def meddling(model: OnnxModel) -> OnnxModel:
         return model.with_weights({"fc.weight": 2 * model.array("fc.weight")})
 
     monkeypatch.setattr(simplify, "simplified", meddling)
@@ -113,12 +115,16 @@ def test_a_norm_after_a_transposed_convolution_folds(without_onnxsim: None, grou
     check_fold(g, {"x": ("N", 4, 5, 5)})
 
 
-@pytest.mark.parametrize("attributes", [{"transB": 1}, {"transB": 0}, {"alpha": 0.5, "beta": 2.0, "transB": 1}])
+@pytest.mark.parametrize(
+    "attributes", [{"transB": 1}, {"transB": 0}, {"alpha": 0.5, "beta": 2.0, "transB": 1}]
+)
 @pytest.mark.parametrize("bias", [(), (1,), (7,), (1, 7)])
 def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias: tuple[int, ...]):
     g = Graph()
     weight = g.random("w", *((7, 4) if attributes["transB"] else (4, 7)))
-    g.batch_norm(g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7)
+    g.batch_norm(
+        g.add("Gemm", "x", weight, g.tensor("b", np.full(bias, 0.3)), **attributes), "bn", 7
+    )
     g.nodes[-1].output[0] = "y"
     model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
     made = rewrite(model, ["w"])[0]
@@ -161,8 +167,12 @@ def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: 
     g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
     g.nodes[-1].output[0] = "y"
     for tensor in g.tensors:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    model = g.model({"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
+        )
+    model = g.model(
+        {"x": ("N", 1, 5, 5)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16}
+    )
     assert "BatchNormalization" in operators(rewrite(model, ["conv.weight"])[0])
 
 
@@ -207,7 +217,9 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
     branches = {}
     for name, op in (("then_branch", "Relu"), ("else_branch", "Neg")):
         output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
-        branches[name] = helper.make_graph([helper.make_node(op, [h], [f"{name}_y"])], name, [], [output])
+        branches[name] = helper.make_graph(
+            [helper.make_node(op, [h], [f"{name}_y"])], name, [], [output]
+        )
     g.add("If", "c", outputs=("y",), **branches)
     model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
     made = rewrite(model, [])[0]
@@ -220,18 +232,24 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
     ("dtype", "change", "same"),
     [(np.float32, 1e-3, False), (np.float16, 1e-3, True), (np.float16, 1.0, False)],
 )
-def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: type, change: float, same: bool):
+def test_half_precision_may_differ_by_what_its_nodes_round(
+    monkeypatch, dtype: type, change: float, same: bool
+):
     g = Graph()
     g.gemm("x", "fc", 8, 4)
     g.nodes[-1].output[0] = "y"
     for tensor in g.tensors:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name))
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name)
+        )
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    model = Model.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
+    model = OnnxModel.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
     weights = read_tensors(model, ["fc.weight"])
 
-    def shifted(model: Model, kernels: object) -> tuple[Model, str]:
-        return model.with_weights({"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}), ""
+    def shifted(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
+        return model.with_weights(
+            {"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}
+        ), ""
 
     monkeypatch.setattr(deploy, "rewrite", shifted)
     told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
@@ -240,7 +258,7 @@ def test_half_precision_may_differ_by_what_its_nodes_round(monkeypatch, dtype: t
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
-    model = Model.of(prune(conv_bn_classifier()))
+    model = OnnxModel.of(prune(conv_bn_classifier()))
     weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
     monkeypatch.setattr(deploy, "rewrite", lambda *_: (other, ""))

@@ -13,23 +13,32 @@ from onnx import ModelProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed, NotFaster
 from ltp_pipeline.exporters.files.run_proof import load, outputs
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.graphs.graph import Made
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.timing import Timing
 from tests.support.kernels import missing, needs_kernels, with_zeros
-from tests.support.models import Graph, conv_bn_classifier, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.models import (
+    Graph,
+    conv_bn_classifier,
+    mlp,
+    prune,
+    random_inputs,
+    run_onnxruntime,
+)
 from tests.support.quantized import kernels_of
 
 pytestmark = pytest.mark.usefixtures("without_onnxsim")
 FORCED = ExportSettings(formats=("fast",), fast_from=0.0)
 
 
-def made(model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()) -> Made:
-    plain, names = Model.of(model), names or kernels_of(model)
+def made(
+    model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()
+) -> BuiltGraph:
+    plain, names = OnnxModel.of(model), names or kernels_of(model)
     weights = {name: plain.array(name) for name in names}
     return fast.make(plain, weights, names, random_inputs(model), settings=settings)
 
@@ -45,7 +54,9 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
     found = made(model)
     ours = [node.op_type for node in found.model.graph.node if node.domain]
     assert [name.startswith(("SparseConv", "SparseGemm")) for name in ours] == [True, True, True]
-    assert not {"Conv", "Gemm", "Relu", "BatchNormalization"} & {n.op_type for n in found.model.graph.node}
+    assert not {"Conv", "Gemm", "Relu", "BatchNormalization"} & {
+        n.op_type for n in found.model.graph.node
+    }
     assert found.sparse_kernels is not None
     assert found.sparse_kernels.turned_over == ("conv1.weight", "conv2.weight", "fc.weight")
     assert found.sparse_kernels.ratio is None
@@ -57,7 +68,9 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
 
 
 @needs_kernels
-def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nearly(tmp_path: Path) -> None:
+def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nearly(
+    tmp_path: Path,
+) -> None:
     model = prune(conv_bn_classifier(channels=16))
     found, feeds = made(model), random_inputs(model, batch=5, seed=1)
     assert found.dense is not None
@@ -97,17 +110,23 @@ def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(library, "kernels_library", missing)
     with pytest.raises(NotFaster, match="was not built"):
         made(mlp())
-    assert fast.why_missing() == "the library of sparse kernels was not built; install a C++ compiler"
+    assert (
+        fast.why_missing() == "the library of sparse kernels was not built; install a C++ compiler"
+    )
 
 
 @needs_kernels
-def test_values_that_are_rounded_on_the_way_cannot_be_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_rounded_on_the_way_cannot_be_proven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The last bit of a sum decides which way such a value goes, in onnxruntime itself, too."""
     real = outputs
 
     def other_bits(path: Path, *args: Any, **how: Any) -> list[Array]:
         step = 0.01 if how.get("library") or how.get("optimisation") == "ORT_ENABLE_ALL" else 0.0
-        return [array + np.float32(step * np.abs(array).max()) for array in real(path, *args, **how)]
+        return [
+            array + np.float32(step * np.abs(array).max()) for array in real(path, *args, **how)
+        ]
 
     monkeypatch.setattr(fast, "outputs", other_bits)
     with pytest.raises(NotFaster, match="cannot be proven"):
@@ -115,11 +134,18 @@ def test_values_that_are_rounded_on_the_way_cannot_be_proven(monkeypatch: pytest
 
 
 @needs_kernels
-def test_a_file_that_is_not_faster_says_what_was_left_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_faster_says_what_was_left_dense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     g = Graph()
     g.random("line", 8, 16, 3)
     y = g.conv("x", "c", 16, 16)
-    y = g.add("Conv", g.add("Reshape", y, g.tensor("shape", [0, 16, -1], np.int64)), "line", name="one axis")
+    y = g.add(
+        "Conv",
+        g.add("Reshape", y, g.tensor("shape", [0, 16, -1], np.int64)),
+        "line",
+        name="one axis",
+    )
     timed(monkeypatch, 1.0, 1.0, 1.0)
     with pytest.raises(NotFaster, match="left dense: line: is read by Conv 'one axis'"):
         made(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), None)
@@ -127,11 +153,13 @@ def test_a_file_that_is_not_faster_says_what_was_left_dense(monkeypatch: pytest.
 
 @needs_kernels
 def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Model, kernels: Any) -> Any:
+    def wrong(model: OnnxModel, kernels: Any) -> Any:
         new, turned = turn_over(model, kernels)
-        return replace(new, weights={**new.weights, "fc2.weight": new.array("fc2.weight") * np.float32(1.0001)}), turned
+        return replace(
+            new, weights={**new.weights, "fc2.weight": new.array("fc2.weight") * np.float32(1.0001)}
+        ), turned
 
-    turn_over = fast.turn_over
+    turn_over = fast.convert_to_sparse_ops
     monkeypatch.setattr(fast, "turn_over", wrong)
     with pytest.raises(ExportFailed, match="sparse kernels compute something else"):
         made(mlp())
@@ -140,7 +168,9 @@ def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.M
 @needs_kernels
 def test_layers_in_functions_are_turned_over_too() -> None:
     body = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
-    function = helper.make_function("local", "Layer", ["a", "b"], ["y"], body, [helper.make_opsetid("", 17)])
+    function = helper.make_function(
+        "local", "Layer", ["a", "b"], ["y"], body, [helper.make_opsetid("", 17)]
+    )
     model = mlp()
     model.functions.append(function)
     model.opset_import.append(helper.make_opsetid("local", 1))
@@ -156,5 +186,5 @@ def test_layers_in_functions_are_turned_over_too() -> None:
 def test_one_sample_is_taken_where_the_batch_is_open() -> None:
     open_, fixed = mlp(), mlp(batch=3)
     x = {"x": np.zeros((3, 6), np.float32)}
-    assert fast.one_sample(Model.of(open_), x)["x"].shape == (1, 6)
-    assert fast.one_sample(Model.of(fixed), x)["x"].shape == (3, 6)
+    assert fast.one_sample(OnnxModel.of(open_), x)["x"].shape == (1, 6)
+    assert fast.one_sample(OnnxModel.of(fixed), x)["x"].shape == (3, 6)

@@ -16,9 +16,17 @@ from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.files.read_back import verify
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8 import search
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
-from tests.support.models import Graph, conv_bn_classifier, in_constants, mlp, prune, random_inputs, run_onnxruntime
+from tests.support.models import (
+    Graph,
+    conv_bn_classifier,
+    in_constants,
+    mlp,
+    prune,
+    random_inputs,
+    run_onnxruntime,
+)
 from tests.support.quantized import calibration, kernels_of, outputs, quantised
 from tests.support.sequence_models import language_model, recurrent, vision_transformer
 
@@ -27,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 BLOCK = ("QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm")
 
 
-def optimised(model: Model, folder: Path) -> Counter[str]:
+def optimised(model: OnnxModel, folder: Path) -> Counter[str]:
     """The operators that onnxruntime runs."""
     path, kept = folder / "int8.onnx", folder / "optimised.onnx"
     write(model, path)
@@ -39,7 +47,7 @@ def optimised(model: Model, folder: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(kept).graph.node)
 
 
-def nearly_the_same(model: ModelProto, made: Model, share: float = 0.1) -> bool:
+def nearly_the_same(model: ModelProto, made: OnnxModel, share: float = 0.1) -> bool:
     feeds = random_inputs(model, batch=16, seed=3)
     before, after = outputs(model, feeds), outputs(made.filled(), feeds)
     return bool(np.abs(before - after).max() <= share * np.abs(before).max())
@@ -52,7 +60,7 @@ def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
     for name in kernels_of(model):
         steps = made.weights[f"{name}_quantized"]
         assert steps.dtype == np.int8
-        assert (steps[Model.of(model).array(name) == 0] == 0).all()
+        assert (steps[OnnxModel.of(model).array(name) == 0] == 0).all()
         assert np.abs(steps).max() == 64  # 7 bits, all of them used
     assert nearly_the_same(model, made.model)
 
@@ -64,7 +72,9 @@ def test_onnxruntime_runs_it_in_8_bits_from_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_all_encodings_hold_the_same_and_compute_the_same_bits(encoding: str, tmp_path: Path) -> None:
+def test_all_encodings_hold_the_same_and_compute_the_same_bits(
+    encoding: str, tmp_path: Path
+) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.9)
     made, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
@@ -80,7 +90,7 @@ def test_the_packed_file_is_smaller_than_the_float_one() -> None:
     made = quantised(model)
     small, float_ = (
         ENCODINGS["packed"].encode(m, Scan(m, k)).filled().ByteSize()
-        for m, k in ((made.model, made.kernels or ()), (Model.of(model), kernels_of(model)))
+        for m, k in ((made.model, made.kernels or ()), (OnnxModel.of(model), kernels_of(model)))
     )
     assert small < 0.6 * float_
 
@@ -103,7 +113,9 @@ def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
         assert bool((clipped != pairs).any()) is saturates
     x = np.ones((1, 4), np.float32)
     assert np.allclose(
-        outputs(quantised(model, calibration(model, feeds)).model.filled(), {"x": x}), [[4, -4]], rtol=0.01
+        outputs(quantised(model, calibration(model, feeds)).model.filled(), {"x": x}),
+        [[4, -4]],
+        rtol=0.01,
     )
 
 
@@ -115,7 +127,9 @@ def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Pat
     assert made.quantization.method == search.DYNAMIC
     assert made.quantization.samples is None
     found = optimised(made.model, tmp_path)
-    assert found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"] == made.quantization.kernels
+    assert (
+        found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"] == made.quantization.kernels
+    )
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
@@ -161,9 +175,11 @@ def conv_transpose() -> ModelProto:
 def test_half_precision_is_refused_with_the_reason() -> None:
     model = mlp()
     for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
+        )
     with pytest.raises(UnsupportedModel) as refused:
-        int8.require(Model.of(model), ["fc1.weight", "fc2.weight"])
+        int8.require(OnnxModel.of(model), ["fc1.weight", "fc2.weight"])
     assert any("FLOAT16" in reason for reason in refused.value.reasons)
 
 
@@ -174,7 +190,7 @@ def test_a_quantised_model_is_refused_by_its_nodes() -> None:
 
 
 def test_without_data_there_is_no_int8_graph() -> None:
-    model = Model.of(mlp())
+    model = OnnxModel.of(mlp())
     with pytest.raises(ExportFailed, match="needs the data"):
         int8.make(model, {}, [], {}, None)
 
@@ -206,7 +222,9 @@ def test_an_opset_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_weight_that_two_nodes_share_is_quantised_once() -> None:
     g = Graph()
     g.random("w", 6, 6)
-    g.add("MatMul", g.add("Relu", g.add("MatMul", "x", "w", name="a")), "w", name="b", outputs=("y",))
+    g.add(
+        "MatMul", g.add("Relu", g.add("MatMul", "x", "w", name="a")), "w", name="b", outputs=("y",)
+    )
     model = g.model({"x": ("N", 6)}, ["y"])
     made = quantised(model)
     assert made.kernels == ("w_quantized",)
@@ -251,7 +269,8 @@ def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:
     assert quantised(in_constants(conv_bn_classifier())).kernels
     model = mlp()
     model.graph.input.extend(
-        helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims)) for t in model.graph.initializer
+        helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims))
+        for t in model.graph.initializer
     )
     made = quantised(model, calibration(mlp()), ["fc1.weight", "fc2.weight"])
     assert [value.name for value in made.model.graph.input] == ["x"]

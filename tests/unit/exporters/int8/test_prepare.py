@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.int8.prepare import ADDED, ready
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.int8.prepare import ADDED, prepare_graph
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, random_inputs, run_onnxruntime
 from tests.support.quantized import kernels_of, quantised
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def made_ready(model: ModelProto) -> ModelProto:
-    return ready(Model.of(model), kernels_of(model))[0].filled()
+    return prepare_graph(OnnxModel.of(model), kernels_of(model))[0].filled()
 
 
 def chain(between: str = "between", node: str = "second", offset: str = "offset") -> ModelProto:
@@ -47,7 +47,11 @@ def test_other_names_stay() -> None:
 
 def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_stays_float() -> None:
     g = Graph()
-    g.add("MatMul", g.add("Relu", g.add("MatMul", "x", g.random("w", 6, 8))), g.random("w_quantized", 8, 4))
+    g.add(
+        "MatMul",
+        g.add("Relu", g.add("MatMul", "x", g.random("w", 6, 8))),
+        g.random("w_quantized", 8, 4),
+    )
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
     made = quantised(model)
@@ -59,15 +63,23 @@ def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_sta
 @pytest.mark.parametrize(
     ("shape", "is_row"), [((1, 8), True), ((8,), True), ((), False), ((1,), False), ((1, 1), False)]
 )
-def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(shape: tuple[int, ...], is_row: bool) -> None:
+def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(
+    shape: tuple[int, ...], is_row: bool
+) -> None:
     g = Graph()
-    first = g.add("Gemm", "x", g.random("w", 6, 8), g.tensor("c", g.rng.standard_normal(shape)), name="first")
+    first = g.add(
+        "Gemm", "x", g.random("w", 6, 8), g.tensor("c", g.rng.standard_normal(shape)), name="first"
+    )
     g.gemm(g.add("Relu", first), "fc", 8, 4)
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
     made = quantised(model)
     assert made.quantization is not None
-    told = {} if is_row else {"w": "has a bias that is computed, or no row of numbers, at Gemm 'first'"}
+    told = (
+        {}
+        if is_row
+        else {"w": "has a bias that is computed, or no row of numbers, at Gemm 'first'"}
+    )
     assert made.quantization.left_float == told
     assert nearly(model, made.model.filled())
 

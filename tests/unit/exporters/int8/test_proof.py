@@ -7,38 +7,46 @@ import pytest
 
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.int8 import proof
-from ltp_pipeline.exporters.int8.dynamic import dynamic
+from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
 from ltp_pipeline.exporters.int8.layers import find_layers
 from ltp_pipeline.exporters.int8.prepare import with_names
-from ltp_pipeline.graph.model import Model, copy_of
-from ltp_pipeline.graph.tensors import make
+from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 from tests.support.models import mlp, prune
 
 KERNELS = ["fc1.weight", "fc2.weight"]
 
 
-def changed(model: Model, name: str, array: Array) -> Model:
+def changed(model: OnnxModel, name: str, array: Array) -> OnnxModel:
     """The model with other integers in one tensor."""
     proto = copy_of(model.proto)
     tensor = next(t for t in proto.graph.initializer if t.name == name)
-    tensor.CopyFrom(make(name, tensor.data_type, array))
+    tensor.CopyFrom(make_tensor(name, tensor.data_type, array))
     return replace(model, proto=proto)
 
 
-def check(name: str = "fc1.weight_quantized", by: dict[tuple[int, int], int] | None = None, bits: int = 7) -> None:
-    model = with_names(Model.of(prune(mlp(), 0.5)))
+def check(
+    name: str = "fc1.weight_quantized", by: dict[tuple[int, int], int] | None = None, bits: int = 7
+) -> None:
+    model = with_names(OnnxModel.of(prune(mlp(), 0.5)))
     layers = find_layers(model, KERNELS).found
-    made = dynamic(model, layers, 7)
+    made = quantize_dynamic(model, layers, 7)
     steps = made.array(name).copy()
     for at, value in (by or {}).items():
         steps[at] = value
     weights = {kernel: model.array(kernel) for kernel in KERNELS}
-    proof.held_weights(changed(made, name, steps), weights, KERNELS, {layer.kernel: layer for layer in layers}, bits)
+    proof.held_weights(
+        changed(made, name, steps),
+        weights,
+        KERNELS,
+        {layer.kernel: layer for layer in layers},
+        bits,
+    )
 
 
 def place(zero: bool) -> tuple[int, int]:
-    weight = Model.of(prune(mlp(), 0.5)).array("fc1.weight")
+    weight = OnnxModel.of(prune(mlp(), 0.5)).array("fc1.weight")
     found = np.argwhere((weight == 0) if zero else (weight != 0))[0]
     return int(found[0]), int(found[1])
 
@@ -58,7 +66,7 @@ def test_a_weight_of_more_bits_than_asked_for() -> None:
 
 
 def test_a_weight_that_is_another_one() -> None:
-    model = Model.of(prune(mlp(), 0.5))
+    model = OnnxModel.of(prune(mlp(), 0.5))
     at = place(zero=False)
     wrong = -1 if model.array("fc1.weight")[at] > 0 else 1
     with pytest.raises(ExportFailed, match="not the kernel in steps of its scale"):
@@ -66,8 +74,8 @@ def test_a_weight_that_is_another_one() -> None:
 
 
 def test_a_kernel_that_was_to_stay_float_and_is_gone() -> None:
-    model = with_names(Model.of(mlp()))
+    model = with_names(OnnxModel.of(mlp()))
     layers = find_layers(model, KERNELS).found
     weights = {kernel: model.array(kernel) for kernel in KERNELS}
     with pytest.raises(ExportFailed, match="was to stay float"):
-        proof.held_weights(dynamic(model, layers, 7), weights, KERNELS, {}, 7)
+        proof.held_weights(quantize_dynamic(model, layers, 7), weights, KERNELS, {}, 7)

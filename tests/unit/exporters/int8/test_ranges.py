@@ -6,19 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.exporters.int8 import ranges
-from ltp_pipeline.exporters.int8.ranges import METHODS, Observed, observe
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.int8.ranges import METHODS, HistogramObserver, observe
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import mlp, run_onnxruntime
 
 
-def seen(*batches: np.ndarray) -> Observed:
-    found = Observed()
+def seen(*batches: np.ndarray) -> HistogramObserver:
+    found = HistogramObserver()
     for batch in batches:
         found.add(batch.astype(np.float32))
     return found
 
 
-@given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=1, max_size=5
+    )
+)
 def test_every_range_holds_zero_and_nothing_outside_the_values(batches: list[list[float]]) -> None:
     found = seen(*(np.array(batch) for batch in batches))
     whole = ranges.min_max(found)
@@ -33,7 +37,9 @@ def test_a_larger_batch_widens_the_histogram_and_loses_no_count() -> None:
     found = seen(small, large)
     assert found.limit >= 37
     assert found.counts.sum() == 150
-    expected = np.histogram(np.concatenate([small, large]), found.counts.shape[1], (0, found.limit))[0]
+    expected = np.histogram(
+        np.concatenate([small, large]), found.counts.shape[1], (0, found.limit)
+    )[0]
     assert np.abs(np.cumsum(found.counts[1]) - np.cumsum(expected)).max() <= 1
 
 
@@ -60,7 +66,9 @@ def test_values_that_are_not_finite_are_told() -> None:
 def test_observed_values_are_those_of_the_model() -> None:
     model = mlp()
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
-    found = observe(Model.of(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}])
+    found = observe(
+        OnnxModel.of(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}]
+    )
     logits = run_onnxruntime(model, {"x": x})[0]
     assert found["logits"].high == pytest.approx(max(logits.max(), 0), rel=1e-5)
     assert found["x"].low == pytest.approx(x.min())

@@ -3,7 +3,7 @@
 from onnx import helper
 
 from ltp_pipeline.exporters.int8 import static
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import mlp
 
 
@@ -11,5 +11,5 @@ def test_an_operator_set_that_is_imported_twice_is_given_once() -> None:
     proto = mlp()
     versions = [(entry.domain, entry.version) for entry in proto.opset_import]
     proto.opset_import.append(helper.make_opsetid("ai.onnx", proto.opset_import[0].version))
-    given = static._typed(Model.of(proto), ())
+    given = static._typed(OnnxModel.of(proto), ())
     assert [(entry.domain, entry.version) for entry in given.opset_import] == versions

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.int8.transposed import turned
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.int8.transposed import transpose_weights
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, prune, random_inputs, run_onnxruntime
 from tests.support.quantized import calibration, quantised
 from tests.support.sequence_models import norm
@@ -36,7 +36,7 @@ def test_they_are_quantised_in_their_own_shape(op: str, is_dynamic: bool) -> Non
     assert (made.quantization.method == "dynamic") is is_dynamic
     assert made.kernels == ("w_quantized", "v_quantized")
     for name in ("w", "v"):
-        before, after = Model.of(model).array(name), made.weights[f"{name}_quantized"]
+        before, after = OnnxModel.of(model).array(name), made.weights[f"{name}_quantized"]
         assert after.shape == before.shape
         assert not after[before == 0].any()
         assert np.array_equal(np.sign(after)[after != 0], np.sign(before)[after != 0])
@@ -50,7 +50,7 @@ def test_one_that_stays_float_is_as_it_was() -> None:
     made = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
     assert made.quantization is not None
     for name in made.quantization.left_float:
-        assert np.array_equal(made.weights[name], Model.of(model).array(name))
+        assert np.array_equal(made.weights[name], OnnxModel.of(model).array(name))
 
 
 @pytest.mark.parametrize("other", ["Gather", "output", "Add", "perm"])
@@ -64,5 +64,5 @@ def test_what_is_read_in_another_way_too_is_left_alone(other: str) -> None:
     if other == "Add":
         y = g.add("Add", y, g.add("ReduceMax", t, keepdims=0))
     g.nodes[-1].output[0] = "y"
-    model = Model.of(g.model({"x": ("N", 6)}, ["y", t] if other == "output" else ["y"]))
-    assert turned(model, ["w"]) == (model, frozenset())
+    model = OnnxModel.of(g.model({"x": ("N", 6)}, ["y", t] if other == "output" else ["y"]))
+    assert transpose_weights(model, ["w"]) == (model, frozenset())

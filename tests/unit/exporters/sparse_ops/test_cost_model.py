@@ -6,15 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.exporters.sparse_ops.cost_model import Choice, choose, share_in_blocks
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.sparse_ops.cost_model import (
+    SparseLayerSelection,
+    choose,
+    share_in_blocks,
+)
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.kernels import conv_net, with_zeros
 from tests.support.models import Graph, random_inputs
 from tests.support.quantized import kernels_of
 
 
-def chosen(model: ModelProto, path: str = "avx512", fast_from: float | None = None, batch: int = 1) -> Choice:
-    return choose(Model.of(model), kernels_of(model), random_inputs(model, batch=batch), path, fast_from)
+def chosen(
+    model: ModelProto, path: str = "avx512", fast_from: float | None = None, batch: int = 1
+) -> SparseLayerSelection:
+    return choose(
+        OnnxModel.of(model), kernels_of(model), random_inputs(model, batch=batch), path, fast_from
+    )
 
 
 def two_convs(first: float, second: float) -> ModelProto:
@@ -33,7 +41,9 @@ def product(share: float, rows: int) -> ModelProto:
 
 
 @pytest.mark.parametrize(("shares", "taken"), [((0.95, 0.0), True), ((0.0, 0.95), False)])
-def test_convs_are_turned_over_together_by_their_multiply_adds(shares: tuple[float, float], taken: bool) -> None:
+def test_convs_are_turned_over_together_by_their_multiply_adds(
+    shares: tuple[float, float], taken: bool
+) -> None:
     found = chosen(two_convs(*shares))
     assert found.kernels == (("large.weight", "small.weight") if taken else ())
     assert all("of the dense time" in why for why in found.left.values())
@@ -41,7 +51,14 @@ def test_convs_are_turned_over_together_by_their_multiply_adds(shares: tuple[flo
 
 @pytest.mark.parametrize(
     ("share", "rows", "taken"),
-    [(0.8, 128, True), (0.8, 1, False), (0.97, 1, True), (0.1, 128, False), (0.9, 2, False), (0.9, 8, True)],
+    [
+        (0.8, 128, True),
+        (0.8, 1, False),
+        (0.97, 1, True),
+        (0.1, 128, False),
+        (0.9, 2, False),
+        (0.9, 8, True),
+    ],
 )
 def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
     assert bool(chosen(product(share, rows)).kernels) is taken
@@ -60,7 +77,10 @@ def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: boo
 def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
     g = Graph()
     g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
-    assert bool(chosen(with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})).kernels) is taken
+    assert (
+        bool(chosen(with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})).kernels)
+        is taken
+    )
 
 
 @pytest.mark.parametrize(("outputs", "taken"), [(4, False), (64, True)])
@@ -83,7 +103,10 @@ def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
 
 def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> None:
     model = conv_net(0.95)
-    assert "no fast instructions for this processor (portable)" in chosen(model, "portable").left["a.weight"]
+    assert (
+        "no fast instructions for this processor (portable)"
+        in chosen(model, "portable").left["a.weight"]
+    )
     assert len(chosen(model, "portable", fast_from=0.9).kernels) == 4
     assert chosen(model, "portable", fast_from=0.99).kernels == ()
 
@@ -107,11 +130,18 @@ def test_what_cannot_be_turned_over_has_its_reason() -> None:
     g = Graph()
     g.tensor("half", np.ones((8, 8)), np.float16)
     g.add("MatMul", "x", "half", outputs=("y",))
-    half = g.model({"x": ("N", 8)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16})
+    half = g.model(
+        {"x": ("N", 8)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16}
+    )
     assert chosen(half).left == {"half": "is of type FLOAT16"}
 
 
-@given(rows=st.integers(1, 9), columns=st.integers(1, 5), axis=st.integers(0, 1), seed=st.integers(0, 99))
+@given(
+    rows=st.integers(1, 9),
+    columns=st.integers(1, 5),
+    axis=st.integers(0, 1),
+    seed=st.integers(0, 99),
+)
 def test_blocks_hold_every_nonzero_and_no_more_where_they_are_full(
     rows: int, columns: int, axis: int, seed: int
 ) -> None:

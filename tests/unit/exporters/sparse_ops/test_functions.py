@@ -35,7 +35,9 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
     bias, added = ["b"] * ("Bias" in base), ["z"] * ("Add" in base)
     activation = name.removeprefix(base)
     limits = CLIP if activation == "Clip" else {}
-    ours.add(name, *inputs, *bias, *added, outputs=["y"], domain=functions.DOMAIN, **attributes, **limits)
+    ours.add(
+        name, *inputs, *bias, *added, outputs=["y"], domain=functions.DOMAIN, **attributes, **limits
+    )
     operator = next(o for o in ("Conv", "MatMul", "Gemm") if o in base)
     if operator == "MatMul":
         bias, added = [], bias
@@ -43,21 +45,30 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
     for value in added:
         y = theirs.add("Add", y, value)
     if activation == "Clip" and opset >= functions.CLIP_INPUTS:
-        y = theirs.add("Clip", y, theirs.tensor("low", CLIP["min"]), theirs.tensor("high", CLIP["max"]))
+        y = theirs.add(
+            "Clip", y, theirs.tensor("low", CLIP["min"]), theirs.tensor("high", CLIP["max"])
+        )
     elif activation:
         y = theirs.add(activation, y, **limits)
     plain = theirs.model({"x": shape}, [y], opset)
     dims = [d.dim_value for d in plain.graph.output[0].type.tensor_type.shape.dim]
     output = helper.make_tensor_value_info("y", 1, dims)
     graph = helper.make_graph(ours.nodes, "ours", plain.graph.input, [output], ours.tensors)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(functions.DOMAIN, functions.VERSION)]
+    imports = [
+        helper.make_opsetid("", opset),
+        helper.make_opsetid(functions.DOMAIN, functions.VERSION),
+    ]
     made = [functions.function(name, opset)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=functions.IR_VERSION, functions=made)
+    model = helper.make_model(
+        graph, opset_imports=imports, ir_version=functions.IR_VERSION, functions=made
+    )
     return model, plain, rng.standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", functions.NAMES)
-def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(name: str, kernels: Path):
+def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(
+    name: str, kernels: Path
+):
     ours, theirs, x = both(name, 17)
     onnx.checker.check_model(ours, full_check=True)
     (wanted,) = session(theirs).run(None, {"x": x})

@@ -36,26 +36,28 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path):
 def test_a_file_that_is_no_library_is_said(tmp_path: Path):
     (tmp_path / "made.so").write_text("no library")
     with pytest.raises(InputError, match="cannot be loaded"):
-        library.paths(tmp_path / "made.so")
+        library.query_instruction_sets(tmp_path / "made.so")
 
 
 def test_a_library_of_something_else_is_said():
-    with pytest.raises(InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_sources"):
-        library.paths(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
+    with pytest.raises(
+        InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_sources"
+    ):
+        library.query_instruction_sets(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
 
 
 def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp_path: Path):
     cut = tmp_path / kernels.name
     cut.write_bytes(kernels.read_bytes()[:20000])
     with pytest.raises(InputError, match="cannot be loaded"):
-        library.paths(cut)
+        library.query_instruction_sets(cut)
 
 
 def test_a_library_of_other_sources_is_said(kernels: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(library, "hash_of_sources", lambda: "another")
     with pytest.raises(InputError, match="built from other sources") as error:
-        library.paths(kernels)
-    assert "kernels --build" in error.value.remedy
+        library.query_instruction_sets(kernels)
+    assert "kernels --build" in error.value.hint
 
 
 def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -75,25 +77,29 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
 
 
 def test_the_library_says_which_path_it_takes(kernels: Path):
-    found = library.paths(kernels)
+    found = library.query_instruction_sets(kernels)
     assert found.chosen in ("avx512", "avx2", "neon", "portable")
     assert "portable" not in found.refused
 
 
 def test_a_path_can_be_asked_for(kernels: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(library.PATH_VARIABLE, "portable")
-    assert library.paths(kernels).chosen == "portable"
+    assert library.query_instruction_sets(kernels).chosen == "portable"
 
 
 def test_an_empty_name_asks_for_nothing(kernels: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(library.PATH_VARIABLE, raising=False)
-    best = library.paths(kernels)
+    best = library.query_instruction_sets(kernels)
     monkeypatch.setenv(library.PATH_VARIABLE, "")
-    assert library.paths(kernels) == best
+    assert library.query_instruction_sets(kernels) == best
 
 
-def test_a_path_that_cannot_be_used_is_said_with_those_that_can(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_path_that_cannot_be_used_is_said_with_those_that_can(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv(library.PATH_VARIABLE, "unknown")
-    with pytest.raises(InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here") as error:
-        library.paths(kernels)
-    assert re.fullmatch("leave it out, or take (\\w+, )*portable", error.value.remedy)
+    with pytest.raises(
+        InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here"
+    ) as error:
+        library.query_instruction_sets(kernels)
+    assert re.fullmatch("leave it out, or take (\\w+, )*portable", error.value.hint)

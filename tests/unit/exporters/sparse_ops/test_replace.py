@@ -8,15 +8,15 @@ from onnx import ModelProto
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import Scan
 from ltp_pipeline.exporters.sparse_ops import functions
-from ltp_pipeline.exporters.sparse_ops.replace import turn_over
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.kernels import session, sparse
 from tests.support.models import Graph
 
 
 def names(model: ModelProto, *kernels: str) -> list[str]:
     """The operators of the graph after turning it over."""
-    new, _ = turn_over(Model.of(model), kernels)
+    new, _ = convert_to_sparse_ops(OnnxModel.of(model), kernels)
     onnx.checker.check_model(new.filled())
     return [node.op_type for node in new.graph.node]
 
@@ -37,9 +37,12 @@ def test_sum_and_activation_become_part_of_the_layer():
 
 
 def test_limits_become_attributes_and_their_tensors_are_dropped():
-    new, (turned,) = turn_over(Model.of(residual(between="Clip")), ["c.weight"])
+    new, (turned,) = convert_to_sparse_ops(OnnxModel.of(residual(between="Clip")), ["c.weight"])
     assert turned.node.op_type == "SparseConvBiasAddClip"
-    assert {a.name: a.f for a in turned.node.attribute if a.name in ("min", "max")} == {"min": 0.0, "max": 6.0}
+    assert {a.name: a.f for a in turned.node.attribute if a.name in ("min", "max")} == {
+        "min": 0.0,
+        "max": 6.0,
+    }
     assert not {"low", "high"} & new.tensors.keys()
     assert not {"low", "high"} & new.weights.keys()
 
@@ -63,7 +66,7 @@ def test_a_limit_that_is_not_a_number_stays_a_node():
 def test_a_limit_that_the_caller_may_give_stays_an_input():
     model = residual(between="Clip")
     model.graph.input.append(onnx.helper.make_tensor_value_info("high", onnx.TensorProto.FLOAT, []))
-    new, _ = turn_over(Model.of(model), ["c.weight"])
+    new, _ = convert_to_sparse_ops(OnnxModel.of(model), ["c.weight"])
     assert [node.op_type for node in new.graph.node] == ["SparseConvBiasAdd", "Clip"]
     assert [value.name for value in new.graph.input] == ["x", "high"]
 
@@ -75,7 +78,9 @@ def test_a_padding_by_name_with_a_stride_beyond_the_kernel_is_left_alone(pad: st
     assert names(g.model({"x": (1, 4, 9, 9)}, [y]), "w") == ["Conv"]
 
 
-@pytest.mark.parametrize("attributes", [{"auto_pad": "SAME_UPPER", "strides": [3, 3]}, {"strides": [4, 4]}])
+@pytest.mark.parametrize(
+    "attributes", [{"auto_pad": "SAME_UPPER", "strides": [3, 3]}, {"strides": [4, 4]}]
+)
 def test_other_strides_are_turned_over(attributes: dict[str, object]):
     g = Graph()
     y = g.add("Conv", "x", g.random("w", 4, 4, 3, 3), **attributes)
@@ -99,7 +104,10 @@ def test_a_value_that_is_put_out_stays():
 def test_one_of_two_layers_takes_their_sum():
     g = Graph()
     y = g.add("Add", g.conv("x", "a", 4, 4), g.conv("x", "b", 4, 4))
-    assert names(g.model({"x": (1, 4, 5, 5)}, [y]), "a.weight", "b.weight") == ["SparseConv", "SparseConvAdd"]
+    assert names(g.model({"x": (1, 4, 5, 5)}, [y]), "a.weight", "b.weight") == [
+        "SparseConv",
+        "SparseConvAdd",
+    ]
 
 
 def test_only_named_kernels_are_turned_over():
@@ -134,7 +142,9 @@ def test_products(left: bool, bias: tuple[int, ...], expected: list[str]):
         ((12,), {"transA": 0, "alpha": 2.0}, "SparseGemmBias"),
     ],
 )
-def test_gemm_with_a_value_for_each_output(bias: tuple[int, ...], attributes: dict[str, object], expected: str):
+def test_gemm_with_a_value_for_each_output(
+    bias: tuple[int, ...], attributes: dict[str, object], expected: str
+):
     g = Graph()
     y = g.add("Gemm", "x", g.random("w", 12, 12), g.random("b", *bias), **attributes)
     shape = (12, 5) if attributes.get("transA") else (5, 12)
@@ -154,8 +164,8 @@ def test_one_and_three_spatial_axes_are_left_alone():
 
 
 def test_turning_over_again_adds_no_second_function():
-    once, _ = turn_over(Model.of(residual()), ["c.weight"])
-    twice, found = turn_over(once, ["c.weight"])
+    once, _ = convert_to_sparse_ops(OnnxModel.of(residual()), ["c.weight"])
+    twice, found = convert_to_sparse_ops(once, ["c.weight"])
     assert not found
     assert twice.proto == once.proto
 
@@ -165,7 +175,7 @@ def test_weights_of_every_encoding_reach_the_kernel(encoding: str, kernels: Path
     g, rng = Graph(), np.random.default_rng(1)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])
-    made, _ = turn_over(Model.of(plain), ["w"])
+    made, _ = convert_to_sparse_ops(OnnxModel.of(plain), ["w"])
     proto = ENCODINGS[encoding].encode(made, Scan(made, ["w"])).filled()
     x = rng.standard_normal((1, 32, 10, 10)).astype(np.float32)
     (wanted,), (inlined,), (fast,) = (

@@ -39,7 +39,7 @@ def test_every_command_speaks_json_and_can_be_quiet(name: str):
     assert {"--json", "--quiet"} <= options(name)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/ci.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/ci-gates.md"])
 def test_commands_in_the_documents_have_the_options_they_show(document: str):
     text = re.sub(r"sh '(.*)'", r"\1", (ROOT / document).read_text())  # Jenkins quotes its steps
     shown = re.findall(r"^\s*(?:- )?(?:venv/bin/)?(ltp-pipeline [a-z].*)$", text, re.M)
@@ -52,7 +52,12 @@ def test_commands_in_the_documents_have_the_options_they_show(document: str):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("method.t0=0.01", 0.01), ("train.seed=7", 7), ("data.layout=NHWC", "NHWC"), ("data.mean=[0.5]", [0.5])],
+    [
+        ("method.t0=0.01", 0.01),
+        ("train.seed=7", 7),
+        ("data.layout=NHWC", "NHWC"),
+        ("data.mean=[0.5]", [0.5]),
+    ],
 )
 def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
     from ltp_pipeline.cli.options import assignment
@@ -64,7 +69,9 @@ def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
 def test_set_reaches_the_settings_of_one_input():
     from ltp_pipeline.cli.options import assignment
 
-    assert assignment('data.inputs."side.info:0".scale=0.5') == {"data": {"inputs": {"side.info:0": {"scale": 0.5}}}}
+    assert assignment('data.inputs."side.info:0".scale=0.5') == {
+        "data": {"inputs": {"side.info:0": {"scale": 0.5}}}
+    }
 
 
 def test_set_of_a_name_without_quotes_says_so(capsys: pytest.CaptureFixture[str]):
@@ -98,7 +105,9 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     assert "stem.weight" in result.stdout
 
 
-def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(capsys: pytest.CaptureFixture[str]):
+def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(
+    capsys: pytest.CaptureFixture[str],
+):
     said = invoke(capsys, "inspect", "new\nline\x1b[31m" + 5000 * "x" + ".onnx")
     assert said.code == 3
     first, second = said.err.splitlines()
@@ -112,11 +121,19 @@ def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(capsys: p
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.EROFS, "Read-only file system", "run/x"), "cannot read or write run/x: Read-only file system"),
-        (OSError(errno.ENOSPC, "No space left on device"), "cannot read or write: No space left on device"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "run/x"),
+            "cannot read or write run/x: Read-only file system",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "cannot read or write: No space left on device",
+        ),
     ],
 )
-def test_what_the_system_refuses_is_no_bug(error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_what_the_system_refuses_is_no_bug(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys
+):
     def fail(**_: object) -> None:
         raise error
 

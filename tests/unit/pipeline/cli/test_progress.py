@@ -32,7 +32,10 @@ def test_a_line_tells_the_time_left_of_the_stage_and_of_the_run(clock: list[floa
     reporter = LineReporter()
     reporter.plan(PLAN)
     steps(reporter, clock, "learn", 120, 30)
-    assert last_line(capsys) == "Learn thresholds 3/12  loss 0.500  1 min 30 s left, whole run about 6 min"  # 90+60+180
+    assert (
+        last_line(capsys)
+        == "Learn thresholds 3/12  loss 0.500  1 min 30 s left, whole run about 6 min"
+    )  # 90+60+180
     steps(reporter, clock, "finetune", 60, 60)
     assert last_line(capsys).endswith("0 s left, whole run about 3 min")
     steps(reporter, clock, "baseline", 180, 150)
@@ -76,7 +79,7 @@ def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pyte
 
 
 def test_the_metric_is_shown_by_its_name_and_in_its_unit():
-    error = Metric("MAE", "°C", higher_is_better=False, share=False)
+    error = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     shown = {"loss": 0.5, on_validation(error): error.shown(2.3104)}
     assert progress.describe(shown) == "loss 0.500  MAE (val) 2.31 °C"
     assert on_validation(Metric()) == "accuracy (val)"

@@ -8,14 +8,14 @@ import pytest
 from ltp_pipeline.cli.tables import show_outcome, show_trail, show_validation
 from ltp_pipeline.results.metric import Figure, Metric
 from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.tool_results import Against, Measurement, TrailRow
-from ltp_pipeline.runner.finish import Outcome
+from ltp_pipeline.results.tool_results import Against, TrailEntryInfo, ValidationResult
+from ltp_pipeline.runner.finish import RunResult
 from tests.support.sample_report import in_celsius, report_of
 
 
 def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     show_validation(
-        Measurement(
+        ValidationResult(
             path="m",
             metric=Metric(),
             accuracy=Accuracy(0.9, 0.9, None, 10, "test"),
@@ -36,14 +36,16 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("interval", "shown_interval"), [((-0.1, 0.5), " (95 %: −0.1 to 0.5)"), (None, "")])
+@pytest.mark.parametrize(
+    ("interval", "shown_interval"), [((-0.1, 0.5), " (95 %: −0.1 to 0.5)"), (None, "")]
+)
 def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
     capsys: pytest.CaptureFixture[str], interval: tuple[float, float] | None, shown_interval: str
 ) -> None:
-    metric = Metric("MAE", "°C", higher_is_better=False, share=False)
+    metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     other = Accuracy(2.1, None, None, 10, "test")
     show_validation(
-        Measurement(
+        ValidationResult(
             path="m",
             metric=metric,
             accuracy=Accuracy(2.3104, None, None, 10, "test", beside=(Figure("R²", 0.95),)),
@@ -69,10 +71,12 @@ def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
     assert f"drop         0.2104 °C{shown_interval}\n" in shown
 
 
-def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     content = in_celsius()
     content["pruned"]["accuracy"]["beside"] = [{"name": "[bold]R²", "value": 0.95}]
-    show_outcome(Outcome(Path("run"), report_of(content), []), Path())
+    show_outcome(RunResult(Path("run"), report_of(content), []), Path())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "MAE, lower is better 2.582 °C 2.587 °C 2.596 °C" in lines
     assert "[bold]R² not measured 95.00 % not measured" in lines
@@ -80,6 +84,6 @@ def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(capsys: pytest
 
 
 def test_the_trail_shows_the_metric_in_its_unit(capsys: pytest.CaptureFixture[str]) -> None:
-    metric = Metric("MAE", "°C", higher_is_better=False, share=False)
-    show_trail([TrailRow(1, 1, 2.0, 2.3104, "trail/001.onnx", metric=metric)], Path())
+    metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
+    show_trail([TrailEntryInfo(1, 1, 2.0, 2.3104, "trail/001.onnx", metric=metric)], Path())
     assert re.search(r"MAE \(val\).*\n.*2\.31 °C", capsys.readouterr().out)

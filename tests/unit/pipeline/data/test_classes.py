@@ -46,7 +46,7 @@ def test_two_folders_may_be_one_class(photos: Path) -> None:
 
 def test_a_folder_without_a_number_is_named(photos: Path) -> None:
     told = refusal(photos, classes={"a": 0, "c": 1})
-    assert "no number for 'b'" in told.what
+    assert "no number for 'b'" in told.message
 
 
 def test_shards_and_arrays_call_a_class_by_its_number(tmp_path: Path) -> None:
@@ -56,13 +56,19 @@ def test_shards_and_arrays_call_a_class_by_its_number(tmp_path: Path) -> None:
     assert data.val.labels.tolist() == [1, 0, 1, 0]
     assert data.class_names == ("1", "0")
     x = np.zeros((30, 3, 8, 8), np.uint8)
-    np.savez(tmp_path / "data.npz", x_train=x, y_train=np.arange(30) % 3, x_val=x[:3], y_val=[0, 1, 2])
-    assert opened(tmp_path / "data.npz", classes={"0": 2, "1": 0, "2": 1}).val.labels.tolist() == [2, 0, 1]
+    np.savez(
+        tmp_path / "data.npz", x_train=x, y_train=np.arange(30) % 3, x_val=x[:3], y_val=[0, 1, 2]
+    )
+    assert opened(tmp_path / "data.npz", classes={"0": 2, "1": 0, "2": 1}).val.labels.tolist() == [
+        2,
+        0,
+        1,
+    ]
 
 
 def test_a_table_for_samples_without_labels_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.zeros((30, 3, 8, 8), np.uint8))
-    assert "no labels" in refusal(tmp_path / "data.npz", classes={"0": 1}).what
+    assert "no labels" in refusal(tmp_path / "data.npz", classes={"0": 1}).message
 
 
 @pytest.mark.parametrize("number", ["-1", "0.5", "1000000", '"two"'])

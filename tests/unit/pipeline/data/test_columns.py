@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.columns import offsets_of
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -16,7 +16,7 @@ A, OTHER = TensorInfo("a", "INT64", ("N", "S")), TensorInfo("a_offsets", "INT64"
 VALUES, OFFSETS, NUMBERS = np.arange(8), np.array([0, 3, 4, 6, 8]), np.array([5, 6, 7, 8])
 
 
-def opened(folder: Path, **arrays: np.ndarray) -> Data:
+def opened(folder: Path, **arrays: np.ndarray) -> DatasetSplits:
     np.savez(folder / "data.npz", **arrays)
     return open_data(DataSettings(path=folder / "data.npz"), [A, OTHER], 0)
 
@@ -33,11 +33,15 @@ def test_an_input_named_like_offsets_is_told_from_them(tmp_path: Path, divided: 
     arrays = {"a": VALUES, "a_offsets": NUMBERS, "a_offsets_": OFFSETS}
     if divided:
         named = {"a_{}": VALUES, "a_{}_offsets": OFFSETS, "a_offsets_{}": NUMBERS}
-        arrays = {key.format(split): array for key, array in named.items() for split in ("train", "val")}
+        arrays = {
+            key.format(split): array for key, array in named.items() for split in ("train", "val")
+        }
     split = opened(tmp_path, **arrays).train
     batch = split.first(2)
     expected = [VALUES[OFFSETS[row] : OFFSETS[row + 1]].tolist() for row in split.rows[:2]]
-    assert [row[: len(e)].tolist() for row, e in zip(batch.inputs["a"], expected, strict=True)] == expected
+    assert [
+        row[: len(e)].tolist() for row, e in zip(batch.inputs["a"], expected, strict=True)
+    ] == expected
     assert batch.inputs["a_offsets"].tolist() == NUMBERS[split.rows[:2]].tolist()
 
 

@@ -27,7 +27,7 @@ def put(file: Path, content: bytes = b"12345") -> Path:
 def told(*paths: Path) -> str:
     with pytest.raises(InputError) as caught:
         checked(paths)
-    return caught.value.what
+    return caught.value.message
 
 
 def test_plain_files_are_counted(tmp_path: Path) -> None:
@@ -40,7 +40,9 @@ def test_links_to_files_are_followed_and_noted(tmp_path: Path) -> None:
     (tmp_path / "c").symlink_to("b")
     found = checked([tmp_path / "a", tmp_path / "b"])
     assert (found.bytes, found.notes) == (10, ("1 file of the data is a link and was followed",))
-    assert checked([tmp_path / "b", tmp_path / "c"]).notes == ("2 files of the data are links and were followed",)
+    assert checked([tmp_path / "b", tmp_path / "c"]).notes == (
+        "2 files of the data are links and were followed",
+    )
 
 
 def test_a_pipe_is_told_without_waiting_for_it(tmp_path: Path) -> None:
@@ -97,10 +99,12 @@ def test_data_hold_no_more_than_the_rule_or_the_setting_says(
         return
     with pytest.raises(InputError) as caught:
         require_room("x", files, limit, unpacked)
-    assert "max_bytes" in caught.value.remedy
+    assert "max_bytes" in caught.value.hint
 
 
-def test_what_is_loaded_has_to_fit_in_memory_and_what_is_mapped_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_loaded_has_to_fit_in_memory_and_what_is_mapped_need_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(limits, "memory", lambda: 1000)
     files = Files(2000, 2000)
     require_room("x", files, None)
@@ -119,7 +123,7 @@ def test_names_are_text() -> None:
     require_text("größe", "class")
     with pytest.raises(InputError) as caught:
         require_text("a\udcff", "class")
-    assert caught.value.what == "class a? has a name that is no UTF-8"
+    assert caught.value.message == "class a? has a name that is no UTF-8"
 
 
 @pytest.mark.parametrize(

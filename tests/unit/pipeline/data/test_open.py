@@ -12,7 +12,9 @@ from tests.support.samples import only
 
 
 def test_reading_data_needs_no_torch() -> None:
-    code = "import sys, ltp_pipeline.data; sys.exit('torch' in sys.modules or 'onnx' in sys.modules)"
+    code = (
+        "import sys, ltp_pipeline.data; sys.exit('torch' in sys.modules or 'onnx' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -41,23 +43,25 @@ def test_the_fingerprint_follows_content_seed_and_share(archive: Path) -> None:
 
 def test_no_path_names_the_ways_to_give_data() -> None:
     error = refusal(None)
-    assert error.what == "no data given"
+    assert error.message == "no data given"
     for way in ("--data", "ltp.toml", "--config", "ltp-pipeline demo"):
-        assert way in error.remedy
+        assert way in error.hint
 
 
 def test_a_missing_path_is_named(archive: Path) -> None:
-    assert str(archive) in refusal(archive).what
+    assert str(archive) in refusal(archive).message
 
 
 def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("1,2,3")
-    assert ".npz" in refusal(tmp_path / "data.csv").remedy
+    assert ".npz" in refusal(tmp_path / "data.csv").hint
     (tmp_path / "empty").mkdir()
-    assert "class folders" in refusal(tmp_path / "empty").remedy
+    assert "class folders" in refusal(tmp_path / "empty").hint
 
 
 def test_splits_of_different_shapes_are_refused(archive: Path) -> None:
     any_size = TensorInfo("image", "FLOAT", ("N", 1, "H", "W"))
-    np.savez(archive, x_train=images(6, 4, 4), y_train=labels(6), x_val=images(6, 5, 5), y_val=labels(6))
-    assert "(5, 5)" in refusal(archive, any_size).what
+    np.savez(
+        archive, x_train=images(6, 4, 4), y_train=labels(6), x_val=images(6, 5, 5), y_val=labels(6)
+    )
+    assert "(5, 5)" in refusal(archive, any_size).message

@@ -23,7 +23,9 @@ def archive(tmp_path: Path) -> Path:
 
 
 def test_integers_with_a_setting_of_their_own_are_not_scaled_by_that_of_all(archive: Path):
-    settings = DataSettings.model_validate({"path": archive, "scale": 0.5, "inputs": {"ids": {"pad": 1}}})
+    settings = DataSettings.model_validate(
+        {"path": archive, "scale": 0.5, "inputs": {"ids": {"pad": 1}}}
+    )
     batch = open_data(settings, [IDS, AGE], 0).test.first(10)
     assert batch.inputs["age"][0, 0] == 4
     assert batch.inputs["ids"].min() == 1
@@ -33,7 +35,9 @@ def test_integers_with_a_setting_of_their_own_are_not_scaled_by_that_of_all(arch
 def test_how_sequences_are_filled_up_is_a_step_in_words(archive: Path):
     settings = DataSettings.model_validate({"path": archive, "inputs": {"ids": {"pad": 1}}})
     steps = open_data(settings, [IDS, AGE], 0).steps
-    assert steps["ids"] == ("fill sequences up with 1 at their ends, to the longest of their batch",)
+    assert steps["ids"] == (
+        "fill sequences up with 1 at their ends, to the longest of their batch",
+    )
     fixed = TensorInfo("ids", "INT64", ("N", 8))
     assert open_data(settings, [fixed, AGE], 0).steps["ids"][0].endswith("to a length of 8")
 
@@ -53,7 +57,9 @@ def test_a_mask_that_is_made_is_not_scaled(tmp_path: Path):
     assert set(batch.inputs["mask"].ravel()) == {1.0}
     assert set(batch.inputs["v"].ravel()) == {0.5}
     with pytest.raises(InputError, match="scale is set for the mask 'mask', which is made"):
-        open_data(DataSettings.model_validate({**settings, "inputs": {"mask": {"scale": 1}}}), inputs, 0)
+        open_data(
+            DataSettings.model_validate({**settings, "inputs": {"mask": {"scale": 1}}}), inputs, 0
+        )
 
 
 def test_a_sample_of_a_sequence_that_is_wrong_is_named(tmp_path: Path):
@@ -71,7 +77,9 @@ def test_one_number_a_sample_is_a_row_of_one(tmp_path: Path, kind: str):
     data = open_data(DataSettings(path=tmp_path / "data.npz", scale=2.0), [AGE], 0)
     assert data.train.first(8).inputs["age"].tolist() == [[2.0 * row] for row in data.train.rows]
     with pytest.raises(InputError, match="has 1 value, the model takes 2"):
-        open_data(DataSettings(path=tmp_path / "data.npz"), [TensorInfo("age", "FLOAT", ("N", 2))], 0)
+        open_data(
+            DataSettings(path=tmp_path / "data.npz"), [TensorInfo("age", "FLOAT", ("N", 2))], 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -84,10 +92,17 @@ def test_one_number_a_sample_is_a_row_of_one(tmp_path: Path, kind: str):
         ({}, {"resize": [4, 4]}, 'remove resize from [data] and [data.inputs."more"]'),
     ],
 )
-def test_what_to_do_names_the_section_of_the_input(tmp_path: Path, own: object, shared: dict[str, object], said: str):
-    np.savez(tmp_path / "data.npz", **{"in:0": np.zeros((8, 3, 4, 4), np.float32), "more": np.zeros((8, 2))})
+def test_what_to_do_names_the_section_of_the_input(
+    tmp_path: Path, own: object, shared: dict[str, object], said: str
+):
+    np.savez(
+        tmp_path / "data.npz",
+        **{"in:0": np.zeros((8, 3, 4, 4), np.float32), "more": np.zeros((8, 2))},
+    )
     inputs = [TensorInfo("in:0", "FLOAT", ("N", 3, 4, 4)), TensorInfo("more", "FLOAT", ("N", 2))]
-    settings = DataSettings.model_validate({"path": tmp_path / "data.npz", "inputs": {"in:0": own}, **shared})
+    settings = DataSettings.model_validate(
+        {"path": tmp_path / "data.npz", "inputs": {"in:0": own}, **shared}
+    )
     with pytest.raises(InputError) as caught:
         open_data(settings, inputs, 0)
-    assert said in caught.value.remedy
+    assert said in caught.value.hint

@@ -62,7 +62,9 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
             raise InputError("image x.png cannot be decoded", "repair or remove it")
         return batch
 
-    stream = batches(split_of(np.arange(4, dtype=np.float32)[:, None], np.arange(4), prepare=broken), 1)
+    stream = batches(
+        split_of(np.arange(4, dtype=np.float32)[:, None], np.arange(4), prepare=broken), 1
+    )
     assert next(stream).targets[TARGET].tolist() == [0]
     assert next(stream).targets[TARGET].tolist() == [1]
     with pytest.raises(InputError, match=r"x\.png"):

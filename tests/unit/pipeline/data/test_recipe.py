@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.data.preprocessing import Preparation
 from ltp_pipeline.data.recipe import Recipe
@@ -24,7 +24,7 @@ TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "INT64"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Data:
+def data(tmp_path: Path) -> DatasetSplits:
     """Sequences of 2 to 6 tokens from 3 to 9, in three splits."""
     np.savez(tmp_path / "data.npz", **sequences("ids"))
     return open_data(DataSettings(path=tmp_path / "data.npz", pad=5), TOKENS, 0)
@@ -32,17 +32,19 @@ def data(tmp_path: Path) -> Data:
 
 def kept(recipes: dict[str, Recipe]) -> dict[str, Any]:
     """As a report has them."""
-    return json.loads(json.dumps({"inputs": {name: {"recipe": found.plain()} for name, found in recipes.items()}}))
+    return json.loads(
+        json.dumps({"inputs": {name: {"recipe": found.plain()} for name, found in recipes.items()}})
+    )
 
 
-def test_a_report_keeps_the_lengths_of_sequences_and_what_a_mask_is_of(data: Data):
+def test_a_report_keeps_the_lengths_of_sequences_and_what_a_mask_is_of(data: DatasetSplits):
     found = recipe.of_report(kept(recipe.of_data(data)), ["ids", "ids_mask"])
     ids, mask = found["ids"], found["ids_mask"]
     assert (ids.low, ids.high, ids.lengths, ids.pad, ids.shape) == (3, 9, (2, 6), 5, (None,))
     assert (mask.mask_of, mask.lengths, mask.prepare.dtype) == ("ids", None, np.int64)
 
 
-def test_generated_sequences_are_as_long_as_true_ones_and_their_mask_follows(data: Data):
+def test_generated_sequences_are_as_long_as_true_ones_and_their_mask_follows(data: DatasetSplits):
     samples = recipe.generated(recipe.of_data(data), 200, seed=0)
     ids, mask = samples["ids"], samples["ids_mask"]
     assert isinstance(ids, RaggedSamples)
@@ -53,12 +55,17 @@ def test_generated_sequences_are_as_long_as_true_ones_and_their_mask_follows(dat
     assert mask.take(np.arange(200)).sum(axis=1).tolist() == lengths.tolist()
 
 
-def stored(*shape: int | None, dtype: str = "float32", low: float = 0, high: float = 1, **more: Any) -> Recipe:
+def stored(
+    *shape: int | None, dtype: str = "float32", low: float = 0, high: float = 1, **more: Any
+) -> Recipe:
     return Recipe(np.dtype(dtype), shape, low, high, None, Preparation(np.dtype("float32")), **more)
 
 
 def test_inputs_of_the_same_lengths_get_the_same_and_other_values():
-    pair = {name: stored(None, dtype="int64", high=99, lengths=(1, 9), pad=0) for name in ("ids", "types")}
+    pair = {
+        name: stored(None, dtype="int64", high=99, lengths=(1, 9), pad=0)
+        for name in ("ids", "types")
+    }
     samples = recipe.generated(pair, 20, seed=0)
     ids, types = (samples[name] for name in ("ids", "types"))
     assert isinstance(ids, RaggedSamples)
@@ -84,7 +91,9 @@ def test_what_is_generated_is_of_the_type_range_and_lengths_of_true_samples(
 ):
     low, high = span
     shortest, longest = lengths
-    made = stored(None, *inner, dtype=dtype, low=low, high=high, lengths=(shortest, longest), pad=0).generate(7, seed=3)
+    made = stored(
+        None, *inner, dtype=dtype, low=low, high=high, lengths=(shortest, longest), pad=0
+    ).generate(7, seed=3)
     assert isinstance(made, RaggedSamples)
     assert (made.values.dtype, made.values.shape[1:]) == (np.dtype(dtype), tuple(inner))
     assert ((low <= made.values) & (made.values <= high)).all()
@@ -113,23 +122,38 @@ def test_the_shape_that_the_model_takes_has_no_number_where_sequences_differ(
     ("name", "change"),
     [
         ("ids", {"stored": {"type": "int64", "shape": [None], "range": [0, 9], "lengths": [4, 2]}}),
-        ("ids", {"stored": {"type": "int64", "shape": [None], "range": [0, 9], "lengths": [-1, 2]}}),
+        (
+            "ids",
+            {"stored": {"type": "int64", "shape": [None], "range": [0, 9], "lengths": [-1, 2]}},
+        ),
         ("ids", {"stored": {"type": "int64", "shape": [5], "range": [0, 9], "lengths": [2, 6]}}),
         ("ids", {"stored": {"type": "int64", "shape": [None], "range": [0, 9], "lengths": None}}),
-        ("ids", {"stored": {"type": "int64", "shape": [None, None], "range": [0, 9], "lengths": [2, 6]}}),
+        (
+            "ids",
+            {
+                "stored": {
+                    "type": "int64",
+                    "shape": [None, None],
+                    "range": [0, 9],
+                    "lengths": [2, 6],
+                }
+            },
+        ),
         ("ids", {"pad": 0.5}),
         ("ids_mask", {"mask_of": "nothing"}),
         ("ids_mask", {"mask_of": "ids_mask"}),
     ],
     ids=str,
 )
-def test_sequences_that_cannot_be_are_refused(data: Data, name: str, change: dict[str, Any]):
+def test_sequences_that_cannot_be_are_refused(
+    data: DatasetSplits, name: str, change: dict[str, Any]
+):
     report = kept(recipe.of_data(data))
     report["inputs"][name]["recipe"] |= change
     with pytest.raises(InputError, match="how samples are stored"):
         recipe.of_report(report, ["ids", "ids_mask"])
 
 
-def test_an_input_of_which_the_report_says_nothing_is_refused(data: Data):
+def test_an_input_of_which_the_report_says_nothing_is_refused(data: DatasetSplits):
     with pytest.raises(InputError, match="how samples are stored"):
         recipe.of_report(kept(recipe.of_data(data)), ["ids", "ids_mask", "third"])

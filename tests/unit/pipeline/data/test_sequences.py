@@ -16,7 +16,11 @@ def test_rows_of_sequences_stand_alone_with_their_mask():
     assert isinstance(ids, RaggedSamples)
     assert (ids.values.tolist(), ids.offsets.tolist()) == ([13, 14, 10, 11, 12], [0, 2, 5, 5])
     assert ids.take(np.arange(3)).tolist() == [[13, 14, -1], [10, 11, 12], [-1, -1, -1]]
-    assert found["mask"].take(np.arange(3)).tolist() == [[True, True, False], [True] * 3, [False] * 3]
+    assert found["mask"].take(np.arange(3)).tolist() == [
+        [True, True, False],
+        [True] * 3,
+        [False] * 3,
+    ]
     assert found["age"].take(np.arange(3)).tolist() == [2, 0, 1]
 
 

@@ -24,6 +24,8 @@ def test_sequences_filled_up_with_what_is_no_token_are_refused(tmp_path: Path):
         if fits:
             vocabulary.check(rows, data)
         else:
-            with pytest.raises(InputError, match="filled up with 12, and the model's vocabulary has 12") as told:
+            with pytest.raises(
+                InputError, match="filled up with 12, and the model's vocabulary has 12"
+            ) as told:
                 vocabulary.check(rows, data)
-            assert '[data.inputs."ids"]' in told.value.remedy
+            assert '[data.inputs."ids"]' in told.value.hint

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.images import decode
-from ltp_pipeline.data.images.decode import Form, Source, pixels
-from ltp_pipeline.data.workers import Worker, Workers
+from ltp_pipeline.data.images.decode import Form, ImageSource, pixels
+from ltp_pipeline.data.workers import DecodeWorker, Workers
 from ltp_pipeline.errors import InputError
 from tests.support.photos import everything, jpeg, opened, put
 
@@ -33,7 +33,7 @@ def test_processes_give_the_bytes_that_threads_give(photos: Path) -> None:
 
 
 def test_a_process_that_ends_is_an_error_and_is_replaced(photos: Path) -> None:
-    sources = [Source(str(f)) for f in sorted(photos.rglob("*.jpg"))]
+    sources = [ImageSource(str(f)) for f in sorted(photos.rglob("*.jpg"))]
     form, out = Form("RGB", (8, 8)), np.empty((20, 8, 8, 3), np.uint8)
     workers = Workers(1, form)
     workers.decode(sources[:1], [None], out)
@@ -51,7 +51,11 @@ def test_a_process_that_ends_is_an_error_and_is_replaced(photos: Path) -> None:
 
 def test_a_broken_image_in_a_process_does_not_end_it(photos: Path) -> None:
     bad = put(photos / "a" / "bad \udcff\n.jpg", jpeg(0)[:300])
-    sources = [Source(str(bad)), Source(str(photos / "a" / "00.jpg")), Source(str(photos / "gone.jpg"))]
+    sources = [
+        ImageSource(str(bad)),
+        ImageSource(str(photos / "a" / "00.jpg")),
+        ImageSource(str(photos / "gone.jpg")),
+    ]
     out = np.empty((3, 8, 8, 3), np.uint8)
     workers = Workers(1, Form("RGB", (8, 8)))
     problems = workers.decode(sources, [None] * 3, out)
@@ -61,9 +65,11 @@ def test_a_broken_image_in_a_process_does_not_end_it(photos: Path) -> None:
     stopped(workers)
 
 
-def test_a_python_without_memfd_shares_a_file(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_memfd_shares_a_file(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    sources = [Source(str(f)) for f in sorted(photos.rglob("*.jpg"))]
+    sources = [ImageSource(str(f)) for f in sorted(photos.rglob("*.jpg"))]
     form, out = Form("RGB", (8, 8)), np.empty((20, 8, 8, 3), np.uint8)
     workers = Workers(2, form)
     assert workers.decode(sources, [None] * 20, out) == {}
@@ -80,19 +86,21 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_does_not_wait_for_every_image(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = [Source(str(f)) for f in sorted(photos.rglob("*.jpg"))]
+def test_an_interrupt_does_not_wait_for_every_image(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [ImageSource(str(f)) for f in sorted(photos.rglob("*.jpg"))]
     asked = []
 
-    def interrupted(self: Worker, request: bytes) -> None:
+    def interrupted(self: DecodeWorker, request: bytes) -> None:
         asked.append(request)
         if len(asked) == 5:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)  # for the main thread to hear of it
         ask(self, request)
 
-    ask = Worker.ask
-    monkeypatch.setattr(Worker, "ask", interrupted)
+    ask = DecodeWorker.ask
+    monkeypatch.setattr(DecodeWorker, "ask", interrupted)
     workers = Workers(1, Form("RGB", (8, 8)))
     with pytest.raises(KeyboardInterrupt):
         workers.decode(sources, [None] * 20, np.empty((20, 8, 8, 3), np.uint8))
@@ -101,7 +109,7 @@ def test_an_interrupt_does_not_wait_for_every_image(photos: Path, monkeypatch: p
 
 
 def test_no_process_outlives_its_pool() -> None:
-    worker = Worker(Form("L", (4, 4)))
+    worker = DecodeWorker(Form("L", (4, 4)))
     process = worker._process
     del worker
     assert process.poll() == 0
@@ -119,7 +127,10 @@ os.kill(os.getpid(), signal.SIGKILL)
     found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     pid = int(found.stdout)
     deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+    while (
+        Path(f"/proc/{pid}").exists()
+        and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -43,12 +43,16 @@ def test_no_gate_fails_without_advice_measured_or_not(report: dict[str, Any], na
         assert "\n" not in told
 
 
-def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(report: dict[str, Any]) -> None:
+def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(
+    report: dict[str, Any],
+) -> None:
     for entry, accuracy in zip(
         report["trail"], (0.917, 0.917, 0.916, 0.9155, 0.91, 0.91, 0.9, 0.9, 0.9, 0.9), strict=True
     ):
         entry["accuracy"] = accuracy
-    assert advice(report, max_drop=0.002).startswith("`ltp-pipeline pick RUN 3` finishes entry 3 of the trail (2.46×)")
+    assert advice(report, max_drop=0.002).startswith(
+        "`ltp-pipeline pick RUN 3` finishes entry 3 of the trail (2.46×)"
+    )
     assert advice(report, max_drop=0.003).startswith("`ltp-pipeline pick RUN 4`")
     assert "pick RUN 4" in advice(report, min_accuracy=0.915)
     with_both = judge(report, gate_settings({"max_drop": 0.003, "min_compression": 4}))[0].advice
@@ -66,7 +70,10 @@ def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
 
 
 def test_an_original_below_the_bar_is_told(report: dict[str, Any]) -> None:
-    assert advice(report, min_accuracy=0.95) == "the original itself has 91.77 %: train it further, or ask for less"
+    assert (
+        advice(report, min_accuracy=0.95)
+        == "the original itself has 91.77 %: train it further, or ask for less"
+    )
 
 
 def test_only_the_interval_is_outside(report: dict[str, Any]) -> None:
@@ -74,11 +81,15 @@ def test_only_the_interval_is_outside(report: dict[str, Any]) -> None:
     assert "test samples" not in advice(report, max_drop=0.001, confidence=0.95)
 
 
-def test_too_little_compression_names_the_budget_and_what_it_takes_the_place_of(report: dict[str, Any]) -> None:
+def test_too_little_compression_names_the_budget_and_what_it_takes_the_place_of(
+    report: dict[str, Any],
+) -> None:
     assert advice(report, min_compression=50) == "set budget.target_compression = 50"
     assert advice(report, min_sparsity=0.96) == "set budget.target_compression = 25"
     report["settings"]["budget"] = {"target_compression": None, "accuracy_budget": 0.01}
-    assert advice(report, min_compression=50).endswith("target_compression = 50 in place of accuracy_budget")
+    assert advice(report, min_compression=50).endswith(
+        "target_compression = 50 in place of accuracy_budget"
+    )
     report["settings"] |= {"budget": {}, "method": {"lambda": 1e-4}}
     assert advice(report, min_compression=50).endswith("in place of method.lambda")
 
@@ -90,28 +101,44 @@ def test_a_sparser_entry_of_the_trail_is_named(report: dict[str, Any]) -> None:
 
 
 def test_an_excluded_layer_that_is_too_large_is_named(report: dict[str, Any]) -> None:
-    report["layers"][15] |= {"prunable": False, "reason": "excluded by 'stage3*'", "nonzeros": 36864, "name": "big"}
+    report["layers"][15] |= {
+        "prunable": False,
+        "reason": "excluded by 'stage3*'",
+        "nonzeros": 36864,
+        "name": "big",
+    }
     report["layers"][15]["elements"] = 36864
     told = advice(report, min_compression=9)
-    assert told.startswith("big has 36,864 of the 234,032 kernel weights and is not pruned (excluded by 'stage3*')")
+    assert told.startswith(
+        "big has 36,864 of the 234,032 kernel weights and is not pruned (excluded by 'stage3*')"
+    )
 
 
 def test_a_whole_model_names_the_tensor_that_is_not_pruned(report: dict[str, Any]) -> None:
-    report["model"] |= {"float_elements": 1_234_032, "other_weights": [{"name": "table", "elements": 1_000_000}]}
+    report["model"] |= {
+        "float_elements": 1_234_032,
+        "other_weights": [{"name": "table", "elements": 1_000_000}],
+    }
     report["pruned"]["model_compression"] = 1_234_032 / (1_000_000 + report["pruned"]["nonzeros"])
     told = advice(report, min_model_compression=5)
-    assert told.startswith("table has 1,000,000 of the 1,234,032 weights and is not pruned (it is no kernel)")
+    assert told.startswith(
+        "table has 1,000,000 of the 1,234,032 weights and is not pruned (it is no kernel)"
+    )
     assert told.endswith("no budget reaches more than 1.23×")
     assert "table" in advice(report, max_bytes=10_000)
 
 
 def test_a_whole_model_names_the_budget_that_its_kernels_need(report: dict[str, Any]) -> None:
-    told = advice(report, min_model_compression=20)  # 236,032 / 20 nonzeros, 2,000 of them outside kernels
+    told = advice(
+        report, min_model_compression=20
+    )  # 236,032 / 20 nonzeros, 2,000 of them outside kernels
     assert told == "set budget.target_compression = 23.88"
     assert 236_032 / (234_032 / 23.88 + 2_000) >= 20
 
 
-def test_too_large_a_file_is_packed_then_rounded_then_pruned_further(report: dict[str, Any]) -> None:
+def test_too_large_a_file_is_packed_then_rounded_then_pruned_further(
+    report: dict[str, Any],
+) -> None:
     sparse, packed = report["pruned"]["files"]
     assert "--values fp16" in advice(report, max_bytes=100_000)
     report["pruned"]["files"] = [sparse]
@@ -167,7 +194,8 @@ def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:
     assert "set budget\\.target" not in markdown.render(report_of(failed))
     assert "set budget.target\\_compression = 50" in markdown.render(report_of(failed))
     assert (
-        "set budget.target_compression = 50" in html.render(report_of(failed | NO_PICTURES), []).split("</header>")[0]
+        "set budget.target_compression = 50"
+        in html.render(report_of(failed | NO_PICTURES), []).split("</header>")[0]
     )
     case = ElementTree.fromstring(junit([verdict])).find("testsuite/testcase/failure")  # noqa: S314 - our own text
     assert case is not None

@@ -28,7 +28,9 @@ def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
 
 
 def test_github_annotations_are_escaped() -> None:
-    lines = github_lines([Verdict("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), Verdict("fine", 1.0, 2.0, True)])
+    lines = github_lines(
+        [Verdict("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), Verdict("fine", 1.0, 2.0, True)]
+    )
     assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25, a?line)"]
 
 

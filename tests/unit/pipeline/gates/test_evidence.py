@@ -118,7 +118,10 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "emptied": (replace(PACKED, b""), PACKED),
     "cut off": (edit(PACKED, lambda content: content[:-1]), PACKED),
     "longer by a byte": (edit(PACKED, lambda content: content + b"\0"), PACKED),
-    "one bit changed": (edit(PACKED, lambda content: bytes([content[0] ^ 1, *content[1:]])), PACKED),
+    "one bit changed": (
+        edit(PACKED, lambda content: bytes([content[0] ^ 1, *content[1:]])),
+        PACKED,
+    ),
     "two swapped": (swap(SPARSE, PACKED), SPARSE),
     "model and data swapped": (swap(SPARSE, DATA), DATA),
     "moved below": (move(PACKED, f"models/{PACKED}"), PACKED),
@@ -142,7 +145,9 @@ SPOILED: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("way", SPOILED)
-def test_a_gate_fails_on_files_that_were_deleted_replaced_or_moved(run: Path, capsys: Any, way: str) -> None:
+def test_a_gate_fails_on_files_that_were_deleted_replaced_or_moved(
+    run: Path, capsys: Any, way: str
+) -> None:
     change, name = SPOILED[way]
     assert judged(capsys, run).code == 0
     change(run)
@@ -241,7 +246,10 @@ SUMS = "SHA256SUMS"
 def listed(run: Path) -> dict[str, str]:
     """Write the list of hashes beside a report, and return it."""
     report = report_of(lay_out(run))
-    hashes = {**report.hashes, "report.json": hashlib.sha256((run / "report.json").read_bytes()).hexdigest()}
+    hashes = {
+        **report.hashes,
+        "report.json": hashlib.sha256((run / "report.json").read_bytes()).hexdigest(),
+    }
     write_sums(run / SUMS, hashes)
     return {name: digest or "" for name, digest in hashes.items()}
 
@@ -261,7 +269,9 @@ def test_a_list_of_hashes_that_says_something_else_fails(run: Path, capsys: Any,
 
 
 @pytest.mark.parametrize("name", [PACKED, DATA, "report.json"])
-def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(run: Path, capsys: Any, name: str) -> None:
+def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(
+    run: Path, capsys: Any, name: str
+) -> None:
     hashes = listed(run)
     del hashes[name]
     write_sums(run / SUMS, hashes)
@@ -300,9 +310,9 @@ def test_a_file_without_a_hash_fails(run: Path) -> None:
 @pytest.mark.parametrize("part", [{"pruned": {"files": []}}, {"pruned": {}}, {}])
 def test_a_report_that_names_no_file_fails(run: Path, part: dict[str, Any]) -> None:
     report = {key: value for key, value in lay_out(run).items() if key != "pruned"} | part
-    assert [v.line for v in check_files(report_of(report), run / "report.json") if not v.passed] == [
-        "files: the report names no exported file"
-    ]
+    assert [
+        v.line for v in check_files(report_of(report), run / "report.json") if not v.passed
+    ] == ["files: the report names no exported file"]
 
 
 def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -> None:
@@ -327,14 +337,19 @@ def test_what_lies_around_the_folder_is_neither_read_nor_judged(run: Path) -> No
 def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
     report = lay_out(run)
     (run / "weights.bin").write_bytes(b"weights")
-    parts = [hashlib.sha256((run / name).read_bytes()).hexdigest() for name in (ORIGINAL, "weights.bin")]
-    report["model"] |= {"data": ["weights.bin"], "sha256": hashlib.sha256("".join(parts).encode()).hexdigest()}
+    parts = [
+        hashlib.sha256((run / name).read_bytes()).hexdigest() for name in (ORIGINAL, "weights.bin")
+    ]
+    report["model"] |= {
+        "data": ["weights.bin"],
+        "sha256": hashlib.sha256("".join(parts).encode()).hexdigest(),
+    }
     assert all(v.passed for v in check_files(report_of(report), run / "report.json"))
     for spoil in (replace("weights.bin", b"others"), remove("weights.bin")):
         spoil(run)
-        assert [v.name for v in check_files(report_of(report), run / "report.json") if not v.passed] == [
-            f"file {ORIGINAL}"
-        ]
+        assert [
+            v.name for v in check_files(report_of(report), run / "report.json") if not v.passed
+        ] == [f"file {ORIGINAL}"]
 
 
 def test_an_original_of_the_name_of_a_file_to_ship_is_another_file(run: Path) -> None:
@@ -346,8 +361,12 @@ def test_an_original_of_the_name_of_a_file_to_ship_is_another_file(run: Path) ->
 def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: Path) -> None:
     (run / PACKED).unlink()
     path = run / "report.json"
-    assert [v.name for v in ltp_pipeline.gate(path, max_drop=0.5) if not v.passed] == [f"file {PACKED}"]
-    assert [v.name for v in ltp_pipeline.gate(str(path), max_drop=0.5, report_only=True)] == ["max_drop"]
+    assert [v.name for v in ltp_pipeline.gate(path, max_drop=0.5) if not v.passed] == [
+        f"file {PACKED}"
+    ]
+    assert [v.name for v in ltp_pipeline.gate(str(path), max_drop=0.5, report_only=True)] == [
+        "max_drop"
+    ]
     with pytest.raises(InputError, match="no files beside it"):
         ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5)
     assert ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5, report_only=True)[0].passed
@@ -356,10 +375,16 @@ def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: P
 def test_missing_changed_and_failed_each_have_a_remedy_of_their_own(run: Path, capsys: Any) -> None:
     (run / PACKED).write_bytes(b"changed")
     result = judged(capsys, run)
-    assert ("restore the files" in result.err, "beside the report again" in result.err) == (True, False)
+    assert ("restore the files" in result.err, "beside the report again" in result.err) == (
+        True,
+        False,
+    )
     (run / PACKED).unlink()
     result = judged(capsys, run)
-    assert ("restore the files" in result.err, "beside the report again" in result.err) == (False, True)
+    assert ("restore the files" in result.err, "beside the report again" in result.err) == (
+        False,
+        True,
+    )
     both = judged(capsys, run, "--min-compression", 100)
     assert "beside the report again" in both.err
     assert "  min_compression: set budget.target_compression = 100" in both.err

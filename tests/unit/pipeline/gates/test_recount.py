@@ -60,8 +60,8 @@ def test_another_number_is_refused_with_both(
     part[path[-1]] -= 1
     with pytest.raises(InputError, match="contradicts itself") as caught:
         require_counts(report_of(content), laid_out)
-    assert f"{key} is {part[path[-1]]}, but by" in caught.value.what
-    assert caught.value.what.endswith(f"it is {part[path[-1]] + 1}")
+    assert f"{key} is {part[path[-1]]}, but by" in caught.value.message
+    assert caught.value.message.endswith(f"it is {part[path[-1]] + 1}")
 
 
 def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str, Any]) -> None:
@@ -73,7 +73,9 @@ def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str,
         require_counts(report_of(content), laid_out)
 
 
-def test_a_report_without_layers_is_counted_all_the_same(laid_out: Path, content: dict[str, Any]) -> None:
+def test_a_report_without_layers_is_counted_all_the_same(
+    laid_out: Path, content: dict[str, Any]
+) -> None:
     content["layers"] = []
     for network in (content["pruned"], content["baseline"]):
         for part in (network, *network["files"]):
@@ -91,7 +93,9 @@ def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("graph", ["original", "deploy"])
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_kernel_that_only_seems_to_be_read_is_refused(tmp_path: Path, graph: str, dead: bool) -> None:
+def test_a_kernel_that_only_seems_to_be_read_is_refused(
+    tmp_path: Path, graph: str, dead: bool
+) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][1]
     model = onnx.load(tmp_path / file["path"])
@@ -117,7 +121,9 @@ def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
     content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
     model = onnx.load(tmp_path / file["path"])
     model.graph.node.append(onnx.helper.make_node("MatMul", ["x", "unlisted"], ["unused"]))
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 2), np.float32), "unlisted"))
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((8, 2), np.float32), "unlisted")
+    )
     saved_again(tmp_path, model, file)
     content["model"]["float_elements"] = content["pruned"]["model_nonzeros"] = None
     require_counts(report_of(content), tmp_path)
@@ -166,7 +172,9 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
     file = content["pruned"]["files"][1]
     path = tmp_path / file["path"]
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {p.key: p.value for p in model.metadata_props} | {f"ltp.{label}": value})
+    onnx.helper.set_model_props(
+        model, {p.key: p.value for p in model.metadata_props} | {f"ltp.{label}": value}
+    )
     onnx.save(model, path)
     file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
     with pytest.raises(InputError, match=f"{key} is "):
@@ -174,7 +182,9 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
 
 
 @pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
-def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_path: Path, hidden: str) -> None:
+def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
+    tmp_path: Path, hidden: str
+) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][0]
     path = tmp_path / file["path"]
@@ -182,11 +192,15 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(tmp_p
     path.with_name(f"{path.name}.data").unlink()
     onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
     file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size, "data_sha256": None}
-    with pytest.raises(InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"):
+    with pytest.raises(
+        InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"
+    ):
         require_counts(report_of(content), tmp_path)
 
 
-def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(tmp_path: Path) -> None:
+def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(
+    tmp_path: Path,
+) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][0]
     path = tmp_path / file["path"]
@@ -219,7 +233,9 @@ def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
     require_counts(report_of(content), tmp_path)
 
 
-def changed_file(folder: Path, change: Callable[[onnx.ModelProto], object], graph: str = "original") -> dict[str, Any]:
+def changed_file(
+    folder: Path, change: Callable[[onnx.ModelProto], object], graph: str = "original"
+) -> dict[str, Any]:
     """The report of files of which the packed one is another, with its size as it is."""
     content = lay_out(folder)
     file = content["pruned"]["files"][1]
@@ -266,8 +282,14 @@ def add_a_kernel(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
-def test_kernels_are_looked_for_in_a_file_with_the_original_graph(tmp_path: Path, graph: str, refused: bool) -> None:
+def test_kernels_are_looked_for_in_a_file_with_the_original_graph(
+    tmp_path: Path, graph: str, refused: bool
+) -> None:
     content = changed_file(tmp_path, add_a_kernel, graph)
     content["pruned"]["files"].reverse()
-    with pytest.raises(InputError, match=r"model\.float_elements|the list of layers") if refused else nullcontext():
+    with (
+        pytest.raises(InputError, match=r"model\.float_elements|the list of layers")
+        if refused
+        else nullcontext()
+    ):
         require_counts(report_of(content), tmp_path)

@@ -24,5 +24,7 @@ def nested() -> ModelProto:
         w=np.ones(2, np.float32),
     )
     del model.opset_import[:]
-    model.opset_import.extend(helper.make_opsetid(*entry) for entry in (("", 17), ("ai.onnx", 16), ("f", 3)))
+    model.opset_import.extend(
+        helper.make_opsetid(*entry) for entry in (("", 17), ("ai.onnx", 16), ("f", 3))
+    )
     return model

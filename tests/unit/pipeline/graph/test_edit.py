@@ -2,16 +2,16 @@
 
 from onnx import ModelProto
 
-from ltp_pipeline.graph.edit import Names, put_in_order
+from ltp_pipeline.graph.edit import Names, sort_topologically
 from tests.support.models import parsed
 
 
 def test_nodes_are_put_in_order() -> None:
     model = parsed("(float[2] x) => (float[2] y) { y = Relu (b) b = Neg (a) a = Exp (x) }")
-    put_in_order(model.graph)
+    sort_topologically(model.graph)
     assert [node.op_type for node in model.graph.node] == ["Exp", "Neg", "Relu"]
 
 
 def test_fresh_names_are_not_given_twice(nested: ModelProto) -> None:
     names = Names.of(nested.graph)
-    assert [names.fresh(name) for name in ("q", "q", "new")] == ["q_1", "q_2", "new"]
+    assert [names.unique_name(name) for name in ("q", "q", "new")] == ["q_1", "q_2", "new"]

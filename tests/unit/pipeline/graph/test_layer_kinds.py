@@ -6,18 +6,20 @@ from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, with_function
 
 
-def ended(g: Graph, y: str, opset: int = 17, domain: str = "") -> Model:
+def ended(g: Graph, y: str, opset: int = 17, domain: str = "") -> OnnxModel:
     """A model whose output is `y`."""
     values = [helper.make_tensor_value_info(n, 1, None) for n in ("x", y)]
     graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
-    return Model.of(as_model(graph, opset, imports=[helper.make_opsetid(domain, 1)] if domain else []))
+    return OnnxModel.of(
+        as_model(graph, opset, imports=[helper.make_opsetid(domain, 1)] if domain else [])
+    )
 
 
-def one(op: str, domain: str = "") -> Model:
+def one(op: str, domain: str = "") -> OnnxModel:
     g = Graph()
     return ended(g, g.add(op, "x", g.positive("scale", 4), domain=domain), domain=domain)
 
@@ -39,7 +41,13 @@ def test_an_operator_of_the_kind_is_enough(op: str, domain: str):
 
 
 @pytest.mark.parametrize(
-    ("op", "domain"), [("BatchNormalization", ""), ("GroupNormalization", ""), ("Attention", "my.own"), ("Softmax", "")]
+    ("op", "domain"),
+    [
+        ("BatchNormalization", ""),
+        ("GroupNormalization", ""),
+        ("Attention", "my.own"),
+        ("Softmax", ""),
+    ],
 )
 def test_other_operators_are_not(op: str, domain: str):
     assert not has_layer_norm_or_attention(one(op, domain))
@@ -47,10 +55,12 @@ def test_other_operators_are_not(op: str, domain: str):
 
 @pytest.mark.parametrize("model", [mlp(), conv_bn_classifier(), with_function(weight_inside=True)])
 def test_networks_without_either(model: ModelProto):
-    assert not has_layer_norm_or_attention(Model.of(model))
+    assert not has_layer_norm_or_attention(OnnxModel.of(model))
 
 
-def written_out_norm(axes: list[int], as_input: bool, centred: bool, square: str, division: str) -> Model:
+def written_out_norm(
+    axes: list[int], as_input: bool, centred: bool, square: str, division: str
+) -> OnnxModel:
     """A layer norm as exporters without the operator write it, and what looks like it."""
     g = Graph()
 
@@ -91,7 +101,11 @@ def test_norms_over_a_map_and_a_mere_deviation_are_none(axes: list[int], divisio
 
 
 def attention(
-    q: str = "a", k: str = "b", v: str = "c", between: tuple[str, ...] = (), after: tuple[str, ...] = ()
+    q: str = "a",
+    k: str = "b",
+    v: str = "c",
+    between: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
 ) -> Graph:
     g = Graph()
     for name in "abc":
@@ -112,12 +126,18 @@ def attention(
     st.lists(st.sampled_from(["Mul", "Div", "Add", "Where", "Reshape"]), max_size=4),
     st.lists(st.sampled_from(["Dropout", "Cast", "Transpose"]), max_size=3),
 )
-def test_a_softmax_between_two_products_is_attention_whatever_scales_and_masks_lie_between(between, after):
-    assert has_layer_norm_or_attention(ended(attention(between=tuple(between), after=tuple(after)), "y"))
+def test_a_softmax_between_two_products_is_attention_whatever_scales_and_masks_lie_between(
+    between, after
+):
+    assert has_layer_norm_or_attention(
+        ended(attention(between=tuple(between), after=tuple(after)), "y")
+    )
 
 
 @pytest.mark.parametrize(
-    "changed", [{"k": "fixed"}, {"v": "fixed"}, {"between": ("Relu",)}, {"after": ("Exp",)}], ids=str
+    "changed",
+    [{"k": "fixed"}, {"v": "fixed"}, {"between": ("Relu",)}, {"after": ("Exp",)}],
+    ids=str,
 )
 def test_a_product_with_a_weight_is_a_layer_and_no_part_of_attention(changed: dict[str, object]):
     assert not has_layer_norm_or_attention(ended(attention(**changed), "y"))
@@ -128,7 +148,11 @@ def test_attention_within_a_branch_or_a_function_is_found():
     output = [helper.make_tensor_value_info("y", 1, None)]
     branch = helper.make_graph(inner.nodes, "branch", [], output, inner.tensors)
     g = Graph()
-    assert has_layer_norm_or_attention(ended(g, g.add("If", "x", then_branch=branch, else_branch=branch)))
+    assert has_layer_norm_or_attention(
+        ended(g, g.add("If", "x", then_branch=branch, else_branch=branch))
+    )
     model = with_function(weight_inside=False)
-    model.functions[0].node.add(op_type="LayerNormalization", input=["result", "scale"], output=["z"])
-    assert has_layer_norm_or_attention(Model.of(model))
+    model.functions[0].node.add(
+        op_type="LayerNormalization", input=["result", "scale"], output=["z"]
+    )
+    assert has_layer_norm_or_attention(OnnxModel.of(model))

@@ -6,15 +6,15 @@ import torch
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.graph.layer_weights import (
-    Kernel,
+    LayerWeight,
     block_axes,
     elsewhere,
-    find_kernels,
+    find_layer_weights,
     makers,
     normalised,
     others,
 )
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import KernelSettings
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
@@ -25,13 +25,13 @@ from tests.support.victims import VICTIMS
 ANY = KernelSettings()
 
 
-def told_of(model: Model) -> str | None:
-    kernels = find_kernels(model)
+def told_of(model: OnnxModel) -> str | None:
+    kernels = find_layer_weights(model)
     return elsewhere(kernels, others(model, kernels))
 
 
 def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
-    kernels = find_kernels(Model.of(conv_bn_classifier(8, 5)))
+    kernels = find_layer_weights(OnnxModel.of(conv_bn_classifier(8, 5)))
     assert [(k.name, k.op, k.shape) for k in kernels] == [
         ("conv1.weight", "Conv", (8, 1, 3, 3)),
         ("conv2.weight", "Conv", (8, 8, 3, 3)),
@@ -41,13 +41,16 @@ def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
 
 
 def axes(g: Graph, shape: tuple[int, ...]) -> list[int | None]:
-    return [k.block_axis for k in find_kernels(Model.of(g.model({"x": shape}, ["y"])))]
+    return [k.block_axis for k in find_layer_weights(OnnxModel.of(g.model({"x": shape}, ["y"])))]
 
 
 @pytest.mark.parametrize(
-    ("channels", "group", "axis"), [(8, 1, 0), (6, 1, None), (16, 2, 0), (16, 4, 0), (12, 2, None), (8, 8, None)]
+    ("channels", "group", "axis"),
+    [(8, 1, 0), (6, 1, None), (16, 2, 0), (16, 4, 0), (12, 2, None), (8, 8, None)],
 )
-def test_a_conv_has_blocks_where_the_output_channels_of_a_group_are_a_multiple_of_four(channels, group, axis) -> None:
+def test_a_conv_has_blocks_where_the_output_channels_of_a_group_are_a_multiple_of_four(
+    channels, group, axis
+) -> None:
     g = Graph()
     g.add("Identity", g.conv("x", "conv", 8, channels, group=group), outputs=["y"])
     assert axes(g, (1, 8, 5, 5)) == [axis]
@@ -66,7 +69,9 @@ def test_a_conv_has_blocks_where_the_output_channels_of_a_group_are_a_multiple_o
         ("Gemm", 0, (6, 8), {"transA": 1}, 1),
     ],
 )
-def test_a_product_has_blocks_along_its_output_channels_on_either_side(op, slot, shape, attributes, axis) -> None:
+def test_a_product_has_blocks_along_its_output_channels_on_either_side(
+    op, slot, shape, attributes, axis
+) -> None:
     g = Graph()
     inputs = ["x", g.random("w", *shape)]
     g.add(op, *(inputs if slot else inputs[::-1]), outputs=["y"], **attributes)
@@ -100,18 +105,32 @@ def test_a_kernel_of_which_nodes_take_the_same_axis_for_outputs_has_blocks() -> 
 
 
 def test_other_kernels_have_single_weights() -> None:
-    assert {k.block_axis for k in find_kernels(Model.of(recurrent("LSTM"))) if k.op == "LSTM"} == {None}
+    assert {
+        k.block_axis for k in find_layer_weights(OnnxModel.of(recurrent("LSTM"))) if k.op == "LSTM"
+    } == {None}
 
 
 @pytest.mark.parametrize(("block", "found"), [(None, {}), ("4x1", {"a": 0})])
-def test_blocks_are_pruned_where_they_are_asked_for_and_the_kernel_may_be_pruned(block, found) -> None:
-    kernels = [Kernel("a", "Conv", (4, 2), None, 0), Kernel("b", "Conv", (3, 2)), Kernel("c", "Conv", (4, 2), "no", 0)]
+def test_blocks_are_pruned_where_they_are_asked_for_and_the_kernel_may_be_pruned(
+    block, found
+) -> None:
+    kernels = [
+        LayerWeight("a", "Conv", (4, 2), None, 0),
+        LayerWeight("b", "Conv", (3, 2)),
+        LayerWeight("c", "Conv", (4, 2), "no", 0),
+    ]
     assert block_axes(kernels, block) == found
 
 
 def test_patterns_leave_kernels_out_and_say_so() -> None:
-    found = find_kernels(Model.of(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",))
-    assert [k.reason for k in found] == ["excluded by 'conv1*'", None, "matches no --include pattern"]
+    found = find_layer_weights(
+        OnnxModel.of(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",)
+    )
+    assert [k.reason for k in found] == [
+        "excluded by 'conv1*'",
+        None,
+        "matches no --include pattern",
+    ]
 
 
 def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
@@ -119,7 +138,7 @@ def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
     g.random("table", 6, 6)
     rows = g.add("Gather", "table", g.tensor("ids", [0, 2], np.int64), name="lookup")
     g.add("MatMul", rows, "table", outputs=["y"])
-    (kernel,) = find_kernels(Model.of(g.model({}, ["y"])))
+    (kernel,) = find_layer_weights(OnnxModel.of(g.model({}, ["y"])))
     assert kernel.reason == "also read by Gather 'lookup'"
 
 
@@ -127,15 +146,15 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
-    model = Model.of(g.model({}, ["y"]))
+    model = OnnxModel.of(g.model({}, ["y"]))
     told = told_of(model)
     assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
-    model = Model.of(conv_bn_classifier())
+    model = OnnxModel.of(conv_bn_classifier())
     assert told_of(model) is None
 
 
 def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
-    model = Model.of(mlp())
+    model = OnnxModel.of(mlp())
     told = told_of(model)
     assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
@@ -143,7 +162,7 @@ def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
 def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
     model = mlp()
     model.graph.output.add().name = "fc1.weight"
-    assert find_kernels(Model.of(model))[0].reason == "also read by output 'fc1.weight'"
+    assert find_layer_weights(OnnxModel.of(model))[0].reason == "also read by output 'fc1.weight'"
 
 
 def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
@@ -152,7 +171,9 @@ def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
     y = g.add("MatMul", "x", "mask")
     y = g.add("MatMul", y, g.tensor("integers", np.ones((6, 6)), np.float64))
     g.add("Mul", y, g.random("scale", 6, 6), outputs=["y"])
-    assert [k.name for k in find_kernels(Model.of(g.model({"x": (2, 6)}, ["y"])))] == ["integers"]
+    assert [k.name for k in find_layer_weights(OnnxModel.of(g.model({"x": (2, 6)}, ["y"])))] == [
+        "integers"
+    ]
 
 
 def test_kernels_are_what_the_module_trains() -> None:
@@ -178,17 +199,19 @@ def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> 
     bare = g.add("MatMul", "x", g.random("bare", 6, 6))
     biased = g.add("Add", g.add("MatMul", bare, g.random("biased", 6, 6)), g.random("bias", 6))
     y = g.add("BatchNormalization", biased, *norm)
-    layer = g.add("LayerNormalization", g.add("MatMul", y, g.random("layer", 6, 6)), g.random("scale", 6))
+    layer = g.add(
+        "LayerNormalization", g.add("MatMul", y, g.random("layer", 6, 6)), g.random("scale", 6)
+    )
     both = g.add("MatMul", layer, g.random("both", 6, 6))
     y = g.add("Add", g.add("BatchNormalization", both, *norm), both)  # the sum sees its scale
     g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
-    model = Model.of(g.model({"x": (2, 6)}, ["y"]))
-    assert normalised(model.graph, find_kernels(model)) == {"biased", "layer"}
+    model = OnnxModel.of(g.model({"x": (2, 6)}, ["y"]))
+    assert normalised(model.graph, find_layer_weights(model)) == {"biased", "layer"}
 
 
 def made_by(graph: Graph, *outputs: str) -> set[str]:
-    model = Model.of(graph.model({"x": ("N", 8)}, ["a", "b"]))
-    return makers(model.graph, outputs, find_kernels(model))
+    model = OnnxModel.of(graph.model({"x": ("N", 8)}, ["a", "b"]))
+    return makers(model.graph, outputs, find_layer_weights(model))
 
 
 def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
@@ -206,7 +229,7 @@ def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
 
 @pytest.mark.parametrize("name", SEQUENCE_MODELS)
 def test_kernels_of_sequence_networks(name: str) -> None:
-    found = find_kernels(Model.of(SEQUENCE_MODELS[name]))
+    found = find_layer_weights(OnnxModel.of(SEQUENCE_MODELS[name]))
     assert [k.name for k in found] == KERNELS[name]
     assert [k.name for k in found if not k.prunable] == (["words"] if name == "language" else [])
 
@@ -230,21 +253,36 @@ def tokens(model: ModelProto) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("op", GATES)
 def test_the_weights_of_a_recurrent_operator_have_its_name(op: str) -> None:
-    found = find_kernels(Model.of(recurrent(op, "bidirectional")))
-    assert [(k.op, k.shape) for k in found[:2]] == [(op, (2, GATES[op] * 6, 5)), (op, (2, GATES[op] * 6, 6))]
+    found = find_layer_weights(OnnxModel.of(recurrent(op, "bidirectional")))
+    assert [(k.op, k.shape) for k in found[:2]] == [
+        (op, (2, GATES[op] * 6, 5)),
+        (op, (2, GATES[op] * 6, 6)),
+    ]
 
 
 def test_the_table_of_a_tied_output_names_the_lookup() -> None:
-    words, *_ = find_kernels(Model.of(language_model()))
-    assert (words.name, words.op, words.reason) == ("words", "MatMul", "also read by Gather 'lookup'")
+    words, *_ = find_layer_weights(OnnxModel.of(language_model()))
+    assert (words.name, words.op, words.reason) == (
+        "words",
+        "MatMul",
+        "also read by Gather 'lookup'",
+    )
 
 
 def test_weights_that_are_no_kernels_are_told_by_what_they_are() -> None:
-    model = Model.of(SEQUENCE_MODELS["vision"])
-    found = {o.operator: (o.what, o.tensors, o.elements, o.largest) for o in others(model, find_kernels(model))}
+    model = OnnxModel.of(SEQUENCE_MODELS["vision"])
+    found = {
+        o.operator: (o.what, o.tensors, o.elements, o.largest)
+        for o in others(model, find_layer_weights(model))
+    }
     assert found == {
         "Add": ("added, such as biases and tables of positions", 3, 56 + 2 * 24, "positions"),
-        "LayerNormalization": ("scales, shifts and statistics of norms", 8, 64, "layer0.ln1.weight"),
+        "LayerNormalization": (
+            "scales, shifts and statistics of norms",
+            8,
+            64,
+            "layer0.ln1.weight",
+        ),
         "Expand": ("joined to the data, such as class tokens", 1, 8, "token"),
         "Gemm": ("biases", 1, 3, "head.bias"),
     }
@@ -252,30 +290,47 @@ def test_weights_that_are_no_kernels_are_told_by_what_they_are() -> None:
 
 def test_states_and_biases_of_recurrent_operators_are_no_kernels() -> None:
     g = Graph()
-    shapes = {"w": (1, 16, 3), "r": (1, 16, 4), "b": (1, 32), "h": (1, 2, 4), "c": (1, 2, 4), "p": (1, 12)}
+    shapes = {
+        "w": (1, 16, 3),
+        "r": (1, 16, 4),
+        "b": (1, 32),
+        "h": (1, 2, 4),
+        "c": (1, 2, 4),
+        "p": (1, 12),
+    }
     w, r, b, h, c, p = (g.random(name, *shape) for name, shape in shapes.items())
     g.add("LSTM", "x", w, r, b, "", h, c, p, outputs=["y"], hidden_size=4)
-    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
-    kernels = find_kernels(model)
+    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    kernels = find_layer_weights(model)
     assert [k.name for k in kernels] == ["w", "r"]
-    assert [(o.what, o.tensors) for o in others(model, kernels)] == [("biases", 1), ("initial states and peepholes", 3)]
+    assert [(o.what, o.tensors) for o in others(model, kernels)] == [
+        ("biases", 1),
+        ("initial states and peepholes", 3),
+    ]
 
 
 def test_the_scale_of_a_recurrent_weight_matters_before_a_norm_too() -> None:
     g = Graph()
     y = g.add("LSTM", "x", g.random("w", 1, 16, 3), g.random("r", 1, 16, 4), hidden_size=4)
     g.add("LayerNormalization", y, g.random("scale", 4), outputs=["y"])
-    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
-    assert normalised(model.graph, find_kernels(model)) == set()
+    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert normalised(model.graph, find_layer_weights(model)) == set()
 
 
 def test_the_last_recurrent_layer_makes_the_output() -> None:
     g = Graph()
     y = g.add("LSTM", "x", g.random("w0", 1, 16, 3), g.random("r0", 1, 16, 4), hidden_size=4)
     y = g.add("Squeeze", y, g.tensor("axis", [1], np.int64))
-    g.add("GRU", y, g.random("w1", 1, 12, 4), g.random("r1", 1, 12, 4), outputs=["", "y"], hidden_size=4)
-    model = Model.of(g.model({"x": (5, 2, 3)}, ["y"]))
-    assert makers(model.graph, ["y"], find_kernels(model)) == {"w1", "r1"}
+    g.add(
+        "GRU",
+        y,
+        g.random("w1", 1, 12, 4),
+        g.random("r1", 1, 12, 4),
+        outputs=["", "y"],
+        hidden_size=4,
+    )
+    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert makers(model.graph, ["y"], find_layer_weights(model)) == {"w1", "r1"}
 
 
 def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:
@@ -288,17 +343,39 @@ def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:
 
 
 @pytest.mark.parametrize("op", GATES)
-@pytest.mark.parametrize(("direction", "layout", "ends"), [("reverse", 1, False), ("bidirectional", 0, True)])
-def test_gradients_of_recurrent_weights_are_right(op: str, direction: str, layout: int, ends: bool) -> None:
+@pytest.mark.parametrize(
+    ("direction", "layout", "ends"), [("reverse", 1, False), ("bidirectional", 0, True)]
+)
+def test_gradients_of_recurrent_weights_are_right(
+    op: str, direction: str, layout: int, ends: bool
+) -> None:
     """Compared with differences, also of sequences that end early."""
     g = Graph()
     count = 2 if direction == "bidirectional" else 1
     shapes = ((count, GATES[op] * 2, 3), (count, GATES[op] * 2, 2))
-    w, r = (g.tensor(name, g.rng.standard_normal(shape), np.float64) for name, shape in zip("wr", shapes, strict=True))
+    w, r = (
+        g.tensor(name, g.rng.standard_normal(shape), np.float64)
+        for name, shape in zip("wr", shapes, strict=True)
+    )
     steps = g.tensor("lengths", [3, 1], np.int32) if ends else ""
-    g.add(op, "x", w, r, "", steps, outputs=["y", "last"], hidden_size=2, direction=direction, layout=layout)
+    g.add(
+        op,
+        "x",
+        w,
+        r,
+        "",
+        steps,
+        outputs=["y", "last"],
+        hidden_size=2,
+        direction=direction,
+        layout=layout,
+    )
     types = dict.fromkeys(("x", "y", "last"), TensorProto.DOUBLE)
-    result = compiled(g.model({"x": (2, 3, 3) if layout else (3, 2, 3)}, ["y", "last"], types=types))
-    x = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 3, 3) if layout else (3, 2, 3)))
+    result = compiled(
+        g.model({"x": (2, 3, 3) if layout else (3, 2, 3)}, ["y", "last"], types=types)
+    )
+    x = torch.from_numpy(
+        np.random.default_rng(1).standard_normal((2, 3, 3) if layout else (3, 2, 3))
+    )
     weights = [result.state[name] for name in "wr"]
     assert torch.autograd.gradcheck(lambda w, r: result(x, weights={"w": w, "r": r}), weights)

@@ -8,14 +8,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.exporters.files.labels import stamp
+from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.rewrites.normalise import normalise
 from ltp_pipeline.graph.storage import read, write
-from ltp_pipeline.graph.tensors import every_tensor
+from ltp_pipeline.graph.tensors import iter_tensors
 from tests.support.encoded import described, model_of
 from tests.support.models import Graph, conv_bn_classifier, sparse_array
 from tests.support.round_trip import check_round_trip
@@ -26,12 +26,16 @@ FLOATS = {"float": np.float32, "double": np.float64, "half": np.float16}
 def branch(name: str, weight: str, values: list[float]) -> onnx.GraphProto:
     """A product with a weight and a constant of its own."""
     nodes = [
-        helper.make_node("Constant", [], [f"{name}_c"], value=numpy_helper.from_array(np.float32(values))),
+        helper.make_node(
+            "Constant", [], [f"{name}_c"], value=numpy_helper.from_array(np.float32(values))
+        ),
         helper.make_node("Mul", ["x", weight], [f"{name}_p"]),
         helper.make_node("Mul", [f"{name}_p", f"{name}_c"], [f"{name}_y"]),
     ]
     output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, ["N", 2])
-    return helper.make_graph(nodes, name, [], [output], [numpy_helper.from_array(np.float32(values), weight)])
+    return helper.make_graph(
+        nodes, name, [], [output], [numpy_helper.from_array(np.float32(values), weight)]
+    )
 
 
 def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> ModelProto:
@@ -39,14 +43,19 @@ def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> Model
     g = Graph()
     for name, dtype in FLOATS.items():
         g.tensor(name, [1, 2], dtype)
-    g.tensors.append(helper.make_tensor("bfloat", TensorProto.BFLOAT16, [2], b"\x80\x3f\x00\x40", raw=True))
+    g.tensors.append(
+        helper.make_tensor("bfloat", TensorProto.BFLOAT16, [2], b"\x80\x3f\x00\x40", raw=True)
+    )
     g.tensors.append(helper.make_tensor("numbers", TensorProto.FLOAT, [2], [1.0, 2.0]))
     g.tensor("axes", [0, 1], np.int64)
     g.tensor("empty", np.zeros((0, 3)))
     g.tensor("scalar", 3.0)
     g.constant("in_constant", [1.0, 2.0])
     g.tensor("yes", True, np.bool_)
-    branches = {"then_branch": branch("t", then_weight, [1, 2]), "else_branch": branch("e", else_weight, [3, 4])}
+    branches = {
+        "then_branch": branch("t", then_weight, [1, 2]),
+        "else_branch": branch("e", else_weight, [3, 4]),
+    }
     g.add("If", "yes", outputs=["h"], **branches)
     g.add("Mul", "h", "in_constant", outputs=["y"])
     return g.model({"x": ("N", 2)}, ["y"])
@@ -55,7 +64,7 @@ def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> Model
 def test_floats_are_lifted_out_wherever_they_are_and_all_else_stays() -> None:
     proto = all_sorts()
     before = proto.SerializeToString()
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     lifted = {*FLOATS, "bfloat", "empty", "scalar", "in_constant", "w_then", "w_else", "t_c", "e_c"}
     assert model.weights.keys() == lifted
     assert {name for name in lifted if model.tensors[name].HasField("raw_data")} == set()
@@ -69,7 +78,7 @@ def test_floats_are_lifted_out_wherever_they_are_and_all_else_stays() -> None:
 
 def test_written_and_filled_it_is_the_same_again(tmp_path) -> None:
     proto = all_sorts()
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     assert model.filled().SerializeToString() == proto.SerializeToString()
     write(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == proto.SerializeToString(deterministic=True)
@@ -78,7 +87,7 @@ def test_written_and_filled_it_is_the_same_again(tmp_path) -> None:
 
 def test_two_tensors_of_one_name_stay_in_the_graph(tmp_path) -> None:
     proto = all_sorts("w", "w")
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     assert "w" not in model.weights
     write(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == proto.SerializeToString(deterministic=True)
@@ -87,20 +96,26 @@ def test_two_tensors_of_one_name_stay_in_the_graph(tmp_path) -> None:
 def test_external_data_go_where_values_in_the_file_go(tmp_path) -> None:
     proto = conv_bn_classifier(channels=24)
     nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in proto.graph.initializer]
-    constants = helper.make_graph([*nodes, *proto.graph.node], "c", proto.graph.input, proto.graph.output)
+    constants = helper.make_graph(
+        [*nodes, *proto.graph.node], "c", proto.graph.input, proto.graph.output
+    )
     for given in (proto, helper.make_model(constants)):
-        write(Model.of(given), tmp_path / "m.onnx", external=True)
+        write(OnnxModel.of(given), tmp_path / "m.onnx", external=True)
         outside = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-        assert any(t.data_location == TensorProto.EXTERNAL for t in every_tensor(outside))
+        assert any(t.data_location == TensorProto.EXTERNAL for t in iter_tensors(outside))
         found = read(tmp_path / "m.onnx")
         assert found.filled().SerializeToString() == given.SerializeToString()
 
 
 def test_other_weights_win_over_values_in_the_graph(tmp_path) -> None:
-    model = Model.of(all_sorts()).with_weights({"numbers": np.float64([5, 6]), "t_c": np.float32([7, 8])})
+    model = OnnxModel.of(all_sorts()).with_weights(
+        {"numbers": np.float64([5, 6]), "t_c": np.float32([7, 8])}
+    )
     assert model.array("numbers").dtype == np.float32
     write(model, tmp_path / "m.onnx")
-    tensor = next(t for t in onnx.load(tmp_path / "m.onnx").graph.initializer if t.name == "numbers")
+    tensor = next(
+        t for t in onnx.load(tmp_path / "m.onnx").graph.initializer if t.name == "numbers"
+    )
     assert not tensor.float_data
     assert read(tmp_path / "m.onnx").array("numbers").tolist() == [5, 6]
     assert read(tmp_path / "m.onnx").array("t_c").tolist() == [7, 8]
@@ -111,14 +126,14 @@ def test_other_weights_win_over_values_in_the_graph(tmp_path) -> None:
 
 
 def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
-    def failing(*_: object) -> Model:
+    def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
 
     monkeypatch.setattr(simplify, "simplified", failing)
     proto = conv_bn_classifier()
     norm = next(n for n in proto.graph.node if n.op_type == "BatchNormalization")
     norm.input[3] = norm.input[1]  # the scale is the mean too
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     normalised, notes = normalise(model)
     assert notes
     separate = next(n for n in normalised.graph.node if n.output == norm.output).input[3]
@@ -129,7 +144,7 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
         flatten(normalised)[0],
         normalised.with_weights({"fc.bias": np.zeros(5)}),
         *(encoding.encode(model, ["conv1.weight"]) for encoding in ENCODINGS.values()),
-        stamp(model, format="dense"),
+        write_metadata(model, format="dense"),
         deploy.rewrite(model, ["conv1.weight", "fc.weight"])[0],
     ]
     assert all(other.weights["fc.weight"] is model.weights["fc.weight"] for other in others)
@@ -164,14 +179,16 @@ def test_tensors_stored_as_numbers_and_in_nested_places():
     proto.graph.initializer[0].CopyFrom(
         helper.make_tensor("w", TensorProto.FLOAT, [64, 64], sparse_array().reshape(-1))
     )
-    copy = Model.of(proto).with_weights({"w": sparse_array() * 2})
+    copy = OnnxModel.of(proto).with_weights({"w": sparse_array() * 2})
     assert not copy.filled().graph.initializer[0].float_data
     assert (copy.array("w") == sparse_array() * 2).all()
-    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.zeros(3, np.float32)))
+    constant = helper.make_node(
+        "Constant", [], ["c"], value=numpy_helper.from_array(np.zeros(3, np.float32))
+    )
     proto.graph.node.insert(0, constant)
-    model = Model.of(proto)
+    model = OnnxModel.of(proto)
     copy = model.with_weights({"c": np.arange(3)})
-    assert Model.of(copy.filled()).array("c").tolist() == [0, 1, 2]
+    assert OnnxModel.of(copy.filled()).array("c").tolist() == [0, 1, 2]
     assert model.array("c").tolist() == [0, 0, 0]
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.graph.layer_weights import find_kernels
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.positions import frequencies
 from tests.support.imported import imported
 from tests.support.models import Graph
@@ -15,7 +15,9 @@ def rotary() -> ModelProto:
     g = Graph()
     steps = g.add("Gather", g.add("Shape", "x"), g.tensor("second", 1, np.int64))
     positions = g.add("Range", g.tensor("zero", 0, np.int64), steps, g.tensor("one", 1, np.int64))
-    column = g.add("Unsqueeze", g.add("Cast", positions, to=TensorProto.FLOAT), g.tensor("axis", [0], np.int64))
+    column = g.add(
+        "Unsqueeze", g.add("Cast", positions, to=TensorProto.FLOAT), g.tensor("axis", [0], np.int64)
+    )
     angles = g.add("MatMul", g.random("frequencies", 4, 1), column)
     g.add("MatMul", g.add("Mul", "x", g.add("Cos", angles)), g.random("w", 5, 3), outputs=["y"])
     return g.model({"x": ("N", 4, 5)}, ["y"])
@@ -24,7 +26,10 @@ def rotary() -> ModelProto:
 def periodic() -> ModelProto:
     g = Graph()
     g.add(
-        "MatMul", g.add("Sin", g.add("MatMul", "x", g.random("first", 6, 4))), g.random("second", 4, 3), outputs=["y"]
+        "MatMul",
+        g.add("Sin", g.add("MatMul", "x", g.random("first", 6, 4))),
+        g.random("second", 4, 3),
+        outputs=["y"],
     )
     return g.model({"x": ("N", 6)}, ["y"])
 
@@ -35,7 +40,7 @@ def test_what_only_positions_multiply_before_a_cosine_is_a_frequency() -> None:
 
 def test_weights_before_a_periodic_activation_are_learned() -> None:
     assert frequencies(periodic().graph) == set()
-    assert [k.name for k in find_kernels(Model.of(periodic()))] == ["first", "second"]
+    assert [k.name for k in find_layer_weights(OnnxModel.of(periodic()))] == ["first", "second"]
 
 
 def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:

@@ -16,7 +16,9 @@ def model(op: str, opset: int, domain: str = "") -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-@pytest.mark.parametrize(("op", "opset"), [("LayerNormalization", 14), ("SimplifiedLayerNormalization", 21)])
+@pytest.mark.parametrize(
+    ("op", "opset"), [("LayerNormalization", 14), ("SimplifiedLayerNormalization", 21)]
+)
 def test_norms_of_onnxruntime_in_the_standard_domain_have_a_signature(op: str, opset: int) -> None:
     found = signature(op, opset)
     assert found is not None
@@ -32,9 +34,15 @@ def test_the_standards_own_norm_is_what_a_newer_opset_means() -> None:
 
 @pytest.mark.parametrize(
     ("op", "opset", "domain"),
-    [("LayerNormalization", 14, ""), ("SimplifiedLayerNormalization", 17, ""), ("BiasGelu", 17, "com.microsoft")],
+    [
+        ("LayerNormalization", 14, ""),
+        ("SimplifiedLayerNormalization", 17, ""),
+        ("BiasGelu", 17, "com.microsoft"),
+    ],
 )
-def test_what_onnxruntimes_optimisers_write_can_be_checked(op: str, opset: int, domain: str) -> None:
+def test_what_onnxruntimes_optimisers_write_can_be_checked(
+    op: str, opset: int, domain: str
+) -> None:
     given = model(op, opset, domain)
     with pytest.raises(onnx.checker.ValidationError):
         onnx.checker.check_model(given)

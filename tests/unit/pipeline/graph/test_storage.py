@@ -12,11 +12,11 @@ from onnx import TensorProto
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.exporters.files.labels import labels, stamp
+from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
 from ltp_pipeline.exporters.files.read_back import verify
 from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.storage import read, read_with_data, write
-from ltp_pipeline.graph.tensors import every_tensor
+from ltp_pipeline.graph.tensors import iter_tensors
 from ltp_pipeline.system import files
 from tests.support.encoded import described, model_of
 from tests.support.models import sparse_array
@@ -42,7 +42,7 @@ def external(tmp_path, array=None, **entries):
 def test_all_else_survives(tmp_path, format_):
     model = model_of(sparse_array())
     encoded = ENCODINGS[format_].encode(model, ["w"])
-    encoded = stamp(encoded, format=format_, nonzeros=7)
+    encoded = write_metadata(encoded, format=format_, nonzeros=7)
     write(encoded, tmp_path / "m.onnx")
     read_back = read(tmp_path / "m.onnx")
     found = read_back.filled()
@@ -55,7 +55,7 @@ def test_all_else_survives(tmp_path, format_):
         "ltp.format": format_,
         "ltp.nonzeros": "7",
     }
-    assert labels(read_back) == {"format": format_, "nonzeros": "7"}
+    assert read_metadata(read_back) == {"format": format_, "nonzeros": "7"}
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -67,7 +67,11 @@ def outputs_of_every_format(model, folder, outside):
         path = folder / f"model.{format_.name}.onnx"
         write(format_.encode(model, ["w"]), path, outside)
         verify(path, {"w": sparse_array()}, format_.name)
-        runs.add(ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0].tobytes())
+        runs.add(
+            ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            .run(None, {"x": x})[0]
+            .tobytes()
+        )
     return runs
 
 
@@ -80,16 +84,20 @@ def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
     assert files == {f"model.{f.name}.onnx" for f in ENCODINGS.values()}
     for name in files:
         written = onnx.load(tmp_path / "out" / name, load_external_data=False)
-        assert not any(tensor.external_data for tensor in every_tensor(written))
+        assert not any(tensor.external_data for tensor in iter_tensors(written))
         onnx.checker.check_model(str(tmp_path / "out" / name))
 
 
 def test_data_go_outside_where_that_is_asked_for(tmp_path):
-    assert len(outputs_of_every_format(model_of(sparse_array()), tmp_path / "out", outside=True)) == 1
+    assert (
+        len(outputs_of_every_format(model_of(sparse_array()), tmp_path / "out", outside=True)) == 1
+    )
     assert (tmp_path / "out" / "model.dense.onnx.data").stat().st_size >= sparse_array().nbytes
-    assert not (tmp_path / "out" / "model.sparse.onnx.data").exists()  # nothing in it is large enough
+    assert not (
+        tmp_path / "out" / "model.sparse.onnx.data"
+    ).exists()  # nothing in it is large enough
     written = onnx.load(tmp_path / "out" / "model.sparse.onnx", load_external_data=False)
-    assert not any(tensor.external_data for tensor in every_tensor(written))
+    assert not any(tensor.external_data for tensor in iter_tensors(written))
 
 
 def test_large_packed_parts_go_outside_with_external_data(tmp_path):
@@ -173,7 +181,7 @@ def test_bad_files(tmp_path):
         path.write_bytes(content)
         with pytest.raises(InputError) as caught:
             read(path)
-        assert caught.value.remedy
+        assert caught.value.hint
         assert caught.value.exit_code == 3
     for path in (tmp_path, tmp_path / "nowhere.onnx", tmp_path / "empty.onnx" / "x.onnx"):
         with pytest.raises(InputError):

@@ -25,7 +25,8 @@ def test_masks(array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.float32([0, -99]), np.float32([-1e4]), np.float32([0, -100, 1]), np.zeros(3), np.ones(0)]
+    "array",
+    [np.float32([0, -99]), np.float32([-1e4]), np.float32([0, -100, 1]), np.zeros(3), np.ones(0)],
 )
 def test_what_only_resembles_a_mask(array: np.ndarray) -> None:
     assert not is_mask(array)

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline.graph.view import View, reads
+from ltp_pipeline.graph.view import View, iter_uses
 from tests.support.models import parsed
 
 
@@ -11,14 +11,14 @@ def test_producers_and_users_include_nested_graphs(nested: ModelProto) -> None:
     view = View(nested.graph)
     assert view.producers["h"].op_type == "Mul"
     assert "w" not in view.producers
-    assert [(use.node.op_type, use.slot) for use in view.users["b"]] == [("Mul", 1), ("Add", 1)]
-    assert "y" not in view.users
+    assert [(use.node.op_type, use.slot) for use in view.consumers["b"]] == [("Mul", 1), ("Add", 1)]
+    assert "y" not in view.consumers
     assert view.behind == {"a": "w", "b": "w"}
     assert (view.counts["w"], view.counts["h"], view.counts["y"]) == (2, 1, 1)
 
 
 def test_reads_look_through_what_only_passes_on(nested: ModelProto) -> None:
-    found = [(node.op_type, name) for node, _, name in reads(nested.graph, outputs=True)]
+    found = [(node.op_type, name) for node, _, name in iter_uses(nested.graph, outputs=True)]
     assert found == [
         *(("Mul", "x"), ("Mul", "w"), ("If", "c"), ("Add", "h"), ("Add", "w")),
         *(("output", "p"), ("output", "w"), ("output", "y")),
@@ -35,10 +35,12 @@ def test_a_name_of_one_branch_says_nothing_about_the_other() -> None:
         }""",
         w=np.ones(2, np.float32),
     )
-    assert [name for node, _, name in reads(model.graph) if node.op_type == "Neg"] == ["w", "t"]
+    assert [name for node, _, name in iter_uses(model.graph) if node.op_type == "Neg"] == ["w", "t"]
 
 
 def test_what_reads_any_output_of_a_split_reads_what_is_split() -> None:
-    model = parsed("(float[2] x) => (float[4] y) { a, b = Split (w) s = Add (x, b) y = Concat <axis: int = 0> (s, a) }")
-    found = [(node.op_type, name) for node, _, name in reads(model.graph, through=("Split",))]
+    model = parsed(
+        "(float[2] x) => (float[4] y) { a, b = Split (w) s = Add (x, b) y = Concat <axis: int = 0> (s, a) }"
+    )
+    found = [(node.op_type, name) for node, _, name in iter_uses(model.graph, through=("Split",))]
     assert found == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]

@@ -68,7 +68,9 @@ def test_the_gain_is_compared() -> None:
         (("at most", 2.0), (None, 1.5), None, "at most 2 → 1.5, cannot be told from bounds"),
     ],
 )
-def test_a_gain_known_to_one_side_is_compared_where_that_is_enough(before, after, better, line) -> None:
+def test_a_gain_known_to_one_side_is_compared_where_that_is_enough(
+    before, after, better, line
+) -> None:
     old, new = (bounded(sample()[0], *given) for given in (before, after))
     (change,) = [c for c in compare(old, new).changes if c.name == "gain"]
     assert (change.better, change.line) == (better, f"gain: {line}")
@@ -95,7 +97,9 @@ def test_other_conditions_are_noted() -> None:
     assert "10000 before, 200 now" in notes
 
 
-def test_reports_on_different_models_are_refused_unless_that_is_meant(tmp_path: Path, capsys: Any) -> None:
+def test_reports_on_different_models_are_refused_unless_that_is_meant(
+    tmp_path: Path, capsys: Any
+) -> None:
     other = sample()[0]
     other["model"] |= {"sha256": "b" * 64, "name": "another network"}
     write_json(tmp_path / "old.json", sample()[0])
@@ -104,7 +108,9 @@ def test_reports_on_different_models_are_refused_unless_that_is_meant(tmp_path: 
     assert (refused.code, refused.out) == (3, "")
     assert "different models: resnet20 <small> and another network" in refused.err
     assert "--different-models" in refused.err
-    asked = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--different-models")
+    asked = invoke(
+        capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--different-models"
+    )
     assert (asked.code, "another original model" in asked.err) == (0, True)
 
 
@@ -123,7 +129,9 @@ def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: 
     assert verdict.advice == "look at what changed: train.epochs was 12, is 3"
     write_json(tmp_path / "old.json", sample()[0])
     write_json(tmp_path / "new.json", new)
-    failed = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--max-drop", 0.01)
+    failed = invoke(
+        capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--max-drop", 0.01
+    )
     assert (failed.code, "max_drop: look at what changed: train.epochs" in failed.err) == (7, True)
     (same,) = compare(sample()[0], worse(), max_drop=0.01).verdicts
     assert "train.seed" in same.advice
@@ -161,7 +169,9 @@ def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction(
     new["pruned"]["accuracy"]["value"] += 0.02
     result = compare(in_celsius(), new, max_drop=0.01)
     changes = {c.name: c for c in result.changes}
-    assert changes["MAE, lower is better"].line == "MAE, lower is better: 2.5868 °C → 2.6068 °C, worse"
+    assert (
+        changes["MAE, lower is better"].line == "MAE, lower is better: 2.5868 °C → 2.6068 °C, worse"
+    )
     assert changes["drop"].line == "drop: 0.0045 °C → 0.0045 °C, same"
     (verdict,) = result.verdicts
     assert not verdict.passed
@@ -175,4 +185,7 @@ def test_the_same_metric_in_another_unit_is_not_compared() -> None:
     new["metric"]["unit"] = "°F"
     result = compare(in_celsius(), new, max_drop=0.5)
     assert not result.verdicts[0].passed
-    assert any("another metric: MAE in °C, lower is better before, MAE in °F" in note for note in result.notes)
+    assert any(
+        "another metric: MAE in °C, lower is better before, MAE in °F" in note
+        for note in result.notes
+    )

@@ -6,14 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.results.gain import Point, bracket, gain
+from ltp_pipeline.results.gain import TradeoffPoint, bracket, gain
 from ltp_pipeline.results.metric import Metric
 
 METRIC = Metric()
-CURVE = [Point(16.0, 0.90), Point(4.0, 0.98), Point(8.0, 0.96)]
+CURVE = [TradeoffPoint(16.0, 0.90), TradeoffPoint(4.0, 0.98), TradeoffPoint(8.0, 0.96)]
 COMPRESSIONS = st.floats(1.0, 1000.0)
 ACCURACIES = st.floats(0.0, 1.0)
-POINTS = st.lists(st.builds(Point, COMPRESSIONS, ACCURACIES), min_size=1, max_size=4, unique_by=lambda p: p.compression)
+POINTS = st.lists(
+    st.builds(TradeoffPoint, COMPRESSIONS, ACCURACIES),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda p: p.compression,
+)
 
 
 def test_between_two_points_it_is_linear_in_log_compression() -> None:
@@ -30,7 +35,11 @@ def test_within_a_budget_it_is_the_sparsest_point_itself() -> None:
 
 def test_where_no_point_is_as_accurate_it_is_at_least_that_over_the_mildest() -> None:
     found = gain(METRIC, 16.0, 0.99, CURVE, interpolate=True)
-    assert (found.value, found.compression_at_equal_accuracy, found.bound) == (4.0, None, "at least")
+    assert (found.value, found.compression_at_equal_accuracy, found.bound) == (
+        4.0,
+        None,
+        "at least",
+    )
     assert "down to 4×" in str(found.reason)
 
 
@@ -47,12 +56,14 @@ def test_equal_accuracy_counts_as_reached() -> None:
 
 
 def test_of_a_curve_that_rises_again_the_sparsest_point_counts() -> None:
-    points = [Point(4.0, 0.9), Point(8.0, 0.95), Point(16.0, 0.8)]
+    points = [TradeoffPoint(4.0, 0.9), TradeoffPoint(8.0, 0.95), TradeoffPoint(16.0, 0.8)]
     assert bracket(METRIC, points, 0.93) == (points[1], points[2])
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(points, least, compression) -> None:
+def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(
+    points, least, compression
+) -> None:
     found = gain(METRIC, compression, least, points, interpolate=True)
     inside, outside = bracket(METRIC, points, least)
     if found.bound is None:
@@ -67,27 +78,39 @@ def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(points
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_a_bound_holds_whatever_else_would_have_been_measured_beyond(points, least, compression) -> None:
+def test_a_bound_holds_whatever_else_would_have_been_measured_beyond(
+    points, least, compression
+) -> None:
     """Only where no measured point tells otherwise: a milder point that is accurate, a sparser one that is not."""
     found = gain(METRIC, compression, least, points, interpolate=True)
     if found.bound == "at least":
-        milder = Point(min(points).compression / 1.5, 1.0)
-        assert gain(METRIC, compression, least, [*points, milder], interpolate=True).value >= found.value * (1 - 1e-12)
+        milder = TradeoffPoint(min(points).compression / 1.5, 1.0)
+        assert gain(
+            METRIC, compression, least, [*points, milder], interpolate=True
+        ).value >= found.value * (1 - 1e-12)
     if found.bound == "at most":
-        sparser = Point(max(points).compression * 1.5, -1.0)
-        assert gain(METRIC, compression, least, [*points, sparser], interpolate=True).value <= found.value * (1 + 1e-12)
+        sparser = TradeoffPoint(max(points).compression * 1.5, -1.0)
+        assert gain(
+            METRIC, compression, least, [*points, sparser], interpolate=True
+        ).value <= found.value * (1 + 1e-12)
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(points, least, compression) -> None:
-    of_point, interpolated = (gain(METRIC, compression, least, points, interpolate=i) for i in (False, True))
+def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(
+    points, least, compression
+) -> None:
+    of_point, interpolated = (
+        gain(METRIC, compression, least, points, interpolate=i) for i in (False, True)
+    )
     assert of_point.value >= interpolated.value * (1 - 1e-12)
     assert of_point.bound == interpolated.bound
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
 def test_the_order_of_points_does_not_matter(points, least, compression) -> None:
-    assert gain(METRIC, compression, least, points, True) == gain(METRIC, compression, least, points[::-1], True)
+    assert gain(METRIC, compression, least, points, True) == gain(
+        METRIC, compression, least, points[::-1], True
+    )
 
 
 def test_without_points_there_is_none() -> None:

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.results.intervals import bootstrap_interval, paired_interval, replicate_interval, wilson
+from ltp_pipeline.results.intervals import (
+    bootstrap_interval,
+    paired_interval,
+    replicate_interval,
+    wilson,
+)
 
 Outcomes = list[tuple[bool, bool]]
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80)
@@ -21,7 +26,10 @@ def columns(pairs: Outcomes) -> tuple[Any, Any]:
 
 def counts(both: int, lost: int, gained: int, neither: int) -> tuple[Any, Any]:
     return columns(
-        [(True, True)] * both + [(True, False)] * lost + [(False, True)] * gained + [(False, False)] * neither
+        [(True, True)] * both
+        + [(True, False)] * lost
+        + [(False, True)] * gained
+        + [(False, False)] * neither
     )
 
 
@@ -73,7 +81,9 @@ def test_covers_the_truth_as_often_as_it_says() -> None:
     assert 0.93 <= hits / 2000 <= 0.98
 
 
-@pytest.mark.parametrize(("before", "after"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
+@pytest.mark.parametrize(
+    ("before", "after"), [([], []), ([True], [True, False]), ([[True]], [[True]])]
+)
 def test_refuses_what_is_not_paired(before: list[Any], after: list[Any]) -> None:
     with pytest.raises(ValueError, match="same length"):
         paired_interval(np.array(before, dtype=bool), np.array(after, dtype=bool))

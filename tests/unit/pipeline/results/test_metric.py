@@ -9,24 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.gates.verdicts import GATES, evaluate_gates, gate_settings
-from ltp_pipeline.results.gain import Point, compare
+from ltp_pipeline.results.gain import TradeoffPoint, compare
 from ltp_pipeline.results.metric import BUILT_IN, Figure, Metric
-from ltp_pipeline.results.records import Learned, TrailEntry
+from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.curve import next_compression
 from ltp_pipeline.system.text import number
 from tests.support.sample_report import in_metric, report_of, sample
 
-UP, DOWN = Metric("score", "dB", share=False), Metric("error", "dB", higher_is_better=False, share=False)
+UP, DOWN = (
+    Metric("score", "dB", is_fraction=False),
+    Metric("error", "dB", higher_is_better=False, is_fraction=False),
+)
 TOP1, ERROR_RATE = Metric(), Metric("error rate", higher_is_better=False)
 VALUES = st.floats(-1e6, 1e6)
 COMPRESSIONS = st.floats(1.0, 1000.0)
 BUDGETS = st.none() | st.floats(0, 1e6)
-POINTS = st.lists(st.builds(Point, COMPRESSIONS, VALUES), min_size=1, max_size=4)
+POINTS = st.lists(st.builds(TradeoffPoint, COMPRESSIONS, VALUES), min_size=1, max_size=4)
 
 
-def mirrored(points: list[Point]) -> list[Point]:
-    return [Point(p.compression, -p.accuracy) for p in points]
+def mirrored(points: list[TradeoffPoint]) -> list[TradeoffPoint]:
+    return [TradeoffPoint(p.compression, -p.accuracy) for p in points]
 
 
 @given(VALUES, VALUES)
@@ -35,12 +38,14 @@ def test_a_drop_is_positive_where_it_is_worse(before: float, after: float) -> No
 
 
 @given(VALUES, st.floats(0, 1e6))
-def test_the_worst_value_within_a_budget_drops_by_the_budget(original: float, budget: float) -> None:
+def test_the_worst_value_within_a_budget_drops_by_the_budget(
+    original: float, budget: float
+) -> None:
     for metric in (UP, DOWN):
-        least = metric.least(original, budget)
+        least = metric.worst_allowed(original, budget)
         assert metric.drop(original, least) == pytest.approx(budget, abs=1e-9)
-        assert metric.holds(original, least)
-        assert not metric.holds(metric.least(least, 1.0), least)
+        assert metric.is_no_worse(original, least)
+        assert not metric.is_no_worse(metric.worst_allowed(least, 1.0), least)
 
 
 @pytest.mark.parametrize(("metric", "best", "worst"), [(UP, 3, 1), (DOWN, 1, 3)])
@@ -51,14 +56,17 @@ def test_best_and_worst_follow_the_direction(metric: Metric, best: float, worst:
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_rounding_follows_the_size_of_values_that_are_no_shares(scale: float) -> None:
-    assert not UP.holds(0.9999 * scale, scale)
-    assert UP.holds((1 - 1e-12) * scale, scale)
+    assert not UP.is_no_worse(0.9999 * scale, scale)
+    assert UP.is_no_worse((1 - 1e-12) * scale, scale)
 
 
 @pytest.mark.parametrize(
-    ("metric", "budget"), [(TOP1, 0.01), (ERROR_RATE, 0.01), (UP, 0.4), (DOWN, 0.4), (Metric("R²"), 0.01)]
+    ("metric", "budget"),
+    [(TOP1, 0.01), (ERROR_RATE, 0.01), (UP, 0.4), (DOWN, 0.4), (Metric("R²"), 0.01)],
 )
-def test_the_default_budget_is_a_point_or_one_percent_of_the_original(metric: Metric, budget: float) -> None:
+def test_the_default_budget_is_a_point_or_one_percent_of_the_original(
+    metric: Metric, budget: float
+) -> None:
     assert metric.default_budget(-40.0) == pytest.approx(budget)
 
 
@@ -67,11 +75,13 @@ def test_the_default_budget_is_a_point_or_one_percent_of_the_original(metric: Me
     [
         (TOP1, "231.04 %", "231.04 points", "−0.04 to 231.04"),
         (ERROR_RATE, "231.04 %", "231.04 points", "−0.04 to 231.04"),
-        (Metric("MAE", "°C", False, share=False), "2.31 °C", "2.31 °C", "−0.0004 to 2.31"),
-        (Metric("perplexity", None, False, share=False), "2.31", "2.31", "−0.0004 to 2.31"),
+        (Metric("MAE", "°C", False, is_fraction=False), "2.31 °C", "2.31 °C", "−0.0004 to 2.31"),
+        (Metric("perplexity", None, False, is_fraction=False), "2.31", "2.31", "−0.0004 to 2.31"),
     ],
 )
-def test_values_and_drops_have_their_unit(metric: Metric, value: str, drop: str, spread: str) -> None:
+def test_values_and_drops_have_their_unit(
+    metric: Metric, value: str, drop: str, spread: str
+) -> None:
     assert metric.shown(2.3104) == value
     assert metric.shown_drop(2.3104) == drop
     assert metric.shown_interval((-0.0004, 2.3104)) == spread
@@ -96,17 +106,22 @@ def test_numbers_have_four_digits_or_all_before_the_point(value: float, text: st
 
 def test_name_unit_and_direction_stand_together() -> None:
     assert (TOP1.label, TOP1.described) == ("top-1", "top-1")
-    assert (DOWN.label, DOWN.described) == ("error, lower is better", "error in dB, lower is better")
+    assert (DOWN.label, DOWN.described) == (
+        "error, lower is better",
+        "error in dB, lower is better",
+    )
     assert (UP.described, ERROR_RATE.described) == ("score in dB", "error rate, lower is better")
 
 
 def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
     assert Figure("pixel accuracy", 0.9132).shown == "91.32 %"
-    assert Figure("error", 1.5, "mm", higher_is_better=False, share=False).shown == "1.5 mm"
+    assert Figure("error", 1.5, "mm", higher_is_better=False, is_fraction=False).shown == "1.5 mm"
 
 
 @given(COMPRESSIONS, VALUES, VALUES, BUDGETS, POINTS)
-def test_mirrored_values_give_the_same_gain(compression, accuracy, original, budget, points) -> None:
+def test_mirrored_values_give_the_same_gain(
+    compression, accuracy, original, budget, points
+) -> None:
     found = compare(UP, compression, accuracy, original, budget, points)
     turned = compare(DOWN, compression, -accuracy, -original, budget, mirrored(points))
     assert (turned.value, turned.bound, turned.reason) == (found.value, found.bound, found.reason)
@@ -116,8 +131,11 @@ def test_mirrored_values_give_the_same_gain(compression, accuracy, original, bud
 
 @given(POINTS, VALUES, VALUES)
 def test_mirrored_values_have_the_same_point_measured_next(points, original, wanted) -> None:
-    found = next_compression(UP, points, Point(1.0, original), wanted, 900.0)
-    assert next_compression(DOWN, mirrored(points), Point(1.0, -original), -wanted, 900.0) == found
+    found = next_compression(UP, points, TradeoffPoint(1.0, original), wanted, 900.0)
+    assert (
+        next_compression(DOWN, mirrored(points), TradeoffPoint(1.0, -original), -wanted, 900.0)
+        == found
+    )
 
 
 @given(st.lists(st.tuples(COMPRESSIONS, VALUES, VALUES), min_size=1, max_size=6), VALUES)
@@ -125,9 +143,13 @@ def test_mirrored_values_select_the_same_entry(networks, least) -> None:
     assert _selected(UP, networks, least, 1) == _selected(DOWN, networks, -least, -1)
 
 
-def _selected(metric: Metric, networks: list[tuple[float, float, float]], least: float, sign: int) -> Any:
+def _selected(
+    metric: Metric, networks: list[tuple[float, float, float]], least: float, sign: int
+) -> Any:
     """What is selected of networks with a compression and the metric's value before and after fine-tuning."""
-    trail = tuple(TrailEntry(i, i, c, sign * before, "") for i, (c, before, _) in enumerate(networks))
+    trail = tuple(
+        TrailEntry(i, i, c, sign * before, "") for i, (c, before, _) in enumerate(networks)
+    )
     tuned = {i: sign * after for i, (_, _, after) in enumerate(networks)}
     job: Any = SimpleNamespace(
         task=SimpleNamespace(metric=metric),
@@ -137,13 +159,24 @@ def _selected(metric: Metric, networks: list[tuple[float, float, float]], least:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(select_entry, "finish", lambda _, entry: SimpleNamespace(state=entry.entry))
         patch.setattr(select_entry, "accuracy", lambda _, state, __: tuned[state])
-        selected, _ = select_entry.run(job, Learned(trail), least)
-    return selected.entry.entry, selected.tried, selected.missed is None, select_entry.pareto(trail, metric)
+        selected, _ = select_entry.run(job, ThresholdLearningResult(trail), least)
+    return (
+        selected.entry.entry,
+        selected.tried,
+        selected.missed is None,
+        select_entry.pareto(trail, metric),
+    )
 
 
 @given(st.floats(0.5, 1.5), st.floats(-0.05, 0.05), st.none() | st.floats(0.5, 0.99))
 def test_mirrored_values_give_the_same_verdicts(least, drop, confidence) -> None:
-    limits = {"max_drop": drop, "beat_baseline": True, "by": abs(drop), "min_gain": 1.2, "confidence": confidence}
+    limits = {
+        "max_drop": drop,
+        "beat_baseline": True,
+        "by": abs(drop),
+        "min_gain": 1.2,
+        "confidence": confidence,
+    }
     upright = evaluate_gates(MIRRORS[0], gate_settings({**limits, "min_accuracy": least}))
     turned = evaluate_gates(MIRRORS[1], gate_settings({**limits, "min_accuracy": -least}))
     assert [v.passed for v in turned] == [v.passed for v in upright]
@@ -165,5 +198,11 @@ MIRRORS = _mirrors()
 def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_better() -> None:
     from ltp_pipeline.tasks import classification, imitation, multilabel, regression, segmentation
 
-    found = (classification.TOP1, imitation.AGREEMENT, imitation.EXPLAINED, regression.R2, segmentation.MIOU)
+    found = (
+        classification.TOP1,
+        imitation.AGREEMENT,
+        imitation.EXPLAINED,
+        regression.R2,
+        segmentation.MIOU,
+    )
     assert [*found, multilabel.MAP] == [Metric(name) for name in BUILT_IN]

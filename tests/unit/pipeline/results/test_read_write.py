@@ -40,10 +40,19 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "pruned": []}', "pruned"),
         ('{"schema": "ltp-report/1", "pruned": {"drop": "0.01"}}', "pruned.drop"),
         ('{"schema": "ltp-report/1", "pruned": {"sparsity": 88}}', "pruned.sparsity"),
-        ('{"schema": "ltp-report/1", "pruned": {"accuracy": {"value": 88}}}', "accuracy.value is 88"),
-        ('{"schema": "ltp-report/1", "pruned": {"files": [{"accuracy": {"value": 88}}]}}', "accuracy.value is 88"),
+        (
+            '{"schema": "ltp-report/1", "pruned": {"accuracy": {"value": 88}}}',
+            "accuracy.value is 88",
+        ),
+        (
+            '{"schema": "ltp-report/1", "pruned": {"files": [{"accuracy": {"value": 88}}]}}',
+            "accuracy.value is 88",
+        ),
         ('{"schema": "ltp-report/1", "pruned": {"drop": 1.5}}', "drop is 1.5"),
-        ('{"schema": "ltp-report/1", "baseline": {"curve": [{"accuracy": 88}]}}', "baseline.curve.0.accuracy is 88"),
+        (
+            '{"schema": "ltp-report/1", "baseline": {"curve": [{"accuracy": 88}]}}',
+            "baseline.curve.0.accuracy is 88",
+        ),
         ('{"schema": "ltp-report/1", "pruned": null}', "pruned"),
         ('{"schema": "ltp-report/1", "pruned": {"files": null}}', "pruned.files"),
         ('{"schema": "ltp-report/1", "metric": "top-1"}', "metric"),
@@ -57,9 +66,9 @@ def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> N
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read(path)
-    assert told in caught.value.what
-    assert "report.json" in caught.value.what
-    assert caught.value.remedy
+    assert told in caught.value.message
+    assert "report.json" in caught.value.message
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
@@ -81,8 +90,14 @@ def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
-    content = {"schema": "ltp-report/1", "metric": {"name": "mse", "share": False}, "own_task": {"name": "task.py"}}
-    write_json(tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}})
+    content = {
+        "schema": "ltp-report/1",
+        "metric": {"name": "mse", "is_fraction": False},
+        "own_task": {"name": "task.py"},
+    }
+    write_json(
+        tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}}
+    )
     assert read(tmp_path / "report.json").pruned.value == 88
 
 
@@ -92,7 +107,10 @@ def written(tmp_path: Path, **content: Any) -> Path:
 
 
 def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> None:
-    parts = {"original": {"accuracy": {"value": 0.9}}, "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4}}
+    parts = {
+        "original": {"accuracy": {"value": 0.9}},
+        "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4},
+    }
     assert read(written(tmp_path, metric={"name": "R²"}, **parts)).pruned.value == -1.5
     with pytest.raises(InputError, match=r"accuracy\.value is -1\.5"):
         read(written(tmp_path, **parts))
@@ -109,18 +127,26 @@ def test_a_share_is_at_most_one(tmp_path: Path) -> None:
 def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"baseline\.budget is 5"):
         read(written(tmp_path, baseline={"budget": 5}))
-    own = {"metric": {"name": "error", "share": False}, "own_task": {"name": "task.py"}}
+    own = {"metric": {"name": "error", "is_fraction": False}, "own_task": {"name": "task.py"}}
     assert read(written(tmp_path, **own, baseline={"budget": 5})).baseline is not None
 
 
-@pytest.mark.parametrize("wrong", [{"share": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}])
+@pytest.mark.parametrize(
+    "wrong", [{"is_fraction": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}]
+)
 def test_a_metric_is_read_strictly(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"metric.{next(iter(wrong))}"):
         read(written(tmp_path, metric=wrong))
 
 
 def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path: Path) -> None:
-    figure = {"name": "error", "value": 1.5, "unit": "mm", "higher_is_better": False, "share": False}
+    figure = {
+        "name": "error",
+        "value": 1.5,
+        "unit": "mm",
+        "higher_is_better": False,
+        "is_fraction": False,
+    }
     report = read(written(tmp_path, pruned={"accuracy": {"beside": [figure]}}))
     assert plain(report)["pruned"]["accuracy"]["beside"] == [figure]
     with pytest.raises(InputError, match=r"beside\.0\.value"):
@@ -131,7 +157,13 @@ def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path
     figure = {"name": "error", "value": 1.5, "shown": "x", "metric": 1}
     hostile = {"goodness": 1, "shown": 2, "drop": 3, "holds": 4, "shown_drop": 5}
     content = {"metric": hostile, "original": {"accuracy": {"value": 0.9}}}
-    report = read(written(tmp_path, **content, pruned={"accuracy": {"value": 0.8, "beside": [figure]}, "drop": 0.1}))
+    report = read(
+        written(
+            tmp_path,
+            **content,
+            pruned={"accuracy": {"value": 0.8, "beside": [figure]}, "drop": 0.1},
+        )
+    )
     assert evaluate_gates(report, gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
     assert report.metric.shown(0.5) == "50.00 %"
     assert report.pruned.accuracy is not None

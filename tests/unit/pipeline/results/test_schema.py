@@ -12,8 +12,12 @@ from tests.support.sample_report import report_of, sample
 
 
 def test_shipped_schema_is_generated() -> None:
-    shipped = resources.files("ltp_pipeline").joinpath("report.schema.json").read_text(encoding="utf-8")
-    assert shipped == json_schema(), "run: python -m ltp_pipeline.report_schema > pipeline/report.schema.json"
+    shipped = (
+        resources.files("ltp_pipeline").joinpath("report.schema.json").read_text(encoding="utf-8")
+    )
+    assert shipped == json_schema(), (
+        "run: python -m ltp_pipeline.report_schema > pipeline/report.schema.json"
+    )
 
 
 def holds(whole: Any, part: Any) -> bool:
@@ -65,7 +69,9 @@ def test_not_a_number_is_no_value() -> None:
 
 
 def test_whole_numbers_stay_whole() -> None:
-    report = report_of({"gates": [{"limit": 1_310_720, "value": 2}, {"limit": True}, {"limit": 0.5}]})
+    report = report_of(
+        {"gates": [{"limit": 1_310_720, "value": 2}, {"limit": True}, {"limit": 0.5}]}
+    )
     assert [repr(gate.limit) for gate in report.gates] == ["1310720", "True", "0.5"]
     stored = {"stored": {"range": [0, 2**63 - 1]}}
     report = report_of({"data": {"inputs": {"x": {"recipe": stored}}}})
@@ -81,11 +87,16 @@ def test_whole_numbers_stay_whole() -> None:
         ("deploy", "sparse", "exact", "deploy-sparse", "deploy-sparse"),
     ],
 )
-def test_a_file_is_called_as_export_calls_it(graph: str, encoding: str, values: str, name: str, label: str) -> None:
+def test_a_file_is_called_as_export_calls_it(
+    graph: str, encoding: str, values: str, name: str, label: str
+) -> None:
     file = File(graph=graph, encoding=encoding, values=values)
     assert (file.name, file.label) == (name, label)
 
 
 def test_a_file_with_data_beside_it_has_two_hashes() -> None:
     assert File(path="m.onnx", sha256="a").hashes == {"m.onnx": "a"}
-    assert File(path="m.onnx", sha256="a", data_sha256="b").hashes == {"m.onnx": "a", "m.onnx.data": "b"}
+    assert File(path="m.onnx", sha256="a", data_sha256="b").hashes == {
+        "m.onnx": "a",
+        "m.onnx.data": "b",
+    }

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.run_directory.access import check_writable, held
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.access import check_writable, lock_directory
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 
 
 def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
     with (
-        Workspace(tmp_path / "run").held(),
+        RunDirectory(tmp_path / "run").held(),
         pytest.raises(InputError, match="another process"),
-        Workspace(tmp_path / "run").held(),
+        RunDirectory(tmp_path / "run").held(),
     ):
         pass
-    with Workspace(tmp_path / "run").held():
+    with RunDirectory(tmp_path / "run").held():
         pass
 
 
@@ -32,7 +32,7 @@ def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
 
     monkeypatch.setattr("filelock.FileLock.acquire", fail)
     told = nullcontext() if said is None else pytest.raises(InputError, match=said)
-    with told, Workspace(tmp_path / "run").held():
+    with told, RunDirectory(tmp_path / "run").held():
         pass
 
 
@@ -56,28 +56,34 @@ def test_a_lock_that_is_no_regular_file_is_named(tmp_path: Path, kind: str):
         os.mkfifo(lock)
     else:
         lock.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"\.lock is no regular file") as caught, held(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"\.lock is no regular file") as caught,
+        lock_directory(tmp_path),
+    ):
         pass
-    assert caught.value.remedy.startswith("remove it")
+    assert caught.value.hint.startswith("remove it")
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_folder_that_is_taken_away_meanwhile_does_no_harm(tmp_path: Path):
-    with held(tmp_path / "run"):
+    with lock_directory(tmp_path / "run"):
         (tmp_path / "run").rename(tmp_path / "moved")
 
 
 def test_a_new_folder_in_which_nothing_came_of_it_is_removed_and_an_older_one_stays(tmp_path: Path):
     (tmp_path / "older").mkdir()
     for name in ("new", "older"):
-        with held(tmp_path / name):
+        with lock_directory(tmp_path / name):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["older"]
 
 
 def test_what_a_killed_process_left_is_removed_and_other_hidden_files_stay(tmp_path: Path):
     (tmp_path / "state").mkdir()
-    left = [tmp_path / ".manifest.json.a1b2c3d_", tmp_path / "state" / ".learn.safetensors.a1b2c3d4"]
+    left = [
+        tmp_path / ".manifest.json.a1b2c3d_",
+        tmp_path / "state" / ".learn.safetensors.a1b2c3d4",
+    ]
     others = [
         tmp_path / ".manifest.json.old",
         tmp_path / ".gitignore",
@@ -85,7 +91,7 @@ def test_what_a_killed_process_left_is_removed_and_other_hidden_files_stay(tmp_p
     ]
     for path in (*left, *others, tmp_path / "manifest.json"):
         path.touch()
-    with held(tmp_path):
+    with lock_directory(tmp_path):
         pass
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in others)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ltp_pipeline.run_directory import hashed_files, manifest
-from ltp_pipeline.run_directory.hashed_files import Damaged, KeptFiles
+from ltp_pipeline.run_directory.hashed_files import CorruptFileError, KeptFiles
 from ltp_pipeline.run_directory.manifest import Identity, ManifestFile
 from ltp_pipeline.system.hashing import sha256_of
 
@@ -50,7 +50,7 @@ def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str 
         (tmp_path / NAME).write_bytes(spoiled)
     elif spoiled:
         (tmp_path / NAME).mkdir()
-    with pytest.raises(Damaged, match=r"state/learn\.safetensors is damaged"):
+    with pytest.raises(CorruptFileError, match=r"state/learn\.safetensors is damaged"):
         reopened(tmp_path).find(NAME)
 
 
@@ -59,7 +59,7 @@ def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
     files.write(NAME, [b"one"])
     files.write("state/other.safetensors", [b"two"])
     (tmp_path / "state" / "other.safetensors").replace(tmp_path / NAME)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         reopened(tmp_path).find(NAME)
 
 
@@ -84,12 +84,16 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(
         replace(self, target)
 
     monkeypatch.setattr(Path, "replace", move)
-    monkeypatch.setattr(manifest, "write_json", killed if moment == "before the manifest" else write_json)
+    monkeypatch.setattr(
+        manifest, "write_json", killed if moment == "before the manifest" else write_json
+    )
     with pytest.raises(Killed):
         files.write(NAME, [b"new"])
     monkeypatch.undo()
     again = reopened(tmp_path)
-    assert content(again) == (b"new" if moment == "after the move" else None if is_first else b"old")
+    assert content(again) == (
+        b"new" if moment == "after the move" else None if is_first else b"old"
+    )
     again.write(NAME, [b"newer"])
     assert content(reopened(tmp_path)) == b"newer"
 
@@ -101,7 +105,7 @@ def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(t
     files.write("trail/trail.json", [b"[]"])
     assert list(reopened(tmp_path)._manifest.content.moving) == ["trail/trail.json"]
     (tmp_path / NAME).write_bytes(b"old")
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         reopened(tmp_path).find(NAME)
 
 
@@ -120,7 +124,9 @@ def test_a_write_that_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: py
     assert content(reopened(tmp_path)) == b"old"
 
 
-def test_a_file_is_hashed_while_it_is_written_and_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_is_hashed_while_it_is_written_and_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     files = begun(tmp_path)
     monkeypatch.setattr(hashed_files, "sha256_of", lambda _: pytest.fail("read again"))
     files.write(NAME, [b"one"])
@@ -128,7 +134,10 @@ def test_a_file_is_hashed_while_it_is_written_and_not_read_again(tmp_path: Path,
 
 
 def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path: Path):
-    tensors, meta = {f"t{i}": torch.full((2,), float(i)) for i in range(9)}, {"steps": 7, "accuracy": -0.0}
+    tensors, meta = (
+        {f"t{i}": torch.full((2,), float(i)) for i in range(9)},
+        {"steps": 7, "accuracy": -0.0},
+    )
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         files = begun(folder)
@@ -144,5 +153,5 @@ def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path
 def test_a_file_that_holds_no_tensors_is_damage_even_where_its_hash_is_right(tmp_path: Path):
     files = begun(tmp_path)
     files.write(NAME, [b"no tensors"])
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         files.read_tensors(NAME)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.run_directory.manifest import Identity, Inputs, Manifest, ManifestFile, Proof, sealed
+from ltp_pipeline.run_directory.manifest import (
+    Identity,
+    Manifest,
+    ManifestFile,
+    Proof,
+    RunInputs,
+    sealed,
+)
 from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, MethodSettings, Settings
 
 SETTINGS = Settings(method=MethodSettings.model_validate({"lambda": 0.1}))
@@ -20,8 +27,8 @@ SETTINGS = Settings(method=MethodSettings.model_validate({"lambda": 0.1}))
 def full() -> Manifest:
     return Manifest(
         identity=Identity(model="a", data="b", settings={"train": {"lr": -0.0}}, entry=3),
-        inputs=Inputs(model="/model.onnx", settings=SETTINGS),
-        metric=Metric("MAE", "°C", higher_is_better=False, share=False),
+        inputs=RunInputs(model="/model.onnx", settings=SETTINGS),
+        metric=Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
         threads=2,
         rules={"distill": 0.5},
         timings={"learn": 1.25},
@@ -57,18 +64,32 @@ def test_any_flipped_bit_is_found(written: Path):
         for bit in (1, 32):
             written.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
             with suppress(InputError):
-                assert read(written) == full()  # only white space between keys may change without a change of content
+                assert (
+                    read(written) == full()
+                )  # only white space between keys may change without a change of content
                 assert content[at : at + 1].isspace()
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[1, 2", "[]", "3", "null", "{}", '{"sha256": 3}', "[" * 100_000, "\x00", '{"a": 1, "a": 2}']
+    "content",
+    [
+        "",
+        "[1, 2",
+        "[]",
+        "3",
+        "null",
+        "{}",
+        '{"sha256": 3}',
+        "[" * 100_000,
+        "\x00",
+        '{"a": 1, "a": 2}',
+    ],
 )
 def test_any_other_content_is_refused(written: Path, content: str):
     written.write_text(content)
     with pytest.raises(InputError, match=r"manifest\.json") as caught:
         read(written)
-    assert "--fresh" in caught.value.remedy
+    assert "--fresh" in caught.value.hint
 
 
 def test_bytes_that_are_no_text_are_refused(written: Path):
@@ -79,7 +100,9 @@ def test_bytes_that_are_no_text_are_refused(written: Path):
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.floats(-2, 2),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
@@ -90,6 +113,8 @@ def test_a_wrong_value_is_refused_even_where_the_hash_is_right(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: Any
 ):
     path = tmp_path_factory.getbasetemp() / "manifest.json"
-    path.write_text(json.dumps(sealed({**full().model_dump(mode="json", by_alias=True), key: value})))
+    path.write_text(
+        json.dumps(sealed({**full().model_dump(mode="json", by_alias=True), key: value}))
+    )
     with suppress(InputError):
         assert isinstance(read(path), Manifest)

@@ -74,6 +74,8 @@ def test_the_manifest_goes_last_so_that_a_removal_can_be_done_again(tmp_path: Pa
     fill(tmp_path, OURS)
     removed: list[str] = []
     unlink = Path.unlink
-    monkeypatch.setattr(Path, "unlink", lambda self, **kwargs: (removed.append(self.name), unlink(self, **kwargs)))
+    monkeypatch.setattr(
+        Path, "unlink", lambda self, **kwargs: (removed.append(self.name), unlink(self, **kwargs))
+    )
     remove_run(tmp_path)
     assert removed[-1] == "manifest.json"

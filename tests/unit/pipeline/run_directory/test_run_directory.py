@@ -10,13 +10,13 @@ import torch
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.run_directory.hashed_files import Damaged
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.hashed_files import CorruptFileError
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 
 
-def opened(folder: Path, **identity: object) -> Workspace:
-    workspace = Workspace(folder)
+def opened(folder: Path, **identity: object) -> RunDirectory:
+    workspace = RunDirectory(folder)
     if not workspace.holds(identity):
         workspace.begin(identity)
     return workspace
@@ -24,7 +24,7 @@ def opened(folder: Path, **identity: object) -> Workspace:
 
 def test_the_same_run_goes_on(tmp_path: Path):
     opened(tmp_path / "run", model="a")
-    assert Workspace(tmp_path / "run").holds({"model": "a"})
+    assert RunDirectory(tmp_path / "run").holds({"model": "a"})
 
 
 def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
@@ -35,14 +35,16 @@ def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
 
 def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: Path):
     opened(tmp_path / "run", model="0abc", data="1def")
-    with pytest.raises(InputError, match=r"holds another run: its data were another; its model was another$"):
+    with pytest.raises(
+        InputError, match=r"holds another run: its data were another; its model was another$"
+    ):
         opened(tmp_path / "run", model="2abc", data="3def")
 
 
 def test_fresh_empties_a_run(tmp_path: Path):
     workspace = opened(tmp_path / "run", model="a")
     workspace.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
-    again = Workspace(tmp_path / "run")
+    again = RunDirectory(tmp_path / "run")
     again.begin({"model": "b"})
     assert again.load_state("learn") is None
 
@@ -50,19 +52,23 @@ def test_fresh_empties_a_run(tmp_path: Path):
 def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="holds no run"):
-        Workspace(tmp_path).begin({})
+        RunDirectory(tmp_path).begin({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path):
     (tmp_path / ".manifest.json.k2j3").write_text("{")
-    Workspace(tmp_path).begin({})
-    assert Workspace(tmp_path).is_run
+    RunDirectory(tmp_path).begin({})
+    assert RunDirectory(tmp_path).is_run
 
 
 def test_state_comes_back_as_it_was(tmp_path: Path):
     workspace = opened(tmp_path / "run")
-    tensors = {"a/b.c": torch.arange(6.0).reshape(2, 3).t(), "flag": torch.tensor(True), "half": torch.ones(2).half()}
+    tensors = {
+        "a/b.c": torch.arange(6.0).reshape(2, 3).t(),
+        "flag": torch.tensor(True),
+        "half": torch.ones(2).half(),
+    }
     workspace.save_state("learn", tensors, {"steps": 7})
     found, meta = workspace.load_state("learn")
     assert meta == {"steps": 7}
@@ -70,9 +76,9 @@ def test_state_comes_back_as_it_was(tmp_path: Path):
 
 
 def test_the_metric_of_a_run_is_kept(tmp_path: Path):
-    metric = Metric("MAE", "°C", higher_is_better=False, share=False)
+    metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     opened(tmp_path / "run").remember_inputs(tmp_path / "model.onnx", Settings(), metric)
-    again = Workspace(tmp_path / "run")
+    again = RunDirectory(tmp_path / "run")
     again.inputs()
     assert again.manifest.metric == metric
 
@@ -116,11 +122,11 @@ def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
     workspace.trail_path(1).parent.mkdir()
     workspace.trail_path(1).write_bytes(b"network")
     workspace.keep_trail(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
-    assert Workspace(tmp_path / "run").holds({})
+    assert RunDirectory(tmp_path / "run").holds({})
     workspace.trail_path(1).write_bytes(b"netw0rk")
-    with pytest.raises(Damaged, match=r"trail/001\.onnx is damaged") as caught:
-        Workspace(tmp_path / "run").holds({})
-    assert "--fresh" in caught.value.remedy
+    with pytest.raises(CorruptFileError, match=r"trail/001\.onnx is damaged") as caught:
+        RunDirectory(tmp_path / "run").holds({})
+    assert "--fresh" in caught.value.hint
 
 
 def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
@@ -128,13 +134,16 @@ def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: P
     workspace.trail_path(1).parent.mkdir()
     workspace.keep_trail(1, ("0" * 64, None), [])
     workspace.change_trail(1)
-    assert Workspace(tmp_path / "run").holds({})
+    assert RunDirectory(tmp_path / "run").holds({})
 
 
 def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
     workspace = opened(tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
-    for write in (lambda: workspace.save_state("learn", {}, {}), lambda: workspace.keep(learned=True)):
+    for write in (
+        lambda: workspace.save_state("learn", {}, {}),
+        lambda: workspace.keep(learned=True),
+    ):
         with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
             write()
     assert not (tmp_path / "run").exists()
@@ -143,15 +152,15 @@ def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: 
 def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
     parent = opened(tmp_path / "run")
     parent.save_weights("baseline", {"a": torch.ones(2)}, {"nonzeros": 2})
-    picked = Workspace(tmp_path / "run" / "pick-001", parent=parent)
+    picked = RunDirectory(tmp_path / "run" / "pick-001", parent=parent)
     picked.begin({})
     picked.adopt_weights("baseline")
     assert picked.weights_meta("baseline") == {"nonzeros": 2}
     (tmp_path / "run" / "weights" / "baseline.safetensors").write_bytes(b"")
     picked.adopt_weights("baseline")
-    other = Workspace(tmp_path / "run" / "pick-002", parent=parent)
+    other = RunDirectory(tmp_path / "run" / "pick-002", parent=parent)
     other.begin({})
-    with pytest.raises(Damaged, match=r"run/weights/baseline\.safetensors is damaged"):
+    with pytest.raises(CorruptFileError, match=r"run/weights/baseline\.safetensors is damaged"):
         other.adopt_weights("baseline")
 
 

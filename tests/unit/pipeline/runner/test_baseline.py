@@ -9,26 +9,31 @@ import torch
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import BaselinePoint
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
-from ltp_pipeline.runner.baseline import Rival
+from ltp_pipeline.runner.baseline import BaselineTarget
 from ltp_pipeline.settings.schema import Settings
 
 
 def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
-    workspace = Workspace(tmp_path / "run")
+    workspace = RunDirectory(tmp_path / "run")
     workspace.begin({})
     settings = Settings.model_validate({"baseline": {"mode": mode, **baseline}})
     return SimpleNamespace(
-        workspace=workspace, settings=settings, network=SimpleNamespace(kernels=()), device=torch.device("cpu")
+        workspace=workspace,
+        settings=settings,
+        network=SimpleNamespace(kernels=()),
+        device=torch.device("cpu"),
     )
 
 
 @pytest.mark.parametrize(("kept", "spared"), [(300, {"classifier"}), (180, set())])
-def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(tmp_path, monkeypatch, kept, spared):
+def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
+    tmp_path, monkeypatch, kept, spared
+):
     monkeypatch.setattr(baseline_curve.baseline, "classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "fewest_nonzeros", lambda *_: 100)
-    rival = Rival(Metric(), kept, 18, 0.9, 0.9)
+    rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
     assert baseline_curve._spared(job(tmp_path, spare_classifier=True), {}, rival) == spared
 
 
@@ -41,7 +46,9 @@ def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monke
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(tmp_path, monkeypatch, fails):
+def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
+    tmp_path, monkeypatch, fails
+):
     asked: list[tuple[Any, ...]] = []
 
     def trained(_: Any, __: Any, *rest: Any) -> tuple[None, None, float]:
@@ -52,6 +59,8 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(t
 
     monkeypatch.setattr(baseline_curve, "_trained", trained)
     monkeypatch.setattr(baseline_curve, "prove", lambda *rest: rest[4])
-    found = baseline_curve._single_weights(job(tmp_path), {}, Rival(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None)
+    found = baseline_curve._single_weights(
+        job(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
+    )
     assert asked == [("single", "single", 300, 18, {"spared"}, {})]
     assert found == (None if fails else BaselinePoint("baseline/single", 0.8))

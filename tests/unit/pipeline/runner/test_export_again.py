@@ -20,14 +20,21 @@ def baseline() -> Pruned:
 
 def with_accuracy(part: Pruned, value: float | None) -> Pruned:
     (file,) = part.files
-    known = None if value is None or file.accuracy is None else file.accuracy.model_copy(update={"value": value})
+    known = (
+        None
+        if value is None or file.accuracy is None
+        else file.accuracy.model_copy(update={"value": value})
+    )
     return _summed_up(part, (file.model_copy(update={"accuracy": known}),), Metric())
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [(None, {"accuracy", "drop", "drop_interval"}), (0.9, {"drop_interval"}), (0.9041, set())]
+    ("value", "told"),
+    [(None, {"accuracy", "drop", "drop_interval"}), (0.9, {"drop_interval"}), (0.9041, set())],
 )
-def test_reasons_that_still_hold_stay(baseline: Pruned, value: float | None, told: set[str]) -> None:
+def test_reasons_that_still_hold_stay(
+    baseline: Pruned, value: float | None, told: set[str]
+) -> None:
     found: dict[str, Any] = dict(with_accuracy(baseline, value).reasons)
     assert found.keys() == {"curve", "gain", "compression_at_equal_accuracy", *told}
     assert all(found[key] == why for key, why in baseline.reasons.items())
@@ -37,7 +44,10 @@ def test_where_less_is_better_the_largest_value_of_the_files_counts() -> None:
     report = report_of(in_celsius())
     part, (first, second) = report.pruned, report.pruned.files
     assert second.accuracy is not None
-    files = (first, second.model_copy(update={"accuracy": second.accuracy.model_copy(update={"value": 2.6})}))
+    files = (
+        first,
+        second.model_copy(update={"accuracy": second.accuracy.model_copy(update={"value": 2.6})}),
+    )
     found = _summed_up(part, files, report.metric)
     assert found.value == 2.6
     assert found.drop == pytest.approx(0.0045 + 2.6 - 2.5868)

@@ -18,7 +18,9 @@ class Planned:
 def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode="quick"))
-    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings)
+    training = SimpleNamespace(
+        steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings
+    )
     runner.plan(training, {"finetune": 6, "baseline": 0}, ("finetune",))
     assert reporter.found == ({"finetune": 60}, {"finetune"})
 
@@ -27,6 +29,8 @@ def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
 def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: Mode):
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode=mode))
-    training = SimpleNamespace(steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings)
+    training = SimpleNamespace(
+        steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings
+    )
     runner.plan(training, {"learn": 6})
     assert reporter.found == ({"learn": 60}, {"learn", "finetune", "baseline", "curve"})

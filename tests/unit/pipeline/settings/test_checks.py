@@ -11,7 +11,7 @@ from ltp_pipeline.settings.checks import check, check_settings
 from ltp_pipeline.settings.schema import BudgetSettings, ExportSettings, GateSettings
 from tests.support.sample_report import in_celsius, report_of, sample
 
-ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
 def test_what_is_no_fraction_is_refused_of_a_share(name: str, value: float, told: str) -> None:
     with pytest.raises(InputError) as caught:
         check_settings(Metric(), GateSettings(**{"beat_baseline": name == "by", name: value}))
-    assert told in caught.value.what
+    assert told in caught.value.message
     assert caught.value.exit_code == 3
-    assert "the metric is top-1" in caught.value.remedy
+    assert "the metric is top-1" in caught.value.hint
 
 
 def test_a_budget_in_percent_is_refused_of_a_share() -> None:
@@ -38,11 +38,13 @@ def test_a_budget_in_percent_is_refused_of_a_share() -> None:
         check_settings(Metric("R²"), GateSettings(), BudgetSettings(accuracy_budget=5))
 
 
-@pytest.mark.parametrize(("value", "told"), [(5, "write 0.05"), (1, "no fraction from 0 to below 1")])
+@pytest.mark.parametrize(
+    ("value", "told"), [(5, "write 0.05"), (1, "no fraction from 0 to below 1")]
+)
 def test_what_int8_files_may_lose_in_percent_is_refused_of_a_share(value: float, told: str) -> None:
     with pytest.raises(InputError, match=r"setting export\.int8_max_drop") as caught:
         check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=value))
-    assert told in caught.value.what
+    assert told in caught.value.message
     check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=0))
     check_settings(ERROR, GateSettings(), export=ExportSettings(int8_max_drop=value))
 
@@ -72,7 +74,7 @@ def test_gate_refuses_percent_by_the_metric_of_the_report() -> None:
 @pytest.mark.parametrize("report", [sample()[0], in_celsius()], ids=["share", "other"])
 def test_compare_refuses_percent_by_the_metric_of_the_reports(report: dict[str, Any]) -> None:
     content = report_of(report)
-    if content.metric.share:
+    if content.metric.is_fraction:
         with pytest.raises(InputError, match="5 is no fraction"):
             api.compare(content, content, max_drop=5)
     else:

@@ -21,12 +21,16 @@ from tests.support.paths import ROOT
 def modules_with(package: object, name: str) -> set[str]:
     """The modules of a package that define an object of this name."""
     found = Path(package.__file__).parent.glob("*.py")
-    return {path.stem for path in found if re.search(rf"^{name} = ", path.read_text(), re.MULTILINE)}
+    return {
+        path.stem for path in found if re.search(rf"^{name} = ", path.read_text(), re.MULTILINE)
+    }
 
 
 def test_every_encoding_is_one_module_and_one_object_of_its_name():
     assert modules_with(encodings, "ENCODING") == set(file_names.ENCODINGS)
-    assert {name: encoding.name for name, encoding in ENCODINGS.items()} == {n: n for n in file_names.ENCODINGS}
+    assert {name: encoding.name for name, encoding in ENCODINGS.items()} == {
+        n: n for n in file_names.ENCODINGS
+    }
     tools = [set(encoding.readers) for encoding in ENCODINGS.values()]
     assert all(named == tools[0] for named in tools)
 
@@ -58,17 +62,24 @@ def test_a_name_is_an_encoding_a_graph_or_both(name: str, full: str, file: str):
     assert ExportSettings(formats=(name,)).formats == (full,)
 
 
-@pytest.mark.parametrize("name", ["zip", "original", "packed-deploy", "deploy-", "-packed", "deploy-deploy", ""])
+@pytest.mark.parametrize(
+    "name", ["zip", "original", "packed-deploy", "deploy-", "-packed", "deploy-deploy", ""]
+)
 def test_another_name_is_refused_with_those_there_are(name: str):
     with pytest.raises(InputError) as told:
         load_settings(None, options={"export": {"formats": [name]}})
     assert told.value.exit_code == 3
-    assert f"there is no format {name!r}; choose among {', '.join(file_names.CHOICES)}" in told.value.what
+    assert (
+        f"there is no format {name!r}; choose among {', '.join(file_names.CHOICES)}"
+        in told.value.message
+    )
     assert {"packed", "deploy", "deploy-sparse"} < set(file_names.CHOICES)
 
 
 def test_a_file_asked_for_twice_is_one_file():
-    settings = ExportSettings(formats=("deploy", "packed", "deploy-packed"), values=("int8", "int8"))
+    settings = ExportSettings(
+        formats=("deploy", "packed", "deploy-packed"), values=("int8", "int8")
+    )
     assert (settings.formats, settings.values) == (("deploy-packed", "packed"), ("int8",))
 
 
@@ -90,12 +101,27 @@ def test_file_patterns_are_all_names_of_files_and_no_others():
     for found in file_names.FORMATS.values():
         values = (file_names.EXACT, *(file_names.ROUNDINGS if found.can_be_rounded else ()))
         names = [found.file_name(kind) for kind in values]
-        assert all(any(fnmatchcase(name, pattern) for pattern in file_names.FILE_PATTERNS) for name in names)
-    others = ("model.onnx", "model.packed.onnx.bak", "model.mine.packed.onnx", "model.dense.rounded-int8.onnx")
-    assert not [name for name in others for pattern in file_names.FILE_PATTERNS if fnmatchcase(name, pattern)]
+        assert all(
+            any(fnmatchcase(name, pattern) for pattern in file_names.FILE_PATTERNS)
+            for name in names
+        )
+    others = (
+        "model.onnx",
+        "model.packed.onnx.bak",
+        "model.mine.packed.onnx",
+        "model.dense.rounded-int8.onnx",
+    )
+    assert not [
+        name
+        for name in others
+        for pattern in file_names.FILE_PATTERNS
+        if fnmatchcase(name, pattern)
+    ]
 
 
-@pytest.mark.parametrize(("command", "option"), [("run", "--export"), ("pick", "--export"), ("export", "--format")])
+@pytest.mark.parametrize(
+    ("command", "option"), [("run", "--export"), ("pick", "--export"), ("export", "--format")]
+)
 def test_help_lists_the_names(capsys: pytest.CaptureFixture[str], command: str, option: str):
     shown = " ".join(invoke(capsys, command, "--help").out.split())
     assert option in shown
@@ -110,6 +136,9 @@ def test_the_former_option_and_key_are_unknown(capsys: pytest.CaptureFixture[str
 
 
 def test_the_docs_have_a_row_for_each():
-    page = (ROOT / "docs" / "formats.md").read_text()
-    for name in (*file_names.ENCODINGS, *(graph for graph in file_names.GRAPHS if graph != file_names.ORIGINAL)):
+    page = (ROOT / "docs" / "reference" / "file-formats.md").read_text()
+    for name in (
+        *file_names.ENCODINGS,
+        *(graph for graph in file_names.GRAPHS if graph != file_names.ORIGINAL),
+    ):
         assert f"| `{name}` |" in page

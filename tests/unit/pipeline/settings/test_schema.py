@@ -20,7 +20,7 @@ def test_settings_shown_in_the_readme_are_valid():
 def test_an_unknown_format_is_told_once():
     with pytest.raises(InputError) as told:
         load_settings(None, options={"export": {"formats": ["foo"]}})
-    assert "at least 1 item" not in told.value.what
+    assert "at least 1 item" not in told.value.message
 
 
 @pytest.mark.parametrize(("given", "kept"), [(0.5, (0.5,)), (2, (2.0,)), ([0.1, 0.2], (0.1, 0.2))])
@@ -30,7 +30,15 @@ def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float
 
 
 @pytest.mark.parametrize(
-    "beyond", [{"scale": 1e39}, {"mean": [-1e39]}, {"std": [1e308]}, {"std": 1e-40}, {"std": 0}, {"pad": 1e39}]
+    "beyond",
+    [
+        {"scale": 1e39},
+        {"mean": [-1e39]},
+        {"std": [1e308]},
+        {"std": 1e-40},
+        {"std": 0},
+        {"pad": 1e39},
+    ],
 )
 def test_what_single_precision_does_not_hold_is_refused(beyond: dict[str, object]):
     for data in (beyond, {"inputs": {"image": beyond}}):
@@ -50,7 +58,11 @@ def test_rounding_without_a_packed_file_is_refused():
 
 
 def test_settings_of_an_input_say_the_same_when_they_are_read_again():
-    data = {"layout": "NHWC", "mean": [0.5], "inputs": {"a.b": {"scale": 2.0}, "c": {"mean": [], "layout": "NCHW"}}}
+    data = {
+        "layout": "NHWC",
+        "mean": [0.5],
+        "inputs": {"a.b": {"scale": 2.0}, "c": {"mean": [], "layout": "NCHW"}},
+    }
     settings = Settings.model_validate({"data": data})
     kept = settings.model_dump(mode="json", by_alias=True)
     assert kept["data"]["inputs"] == data["inputs"]
@@ -69,23 +81,30 @@ def test_settings_of_an_input_say_the_same_when_they_are_read_again():
         ("[data.inputs.a.b.c.d]", '[data.inputs."a.b.c.d"]'),
         ("[data]\ninputs.a.b.scale = 1.0", '[data.inputs."a.b"]'),
         ("[data.inputs.input:0]\nscale = 1.0", '[data.inputs."input:0"]'),
-        ("[train]\nseed = 1\n[data.inputs.model/in:0] # the first\nscale = 1.0", '[data.inputs."model/in:0"]'),
+        (
+            "[train]\nseed = 1\n[data.inputs.model/in:0] # the first\nscale = 1.0",
+            '[data.inputs."model/in:0"]',
+        ),
         ("[data.inputs.a[0]]", '[data.inputs."a[0]"]'),
         ("[data.inputs]\ninput:0 = { scale = 1.0 }", '"input:0" = …'),
     ],
 )
-def test_a_name_of_an_input_that_needs_quotes_is_shown_with_them(tmp_path: Path, text: str, section: str) -> None:
+def test_a_name_of_an_input_that_needs_quotes_is_shown_with_them(
+    tmp_path: Path, text: str, section: str
+) -> None:
     (tmp_path / "ltp.toml").write_text(text)
     with pytest.raises(InputError) as caught:
         load_settings(None, tmp_path / "ltp.toml")
-    said = f"{caught.value.what}; {caught.value.remedy}"
+    said = f"{caught.value.message}; {caught.value.hint}"
     assert "must be quoted" in said
     assert section in said
 
 
-@pytest.mark.parametrize("text", ['[data.inputs."input:0]', "[data\nscale = 1.0", "[data]\nscale = 1.0.0"])
+@pytest.mark.parametrize(
+    "text", ['[data.inputs."input:0]', "[data\nscale = 1.0", "[data]\nscale = 1.0.0"]
+)
 def test_other_mistakes_in_toml_are_not_told_as_missing_quotes(tmp_path: Path, text: str) -> None:
     (tmp_path / "ltp.toml").write_text(text)
     with pytest.raises(InputError, match="not valid TOML") as caught:
         load_settings(None, tmp_path / "ltp.toml")
-    assert "quoted" not in caught.value.remedy
+    assert "quoted" not in caught.value.hint

@@ -14,7 +14,11 @@ def test_the_settings_beside_the_page_are_those_of_the_run(tmp_path: Path):
     (tmp_path / "ltp.toml").write_text(write.render(report["settings"], "--data"))
     data = load_settings(tmp_path / "model.onnx").data
     wanted = report["settings"]["data"]
-    assert (data.scale, list(data.mean), list(data.std)) == (wanted["scale"], wanted["mean"], wanted["std"])
+    assert (data.scale, list(data.mean), list(data.std)) == (
+        wanted["scale"],
+        wanted["mean"],
+        wanted["std"],
+    )
     assert (data.layout, data.resize, data.path) == ("NCHW", (32, 32), None)
 
 
@@ -29,13 +33,24 @@ def test_a_centre_crop_and_what_outputs_are_is_repeated():
 def test_inputs_and_the_task_are_told_under_quoted_names(tmp_path: Path):
     report, _ = sample()
     names = ("tokens:0", "a.b", 'x"]\npath = "/etc"\n#', "é\x7f\\")
-    report["settings"]["data"]["inputs"] = {name: {"scale": 0.5, "mean": [], "layout": "NHWC"} for name in names}
-    report["settings"]["task"] = {"kind": "regress", "target": 'y"\n', "output": None, "error": "squared"}
+    report["settings"]["data"]["inputs"] = {
+        name: {"scale": 0.5, "mean": [], "layout": "NHWC"} for name in names
+    }
+    report["settings"]["task"] = {
+        "kind": "regress",
+        "target": 'y"\n',
+        "output": None,
+        "error": "squared",
+    }
     (tmp_path / "ltp.toml").write_text(write.render(report["settings"], "--data"), encoding="utf-8")
     found = load_settings(tmp_path / "model.onnx")
     assert tuple(found.data.inputs) == names
     for name in names:
-        assert (found.data.of(name).scale, found.data.of(name).mean, found.data.of(name).layout) == (0.5, (), "NHWC")
+        assert (
+            found.data.of(name).scale,
+            found.data.of(name).mean,
+            found.data.of(name).layout,
+        ) == (0.5, (), "NHWC")
     assert (found.task.kind, found.task.target, found.task.output) == ("regress", 'y"\n', None)
     assert found.data.path is None
 

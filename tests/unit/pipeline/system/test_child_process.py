@@ -17,7 +17,9 @@ from ltp_pipeline.system import child_process as ort_subprocess
 ort_subprocess._answer = lambda *_: os.write(1, b"*****\\n") and {"outputs": []}
 ort_subprocess._serve()
 """
-    done = subprocess.run([sys.executable, "-c", code], input=b"{}\n{}\n", capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=b"{}\n{}\n", capture_output=True, check=True
+    )
     assert [json.loads(line) for line in done.stdout.splitlines()] == 2 * [{"outputs": []}]
 
 
@@ -28,7 +30,7 @@ def test_an_answer_that_is_missing_or_cut_off_is_that_of_a_process_that_died(
     """The last but one is whole, but the outputs were never written."""
     code = f"import sys; sys.stdin.readline(); print({said!r}, flush=True)"
 
-    class Spoiled(child_process.Worker):
+    class Spoiled(child_process.OrtProcess):
         def __init__(self) -> None:
             super().__init__()
             self.process.kill()

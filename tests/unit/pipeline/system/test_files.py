@@ -19,7 +19,9 @@ def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -
 def test_the_hash_is_told_before_the_file_is_in_place(tmp_path: Path):
     told: list[tuple[str, bool]] = []
     path = tmp_path / "file"
-    digest = write_hashed(path, [b"one", memoryview(b"two")], lambda found: told.append((found, path.exists())))
+    digest = write_hashed(
+        path, [b"one", memoryview(b"two")], lambda found: told.append((found, path.exists()))
+    )
     assert digest == hashlib.sha256(b"onetwo").hexdigest()
     assert told == [(digest, False)]
     assert path.read_bytes() == b"onetwo"
@@ -36,7 +38,11 @@ def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path
 
 def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, kind in ((Path("/dev/zero"), "device"), (tmp_path / "pipe", "pipe"), (tmp_path, "a folder")):
+    for path, kind in (
+        (Path("/dev/zero"), "device"),
+        (tmp_path / "pipe", "pipe"),
+        (tmp_path, "a folder"),
+    ):
         with pytest.raises(InputError, match=kind):
             read_bytes(path, "give another", 10)
 

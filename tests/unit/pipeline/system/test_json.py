@@ -19,7 +19,9 @@ VALUES = st.recursive(
     | st.integers(-(2**63), 2**64)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
     max_leaves=20,
 )
 
@@ -59,9 +61,9 @@ def test_what_is_written_is_read(value: object) -> None:
 def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError, match="it") as caught:
         parse_json(text, "it", "do this")
-    assert said in caught.value.what
-    assert len(caught.value.what) < 400
-    assert caught.value.remedy == "do this"
+    assert said in caught.value.message
+    assert len(caught.value.message) < 400
+    assert caught.value.hint == "do this"
 
 
 def test_the_limits_themselves_are_allowed() -> None:
@@ -92,7 +94,7 @@ def test_what_is_no_file_is_refused_and_not_opened(tmp_path: Path) -> None:
     for name in ("pipe", "nowhere", "latin", "large", ".", "missing", "n" * 5000, "zero\0"):
         with pytest.raises(InputError) as caught:
             read_json(tmp_path / name, "")
-        found[name] = caught.value.what
+        found[name] = caught.value.message
     assert "no regular file" in found["pipe"]
     assert "a folder" in found["."]
     assert "at most" in found["large"]

@@ -9,7 +9,9 @@ import pytest
 from ltp_pipeline.system import memory
 
 
-def test_what_is_free_is_within_the_limit_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_free_is_within_the_limit_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
     (tmp_path / "max").write_text("5000000\n")
     (tmp_path / "current").write_text("1000000\n")
@@ -22,7 +24,9 @@ def test_what_is_free_is_within_the_limit_of_a_container(tmp_path: Path, monkeyp
     assert memory.available() == 8000 * 1024
 
 
-def test_where_nothing_tells_it_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_tells_it_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "missing")
     assert memory.available() is None
 

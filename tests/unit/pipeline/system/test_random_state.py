@@ -16,7 +16,7 @@ def drawn() -> tuple[float, float, float]:
 def test_the_same_parts_draw_the_same_and_others_do_not() -> None:
     found = []
     for parts in ((1, "a"), (1, "a"), (2, "a"), (1, "b")):
-        with random_state.apart(*parts):
+        with random_state.isolate_rng(*parts):
             found.append(drawn())
     assert found[0] == found[1]
     assert all(len({each[i] for each in found}) == 3 for i in range(3))
@@ -26,6 +26,6 @@ def test_generators_are_afterwards_as_they_were_also_after_an_error() -> None:
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     wanted = drawn()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
-    with pytest.raises(ValueError, match="theirs"), random_state.apart(1):
+    with pytest.raises(ValueError, match="theirs"), random_state.isolate_rng(1):
         raise ValueError(f"theirs, {drawn()}")
     assert drawn() == wanted

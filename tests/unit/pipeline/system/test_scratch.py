@@ -28,9 +28,12 @@ def test_it_is_removed_at_the_end_and_errors_pass():
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_what_could_not_be_written_is_told(number: int):
-    with pytest.raises(InputError, match=r"cannot write temporary files in .*: ") as caught, scratch_folder("test"):
+    with (
+        pytest.raises(InputError, match=r"cannot write temporary files in .*: ") as caught,
+        scratch_folder("test"),
+    ):
         raise OSError(number, os.strerror(number))
-    assert "TMPDIR" in caught.value.remedy
+    assert "TMPDIR" in caught.value.hint
 
 
 def test_any_other_error_on_a_full_disk_is_that_of_the_disk(monkeypatch: pytest.MonkeyPatch):
@@ -39,7 +42,9 @@ def test_any_other_error_on_a_full_disk_is_that_of_the_disk(monkeypatch: pytest.
         raise UnsupportedModel("onnxruntime crashed on this model", "export it again")
 
 
-def test_where_there_is_no_place_for_one_that_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_where_there_is_no_place_for_one_that_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with pytest.raises(InputError, match="cannot make a temporary folder"), scratch_folder("test"):
         pass

@@ -22,7 +22,11 @@ MINE = len(os.sched_getaffinity(0))
 def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
     """A tree of control groups and the file that says which are this process's; `a__b` stands for a/b."""
     for name, text in files.items():
-        path = folder / "groups" / name.replace("__", "/").replace("_cpuacct", ",cpuacct").replace("DOT", ".")
+        path = (
+            folder
+            / "groups"
+            / name.replace("__", "/").replace("_cpuacct", ",cpuacct").replace("DOT", ".")
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (folder / "own").write_text(own)
@@ -34,23 +38,48 @@ def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
     [
         ("0::/\n", {"cpuDOTmax": "150000 100000\n"}, 1.5),
         ("0::/\n", {"cpuDOTmax": "max 100000\n"}, None),
-        ("0::/pod/box\n", {"pod__cpuDOTmax": "200000 100000", "pod__box__cpuDOTmax": "max 100000"}, 2.0),
-        ("0::/pod/box\n", {"pod__cpuDOTmax": "400000 100000", "pod__box__cpuDOTmax": "50000 100000"}, 0.5),
+        (
+            "0::/pod/box\n",
+            {"pod__cpuDOTmax": "200000 100000", "pod__box__cpuDOTmax": "max 100000"},
+            2.0,
+        ),
+        (
+            "0::/pod/box\n",
+            {"pod__cpuDOTmax": "400000 100000", "pod__box__cpuDOTmax": "50000 100000"},
+            0.5,
+        ),
         ("0::/not/here\n", {"cpuDOTmax": "300000 100000\n"}, 3.0),
         (
             "4:memory:/\n3:cpu,cpuacct:/box\n",
-            {"cpu_cpuacct__box__cpuDOTcfs_quota_us": "250000", "cpu_cpuacct__box__cpuDOTcfs_period_us": "100000\n"},
+            {
+                "cpu_cpuacct__box__cpuDOTcfs_quota_us": "250000",
+                "cpu_cpuacct__box__cpuDOTcfs_period_us": "100000\n",
+            },
             2.5,
         ),
-        ("1:cpu:/docker/ab\n", {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "50000"}, 2.0),
-        ("1:cpu:/\n0::/\n", {"cpu__cpuDOTcfs_quota_us": "-1", "cpu__cpuDOTcfs_period_us": "100000"}, None),
-        ("1:cpuset:/\n", {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "100000"}, None),
+        (
+            "1:cpu:/docker/ab\n",
+            {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "50000"},
+            2.0,
+        ),
+        (
+            "1:cpu:/\n0::/\n",
+            {"cpu__cpuDOTcfs_quota_us": "-1", "cpu__cpuDOTcfs_period_us": "100000"},
+            None,
+        ),
+        (
+            "1:cpuset:/\n",
+            {"cpu__cpuDOTcfs_quota_us": "100000", "cpu__cpuDOTcfs_period_us": "100000"},
+            None,
+        ),
         ("0::/\n", {"cpuDOTmax": "what is this"}, None),
         ("0::/\n", {"cpuDOTmax": "100000 0"}, None),
         ("nonsense\n\n", {"cpuDOTmax": "100000 100000"}, None),
     ],
 )
-def test_quotas_of_both_kinds_of_control_groups(tmp_path: Path, own: str, files: dict[str, str], expected):
+def test_quotas_of_both_kinds_of_control_groups(
+    tmp_path: Path, own: str, files: dict[str, str], expected
+):
     assert threads.quota(*cgroups(tmp_path, own, **files)) == expected
 
 
@@ -58,7 +87,9 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path):
     assert threads.quota(tmp_path / "groups", tmp_path / "own") is None
 
 
-@pytest.mark.parametrize(("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)])
+@pytest.mark.parametrize(
+    ("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)]
+)
 def test_a_quota_and_the_affinity_both_limit(tmp_path: Path, allowed: str, cores: int):
     assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax=allowed)) == cores
 
@@ -69,7 +100,12 @@ def test_affinity_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax="290000 100000")) == 2
 
 
-TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +122,9 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "
         ({"asked": 2, "cores": 8}, TORCHRUN, 2),
     ],
 )
-def test_the_number_of_threads(given: dict[str, int], environ: dict[str, str], expected: int, monkeypatch):
+def test_the_number_of_threads(
+    given: dict[str, int], environ: dict[str, str], expected: int, monkeypatch
+):
     for name in (*TORCHRUN, "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
@@ -114,11 +152,23 @@ def test_thousands_of_threads_are_refused(given: tuple[int | None, int | None]):
         (None, None, []),
         (2, None, []),
         (2, 2, []),
-        (None, 3, ["Going on with 3 threads, as it began, so that its files are the same to the byte"]),
-        (2, 3, ["Going on with 2 threads as asked, not 3 as it began: its files will differ in the last bits"]),
+        (
+            None,
+            3,
+            ["Going on with 3 threads, as it began, so that its files are the same to the byte"],
+        ),
+        (
+            2,
+            3,
+            [
+                "Going on with 2 threads as asked, not 3 as it began: its files will differ in the last bits"
+            ],
+        ),
     ],
 )
-def test_another_number_than_a_run_began_with_is_said(asked: int | None, kept: int | None, said: list[str]):
+def test_another_number_than_a_run_began_with_is_said(
+    asked: int | None, kept: int | None, said: list[str]
+):
     told: list[str] = []
     with threads.used(asked, kept, told.append):
         assert threads.current() == (asked or kept or torch.get_num_threads())
@@ -128,10 +178,14 @@ def test_another_number_than_a_run_began_with_is_said(asked: int | None, kept: i
 def python(code: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "KMP_", "GOMP_"))}
     command = [sys.executable, "-W", "always", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, env=clean | environ, timeout=120, check=True)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=clean | environ, timeout=120, check=True
+    )
 
 
-@pytest.mark.parametrize("entry", ["ltp_pipeline", "ltp_pipeline.cli.app", "ltp_pipeline.system.child_process"])
+@pytest.mark.parametrize(
+    "entry", ["ltp_pipeline", "ltp_pipeline.cli.app", "ltp_pipeline.system.child_process"]
+)
 def test_every_entry_point_lets_waiting_threads_sleep(entry: str):
     code = f"import sys, {entry}, os; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     assert python(code).stdout.split() == ["PASSIVE", "False"]

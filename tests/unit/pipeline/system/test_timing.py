@@ -13,13 +13,17 @@ def test_calls_take_turns_and_the_second_call_of_a_turn_counts() -> None:
         called.append(name)
         clock[0] += 100 if len(called) < 3 or called[-2] != name else seconds
 
-    found = timing.in_turns([lambda: call("a", 1), lambda: call("b", 0.5)], rounds=3, clock=lambda: clock[0])
+    found = timing.time_interleaved(
+        [lambda: call("a", 1), lambda: call("b", 0.5)], rounds=3, clock=lambda: clock[0]
+    )
     assert called == ["a", "b"] + ["a", "a", "b", "b"] * 3
     assert [t.ms for t in found] == [1000, 500]
     assert found[0].quartiles == (1000, 1000)
 
 
-@pytest.mark.parametrize(("each", "seconds", "rounds"), [(0.01, 0.5, 25), (1.0, 0.5, 6), (100.0, 0.0, 3)])
+@pytest.mark.parametrize(
+    ("each", "seconds", "rounds"), [(0.01, 0.5, 25), (1.0, 0.5, 6), (100.0, 0.0, 3)]
+)
 def test_short_calls_are_timed_more_often_and_long_ones_less(
     monkeypatch: pytest.MonkeyPatch, each: float, seconds: float, rounds: int
 ) -> None:
@@ -30,5 +34,5 @@ def test_short_calls_are_timed_more_often_and_long_ones_less(
         calls.append(1)
         clock[0] += each
 
-    timing.in_turns([call], rounds=15, seconds=seconds)
+    timing.time_interleaved([call], rounds=15, seconds=seconds)
     assert len(calls) - 1 == pytest.approx(2 * rounds, abs=2)

@@ -45,16 +45,25 @@ def test_distillation_asks_nothing_of_a_student_that_is_its_teacher():
 
 def test_the_share_of_distillation_mixes_the_two_losses():
     taught = torch.randn(8, 5)
-    mixed = Classification(SCORES, classes=5, distill=0.25).loss([LOGITS], {TARGET: LABELS}, [taught])
+    mixed = Classification(SCORES, classes=5, distill=0.25).loss(
+        [LOGITS], {TARGET: LABELS}, [taught]
+    )
     expected = 0.75 * F.cross_entropy(LOGITS, LABELS) + 0.25 * divergence(LOGITS, taught)
     assert mixed.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_a_guess_names_the_most_frequent_class():
-    assert Classification(SCORES, classes=8).guess(split_of(np.zeros((4, 1)), np.array([0, 3, 3, 7]))) == 0.5
+    assert (
+        Classification(SCORES, classes=8).guess(split_of(np.zeros((4, 1)), np.array([0, 3, 3, 7])))
+        == 0.5
+    )
 
 
 def test_smoothed_labels_name_every_class_a_little():
-    found = Classification(SCORES, classes=5, label_smoothing=0.2).loss([LOGITS], {TARGET: LABELS}, None)
+    found = Classification(SCORES, classes=5, label_smoothing=0.2).loss(
+        [LOGITS], {TARGET: LABELS}, None
+    )
     wanted = 0.8 * F.one_hot(LABELS, 5) + 0.2 / 5
-    assert found.item() == pytest.approx(-(wanted * LOGITS.log_softmax(1)).sum(1).mean().item(), rel=1e-5)
+    assert found.item() == pytest.approx(
+        -(wanted * LOGITS.log_softmax(1)).sum(1).mean().item(), rel=1e-5
+    )

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_own
 
 INPUTS = [TensorInfo("x", "FLOAT", ("N", 2)), TensorInfo("ids", "INT64", ("N", "T"))]
@@ -18,20 +18,26 @@ GOOD: dict[str, Any] = {"x": [0.5, 1.5], "ids": [1, 2, 3], "boxes": [[0, 1]]}
 LAST = 5
 
 
-def opened(**last: Any) -> Data:
+def opened(**last: Any) -> DatasetSplits:
     """Ten samples for training, of which one is another."""
     samples = [dict(GOOD) for _ in range(10)]
     samples[LAST] = {name: value for name, value in {**GOOD, **last}.items() if value is not None}
     given = SimpleNamespace(dataset=lambda split: samples if split == "train" else [GOOD, GOOD])
-    return open_own(OwnTask.of(given), DataSettings(), INPUTS, 0, {"ids": 10})
+    return open_own(CustomTask.of(given), DataSettings(), INPUTS, 0, {"ids": 10})
 
 
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        ({"ids": [1, 10, 3]}, "sample 5 of input 'ids' holds token 10, and the model's table has 10 rows"),
+        (
+            {"ids": [1, 10, 3]},
+            "sample 5 of input 'ids' holds token 10, and the model's table has 10 rows",
+        ),
         ({"ids": [1, -11, 3]}, "sample 5 of input 'ids' holds token -11"),
-        ({"ids": [1, 2.5, 3]}, r"'ids' of dataset\('train'\) .* holds 2.5 in sample 5, which .* cannot hold"),
+        (
+            {"ids": [1, 2.5, 3]},
+            r"'ids' of dataset\('train'\) .* holds 2.5 in sample 5, which .* cannot hold",
+        ),
         ({"ids": [1, 2, 3, 4]}, r"differ in the shape of 'ids': \(3,\) and \(4,\)"),
         ({"ids": [[1, 2, 3]]}, "'ids' of sample 5 .* has shape 1×3, and the model takes T"),
         ({"x": [0.5, np.nan]}, r"'x' of dataset\('train'\) .* holds nan in sample 5"),

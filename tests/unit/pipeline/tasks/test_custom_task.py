@@ -19,9 +19,9 @@ from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.tasks.custom import OwnTask
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_own
-from ltp_pipeline.tasks.custom_task import Own
+from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.imitation import Imitation
 from ltp_pipeline.tasks.protocol import Judged, Output
 
@@ -33,14 +33,17 @@ RNG = np.random.default_rng(0)
 
 def dataset(split: str) -> Any:
     count = {"train": 20, "val": 6, "test": 7}[split]
-    return [{"x": np.full(2, i, np.float64), "boxes": np.zeros((i % 3, 4)), "id": i} for i in range(count)]
+    return [
+        {"x": np.full(2, i, np.float64), "boxes": np.zeros((i % 3, 4)), "id": i}
+        for i in range(count)
+    ]
 
 
-def task(**parts: Any) -> OwnTask:
-    return OwnTask.of(SimpleNamespace(dataset=dataset, fingerprint="1", **parts))
+def task(**parts: Any) -> CustomTask:
+    return CustomTask.of(SimpleNamespace(dataset=dataset, fingerprint="1", **parts))
 
 
-def opened(own: OwnTask, **settings: Any) -> Any:
+def opened(own: CustomTask, **settings: Any) -> Any:
     return open_own(own, DataSettings(**settings), [X], 0)
 
 
@@ -56,14 +59,16 @@ def test_samples_have_inputs_of_the_models_type_and_all_else_beside_them():
 
 
 def test_what_differs_in_shape_stays_a_list():
-    assert [len(boxes) for boxes in opened(task()).test.read(np.array([0, 1, 2])).targets["boxes"]] == [0, 1, 2]
+    assert [
+        len(boxes) for boxes in opened(task()).test.read(np.array([0, 1, 2])).targets["boxes"]
+    ] == [0, 1, 2]
 
 
 def test_a_split_that_is_missing_is_split_off():
     def only_training(split: str) -> Any:
         return dataset("train") if split == "train" else None
 
-    data = opened(OwnTask.of(SimpleNamespace(dataset=only_training)))
+    data = opened(CustomTask.of(SimpleNamespace(dataset=only_training)))
     assert (len(data.train), len(data.val), data.test is data.val) == (18, 2, True)
 
 
@@ -75,8 +80,11 @@ def test_random_numbers_of_a_data_set_depend_on_seed_and_row_alone():
         def __getitem__(self, i: int) -> dict[str, Any]:
             return {"x": np.random.rand(2) + torch.rand(2).numpy()}
 
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: Noisy()))).train
-    first, other = split.read(np.array([3, 5]), 7).inputs["x"], split.read(np.array([5]), 7).inputs["x"]
+    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Noisy()))).train
+    first, other = (
+        split.read(np.array([3, 5]), 7).inputs["x"],
+        split.read(np.array([5]), 7).inputs["x"],
+    )
     np.testing.assert_array_equal(first[1:], other)
     assert not np.array_equal(first[1:], split.read(np.array([5]), 8).inputs["x"])
 
@@ -102,7 +110,7 @@ def test_their_code_leaves_the_random_numbers_of_training_alone(tmp_path: Path):
     seed()
     wanted = drawn()
     seed()
-    own = Own(OwnTask.of(file), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(CustomTask.of(file), Imitation(OUTPUTS))
     split = opened(own.own).train
     list(batches(split, 4, augment_seed=5))
     own.loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
@@ -112,8 +120,10 @@ def test_their_code_leaves_the_random_numbers_of_training_alone(tmp_path: Path):
 
 def test_what_a_file_draws_while_it_is_loaded_is_the_same_every_time(tmp_path: Path):
     file = tmp_path / "my_task.py"
-    file.write_text("import numpy as np\ntable = np.random.rand(3)\ndef dataset(split): return table\n")
-    first, second = (OwnTask.of(file).code.table for _ in range(2))
+    file.write_text(
+        "import numpy as np\ntable = np.random.rand(3)\ndef dataset(split): return table\n"
+    )
+    first, second = (CustomTask.of(file).code.table for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
@@ -123,7 +133,9 @@ def test_splits_that_a_data_set_draws_are_of_one_order_which_the_seed_decides():
         return [{"x": np.full(2, row)} for row in (rows[:30] if split == "train" else rows[30:])]
 
     def seen(seed: int) -> list[set[float]]:
-        data = open_own(OwnTask.of(SimpleNamespace(dataset=split_off)), DataSettings(), [X], seed)
+        data = open_own(
+            CustomTask.of(SimpleNamespace(dataset=split_off)), DataSettings(), [X], seed
+        )
         return [set(split.first(99).inputs["x"][:, 0].tolist()) for split in (data.train, data.val)]
 
     train, val = seen(0)
@@ -132,7 +144,12 @@ def test_splits_that_a_data_set_draws_are_of_one_order_which_the_seed_decides():
 
 
 def test_a_loss_draws_by_the_step_and_a_score_by_the_batch():
-    own = Own(task(loss=lambda y, _: y["y"].sum() * np.random.rand(), score=lambda *_: [np.random.rand()]), NEAR)
+    own = CustomTaskAdapter(
+        task(
+            loss=lambda y, _: y["y"].sum() * np.random.rand(), score=lambda *_: [np.random.rand()]
+        ),
+        NEAR,
+    )
     outputs = [torch.ones(1, 1, requires_grad=True)]
 
     def loss(step: int) -> float:
@@ -157,9 +174,11 @@ class Where:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_are_read_by_the_thread_that_asks_or_by_other_processes(workers: int):
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: Where())), workers=workers).train
+    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Where())), workers=workers).train
     read = [batch.targets for batch in batches(split, 4)]
-    here = {(p, t) for batch in read for p, t in zip(batch["process"], batch["thread"], strict=True)}
+    here = {
+        (p, t) for batch in read for p, t in zip(batch["process"], batch["thread"], strict=True)
+    }
     if workers:
         assert os.getpid() not in {process for process, _ in here}
     else:
@@ -190,11 +209,15 @@ class Failing:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_while_reading_is_shown_once_with_their_lines(workers: int):
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: Failing())), workers=workers).test
+    split = opened(
+        CustomTask.of(SimpleNamespace(dataset=lambda _: Failing())), workers=workers
+    ).test
     with pytest.raises(TaskFailed) as caught:
         split.read(np.array([6, 7, 8]))
-    said = "reading sample 7 of dataset('test') of the task SimpleNamespace failed: Odd: their message"
-    assert caught.value.what == said
+    said = (
+        "reading sample 7 of dataset('test') of the task SimpleNamespace failed: Odd: their message"
+    )
+    assert caught.value.message == said
     assert caught.value.trace.count('raise Failing.Odd("their", "message")') == 1
     assert "ltp_pipeline" not in caught.value.trace.replace(str(Path(__file__)), "")
     assert split.read(np.array([6])).inputs["x"].tolist() == [[0, 0]]  # and reading goes on
@@ -205,7 +228,7 @@ def test_a_worker_process_that_ends_is_told():
         def __getitem__(self, i: int) -> dict[str, Any]:
             return super().__getitem__(i) if i != 7 else os._exit(1)
 
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: Ending())), workers=2).test
+    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Ending())), workers=2).test
     with pytest.raises(InputError, match=r"a process that reads dataset\('test'\) of .* has ended"):
         split.read(np.array([7]))
 
@@ -214,9 +237,15 @@ def test_a_worker_process_that_ends_is_told():
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"x": np.zeros(2)}, "sample 3 of dataset('train') of the task SimpleNamespace has no 'id'; it has 'x'"),
+        (
+            {"x": np.zeros(2)},
+            "sample 3 of dataset('train') of the task SimpleNamespace has no 'id'; it has 'x'",
+        ),
         ({"x": np.zeros(2), "id": 1, "z": 1}, "has 'z', which others have not"),
-        ({"x": np.zeros(2), "id": "ab"}, "'id' of sample 3 of dataset('train') of the task SimpleNamespace holds <U2"),
+        (
+            {"x": np.zeros(2), "id": "ab"},
+            "'id' of sample 3 of dataset('train') of the task SimpleNamespace holds <U2",
+        ),
         ({"x": np.zeros(2), "id": None}, "holds object, not numbers"),
         ([1, 2], "sample 3 of dataset('train') of the task SimpleNamespace is a list, not a dict"),
     ],
@@ -224,15 +253,19 @@ def test_a_worker_process_that_ends_is_told():
 def test_a_sample_unlike_the_others_is_named(bad: Any, said: str, workers: int):
     samples = [{"x": np.zeros(2), "id": i} for i in range(8)]
     samples[3] = bad
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: samples)), workers=workers).train
+    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: samples)), workers=workers).train
     with pytest.raises(InputError) as caught:
         split.read(np.array([2, 3]))
-    assert said in caught.value.what
+    assert said in caught.value.message
     assert not isinstance(caught.value, TaskFailed)
 
 
 def test_tensors_that_need_a_gradient_are_samples_too():
-    split = opened(OwnTask.of(SimpleNamespace(dataset=lambda _: [{"x": torch.ones(2, requires_grad=True)}] * 4))).train
+    split = opened(
+        CustomTask.of(
+            SimpleNamespace(dataset=lambda _: [{"x": torch.ones(2, requires_grad=True)}] * 4)
+        )
+    ).train
     assert split.read(np.array([0])).inputs["x"].tolist() == [[1, 1]]
 
 
@@ -248,37 +281,49 @@ def test_tensors_that_need_a_gradient_are_samples_too():
 )
 def test_data_that_cannot_be_used_are_refused(found: Any, said: str):
     with pytest.raises(InputError, match=said):
-        opened(OwnTask.of(SimpleNamespace(dataset=found)))
+        opened(CustomTask.of(SimpleNamespace(dataset=found)))
 
 
 @pytest.mark.parametrize(
-    "settings", [{"scale": 0.1}, {"augment": True}, {"inputs": {"x": {"mean": [1.0]}}}], ids=lambda s: next(iter(s))
+    "settings",
+    [{"scale": 0.1}, {"augment": True}, {"inputs": {"x": {"mean": [1.0]}}}],
+    ids=lambda s: next(iter(s)),
 )
 def test_a_setting_that_does_nothing_with_a_task_is_refused(settings: dict[str, Any]):
-    with pytest.raises(InputError, match=f"{next(iter(settings))} under .data. does nothing with a task"):
-        opened(OwnTask.of(SimpleNamespace(dataset=lambda _: [{"x": np.zeros(2)}] * 4)), **settings)
+    with pytest.raises(
+        InputError, match=f"{next(iter(settings))} under .data. does nothing with a task"
+    ):
+        opened(
+            CustomTask.of(SimpleNamespace(dataset=lambda _: [{"x": np.zeros(2)}] * 4)), **settings
+        )
 
 
 def test_a_task_without_a_data_set_is_refused():
     with pytest.raises(InputError, match="has no data set"):
-        OwnTask.of(SimpleNamespace(loss=len))
+        CustomTask.of(SimpleNamespace(loss=len))
 
 
 def test_an_error_in_their_code_comes_with_their_lines():
     def loss(outputs: Any, batch: Any) -> Any:
         return outputs["z"]
 
-    own = Own(task(loss=loss), Imitation(OUTPUTS))
-    with pytest.raises(TaskFailed, match="loss of the task SimpleNamespace failed: KeyError") as caught:
+    own = CustomTaskAdapter(task(loss=loss), Imitation(OUTPUTS))
+    with pytest.raises(
+        TaskFailed, match="loss of the task SimpleNamespace failed: KeyError"
+    ) as caught:
         own.loss([torch.zeros(2, 2)], {}, None)
     assert 'return outputs["z"]' in caught.value.trace
     assert "own_task.py" not in caught.value.trace
 
 
-@pytest.mark.parametrize(("given", "said"), [(torch.zeros(3), r"shape \(3,\)"), (0.5, "float"), (None, "None")])
+@pytest.mark.parametrize(
+    ("given", "said"), [(torch.zeros(3), r"shape \(3,\)"), (0.5, "float"), (None, "None")]
+)
 def test_a_loss_that_is_not_one_number_is_refused(given: Any, said: str):
     with pytest.raises(InputError, match=f"{said}.* not one number"):
-        Own(task(loss=lambda *_: given), Imitation(OUTPUTS)).loss([torch.zeros(3, 2)], {}, None)
+        CustomTaskAdapter(task(loss=lambda *_: given), Imitation(OUTPUTS)).loss(
+            [torch.zeros(3, 2)], {}, None
+        )
 
 
 @pytest.mark.parametrize(
@@ -294,15 +339,21 @@ def test_a_loss_that_is_not_one_number_is_refused(given: Any, said: str):
 )
 def test_scores_that_cannot_be_are_refused(given: Any, said: str):
     with pytest.raises(InputError) as caught:
-        Own(task(score=lambda *_: given), Imitation(OUTPUTS)).evidence(judged(np.zeros((2, 1))), ())
-    assert f"score of the task SimpleNamespace {said}" in caught.value.what
+        CustomTaskAdapter(task(score=lambda *_: given), Imitation(OUTPUTS)).evidence(
+            judged(np.zeros((2, 1))), ()
+        )
+    assert f"score of the task SimpleNamespace {said}" in caught.value.message
 
 
-@pytest.mark.parametrize("given", [torch.ones(2, requires_grad=True), [torch.ones((), requires_grad=True)] * 2])
+@pytest.mark.parametrize(
+    "given", [torch.ones(2, requires_grad=True), [torch.ones((), requires_grad=True)] * 2]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_scores_that_need_a_gradient_are_taken(given: Any, dtype: torch.dtype):
-    scores = given.to(dtype) if isinstance(given, torch.Tensor) else [one.to(dtype) for one in given]
-    own = Own(task(score=lambda *_: scores), Imitation(OUTPUTS))
+    scores = (
+        given.to(dtype) if isinstance(given, torch.Tensor) else [one.to(dtype) for one in given]
+    )
+    own = CustomTaskAdapter(task(score=lambda *_: scores), Imitation(OUTPUTS))
     assert own.evidence(judged(np.zeros((2, 1))), ()).tolist() == [1, 1]
 
 
@@ -318,11 +369,13 @@ def test_a_loss_without_a_gradient_is_told_before_anything_is_trained(loss: Any)
     with torch.inference_mode():
         outputs = [torch.zeros(2, 1)]
     with pytest.raises(InputError, match="loss of the task SimpleNamespace has no gradient"):
-        Own(task(loss=loss, score=lambda *_: [1, 1]), NEAR).check(outputs, Batch({"x": np.zeros(2)}, {}))
+        CustomTaskAdapter(task(loss=loss, score=lambda *_: [1, 1]), NEAR).check(
+            outputs, Batch({"x": np.zeros(2)}, {})
+        )
 
 
 def test_a_loss_without_a_gradient_on_some_batch_is_told():
-    own = Own(task(loss=lambda *_: torch.zeros(())), NEAR)
+    own = CustomTaskAdapter(task(loss=lambda *_: torch.zeros(())), NEAR)
     with pytest.raises(InputError, match="has no gradient"):
         own.loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
 
@@ -332,14 +385,23 @@ def test_a_loss_without_a_gradient_on_some_batch_is_told():
     [
         (lambda: 3, "measure of the task SimpleNamespace returns a int, which has no update"),
         (lambda: SimpleNamespace(update=len), "has no compute"),
-        (lambda: Mean, "measure of the task SimpleNamespace returns the class Mean, no object of it"),
-        (lambda: SimpleNamespace(update=lambda *_: 0, compute=lambda: {"map": 1.0}), "compute of the task"),
-        (lambda: SimpleNamespace(update=lambda *_: 0, compute=lambda: [1.0, 2.0]), r"returns shape \(2,\)"),
+        (
+            lambda: Mean,
+            "measure of the task SimpleNamespace returns the class Mean, no object of it",
+        ),
+        (
+            lambda: SimpleNamespace(update=lambda *_: 0, compute=lambda: {"map": 1.0}),
+            "compute of the task",
+        ),
+        (
+            lambda: SimpleNamespace(update=lambda *_: 0, compute=lambda: [1.0, 2.0]),
+            r"returns shape \(2,\)",
+        ),
     ],
 )
 def test_a_metric_that_cannot_be_used_is_refused(given: Any, said: str):
     with pytest.raises(InputError, match=said):
-        Own(task(measure=given), NEAR).evidence(judged(np.zeros((2, 1))), ())
+        CustomTaskAdapter(task(measure=given), NEAR).evidence(judged(np.zeros((2, 1))), ())
 
 
 @pytest.mark.parametrize(
@@ -360,19 +422,21 @@ def test_a_class_is_no_task():
         def dataset(self, split: str) -> Any: ...
 
     with pytest.raises(InputError, match="the task Mine has the class") as caught:
-        OwnTask.of(Mine)
-    assert caught.value.remedy == "make an object of it"
+        CustomTask.of(Mine)
+    assert caught.value.hint == "make an object of it"
 
 
 def test_a_loss_that_is_no_number_is_told_before_anything_is_trained():
-    own = Own(task(loss=lambda *_: torch.tensor(torch.nan)), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(loss=lambda *_: torch.tensor(torch.nan)), Imitation(OUTPUTS))
     with pytest.raises(InputError, match="is nan on the first samples"):
         own.check([torch.zeros(2, 1)], Batch({}, {}))
 
 
 def test_the_mean_of_scores_is_the_metric_and_a_drop_is_positive_where_it_is_worse():
-    less = Metric("error", unit="mm", higher_is_better=False, share=False)
-    own = Own(task(score=lambda y, _: y["y"][:, 0].abs(), metric=less), Imitation(OUTPUTS))
+    less = Metric("error", unit="mm", higher_is_better=False, is_fraction=False)
+    own = CustomTaskAdapter(
+        task(score=lambda y, _: y["y"][:, 0].abs(), metric=less), Imitation(OUTPUTS)
+    )
     before, after = (own.evidence(judged(np.full((9, 1), size)), ()) for size in (1.0, 3.0))
     assert own.accuracy(after, "test").value == 3.0
     assert own.interval(before, after) == (2.0, 2.0)
@@ -391,7 +455,7 @@ class Mean:
 
 
 def test_a_metric_with_update_and_compute_has_an_interval_like_that_of_a_mean():
-    own = Own(task(measure=Mean), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(measure=Mean), Imitation(OUTPUTS))
     before = RNG.normal(size=(400, 1))
     after = before - 0.3 - 0.5 * RNG.normal(size=(400, 1))
     kept = [own.evidence(judged(y, weights=list(range(400))), ()) for y in (before, after)]
@@ -425,8 +489,10 @@ class QuietRecall(Recall):
 
 @pytest.mark.parametrize("measure", [Recall, QuietRecall])
 def test_replicates_on_which_a_metric_is_undefined_end_nothing(measure: Any):
-    own, there = Own(task(measure=measure), Imitation(OUTPUTS)), np.arange(100) < 2
-    before, after = (own.evidence(judged(y, there=there), ()) for y in (np.ones((100, 1)), np.ones((100, 1))))
+    own, there = CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)), np.arange(100) < 2
+    before, after = (
+        own.evidence(judged(y, there=there), ()) for y in (np.ones((100, 1)), np.ones((100, 1)))
+    )
     missing = np.isnan(before[:, 0]).sum()
     assert 0 < missing < 25
     assert own.accuracy(before, "test").value == 1.0
@@ -436,14 +502,16 @@ def test_replicates_on_which_a_metric_is_undefined_end_nothing(measure: Any):
 @pytest.mark.parametrize("measure", [Recall, QuietRecall])
 def test_a_metric_that_is_undefined_on_all_samples_is_refused(measure: Any):
     with pytest.raises(InputError, match="compute of the task"):
-        Own(task(measure=measure), Imitation(OUTPUTS)).evidence(judged(np.ones((9, 1)), there=np.zeros(9)), ())
+        CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)).evidence(
+            judged(np.ones((9, 1)), there=np.zeros(9)), ()
+        )
 
 
 @pytest.mark.parametrize("measure", [Recall, QuietRecall])
 def test_a_metric_may_be_undefined_on_the_first_samples(measure: Any):
     y = torch.ones(2, 1)
     batch = Batch({"x": np.zeros((2, 1))}, {"there": np.zeros(2)})
-    Own(task(measure=measure), Imitation(OUTPUTS)).check([y], batch)
+    CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)).check([y], batch)
 
 
 def test_an_error_in_their_metric_is_told_before_anything_is_trained():
@@ -451,24 +519,24 @@ def test_an_error_in_their_metric_is_told_before_anything_is_trained():
         def compute(self) -> float:
             return self.fuond / self.there  # type: ignore[attr-defined]
 
-    own = Own(task(measure=Broken), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(measure=Broken), Imitation(OUTPUTS))
     with pytest.raises(TaskFailed, match="AttributeError"):
         own.check([torch.ones(2, 1)], Batch({"x": np.zeros((2, 1))}, {"there": np.ones(2)}))
 
 
 def test_what_is_left_out_is_that_of_imitating_the_original():
-    own = Own(task(), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(), Imitation(OUTPUTS))
     assert (own.is_taught, own.is_relative, own.metric.name) == (True, True, "explained")
-    full = Own(task(loss=len, score=len), Imitation(OUTPUTS))
+    full = CustomTaskAdapter(task(loss=len, score=len), Imitation(OUTPUTS))
     assert (full.is_taught, full.is_relative, full.metric.name) == (False, False, "score")
 
 
 def test_a_file_is_known_by_its_hash(tmp_path: Path):
     file = tmp_path / "my_task.py"
     file.write_text("def dataset(split): return [{'x': [1.0]}]\n")
-    first = OwnTask.of(file).fingerprint
+    first = CustomTask.of(file).fingerprint
     file.write_text("def dataset(split): return [{'x': [2.0]}]\n")
-    assert first != OwnTask.of(file).fingerprint
+    assert first != CustomTask.of(file).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -485,10 +553,10 @@ def test_a_file_that_cannot_be_loaded_is_refused(tmp_path: Path, text: str, said
     file = tmp_path / "my_task.py"
     file.write_text(text)
     with pytest.raises(InputError, match=said):
-        OwnTask.of(file)
+        CustomTask.of(file)
 
 
 def test_a_file_may_hold_an_object(tmp_path: Path):
     file = tmp_path / "my_task.py"
     file.write_text("class T:\n    def dataset(self, split): return [{'x': [1.0]}]\ntask = T()\n")
-    assert OwnTask.of(file).has("dataset")
+    assert CustomTask.of(file).has("dataset")

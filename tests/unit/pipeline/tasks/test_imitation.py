@@ -21,7 +21,9 @@ SCORES = Output(0, "scores", "scores")
 VALUES = Output(0, "values", "values")
 
 
-def imitation(*outputs: Output, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]) -> Evaluator:
+def imitation(
+    *outputs: Output, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]
+) -> Evaluator:
     return Evaluator(Imitation(outputs), by_position(original))
 
 
@@ -47,7 +49,9 @@ def test_explained_of_values_is_one_minus_squared_error_over_variance():
     noise = np.random.default_rng(1).normal(0, 0.2, (200, 3)).astype(np.float32)
     lookup = {row.tobytes(): row + n for row, n in zip(values, noise, strict=True)}
     evaluator = imitation(VALUES)
-    found, each = evaluator(by_position(lambda x: [np.stack([lookup[row.tobytes()] for row in x])]), split_of(values))
+    found, each = evaluator(
+        by_position(lambda x: [np.stack([lookup[row.tobytes()] for row in x])]), split_of(values)
+    )
     expected = 1 - np.square(noise).sum() / np.square(values - values.mean(0)).sum()
     assert found.value == pytest.approx(expected, abs=1e-5)
     assert each.mean() == found.value
@@ -55,18 +59,24 @@ def test_explained_of_values_is_one_minus_squared_error_over_variance():
 
 def test_an_output_that_is_not_finite_agrees_with_nothing():
     evaluator = imitation(VALUES)
-    found, _ = evaluator(by_position(lambda x: [x * np.nan]), split_of(np.random.default_rng(0).normal(size=(10, 2))))
+    found, _ = evaluator(
+        by_position(lambda x: [x * np.nan]), split_of(np.random.default_rng(0).normal(size=(10, 2)))
+    )
     assert found.value == 0.0
 
 
 def test_the_original_agrees_with_itself():
     evaluator = imitation(SCORES)
-    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].value == 1.0
+    assert (
+        evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].value == 1.0
+    )
 
 
 def test_only_behind_softmax_are_outputs_taken_for_scores():
     shapes = [(2, 10), (2, 10), (2, 10), (2, 10), (2, 5, 4), None]
-    found = Imitation.of(one_node_each("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2)
+    found = Imitation.of(
+        one_node_each("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2
+    )
     kinds = ["values", "scores", "scores", "values", "values"]
     assert [(o.position, o.kind) for o in found.outputs] == list(enumerate(kinds))
     assert [o.has_argmax for o in found.outputs] == [True, True, True, False, False]
@@ -92,7 +102,9 @@ def test_a_softmax_is_seen_through_a_reshape():
     ],
 )
 def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
-    assert Imitation.of(one_node_each(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
+    assert (
+        Imitation.of(one_node_each(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
+    )
 
 
 def test_saying_scores_leaves_outputs_of_another_shape_values():
@@ -109,19 +121,28 @@ def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     values = np.eye(4)
     logits = Output(0, "y", "values", maybe_scores=True)
     evaluator = imitation(logits)
-    found, _ = evaluator(by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values))
+    found, _ = evaluator(
+        by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values)
+    )
     assert found.equal_argmax == 1.0
     assert found.value == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
-    assert evaluator.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax == 1.0
+    assert (
+        evaluator.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax
+        == 1.0
+    )
     bare = imitation(VALUES)
     assert bare(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
-    assert bare.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+    assert (
+        bare.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+    )
 
 
 def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
     outputs = (SCORES, Output(1, "size", "values"))
     evaluator = imitation(*outputs, original=lambda x: [x, x[:, :1]])
-    found, _ = evaluator(by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4)))
+    found, _ = evaluator(
+        by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4))
+    )
     assert found.value == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
     assert found.equal_argmax == 1.0
 

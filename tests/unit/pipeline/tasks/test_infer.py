@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.dataset import TARGET, Data, Split
+from ltp_pipeline.data.dataset import TARGET, DatasetSplits, Split
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.schema_parts import Asked
 from ltp_pipeline.settings.schema import TaskSettings
-from ltp_pipeline.tasks.fitting import Candidate, Wanted, class_axis
+from ltp_pipeline.tasks.fitting import LabelSpec, OutputSpec, class_axis
 from ltp_pipeline.tasks.infer import find_task
 from tests.support.models import one_node_each
 from tests.support.samples import split_of, unread
@@ -29,13 +29,17 @@ HOT = np.eye(3, dtype=np.int64)[CLASSES]
 HOT_MAPS = np.moveaxis(np.eye(3)[MAPS], -1, 1)
 
 
-def data_with(target: np.ndarray | None) -> Data:
-    split = split_of(np.zeros((6 if target is None else len(target), 4), np.float32), target, prepare=unread)
+def data_with(target: np.ndarray | None) -> DatasetSplits:
+    split = split_of(
+        np.zeros((6 if target is None else len(target), 4), np.float32), target, prepare=unread
+    )
     classes = None if split.labels is None else int(split.labels.max()) + 1
-    return Data(split, split, split, classes, "")
+    return DatasetSplits(split, split, split, classes, "")
 
 
-def task_of(target: np.ndarray | None, *outputs: tuple[str, tuple[int, ...]], **settings: Any) -> Any:
+def task_of(
+    target: np.ndarray | None, *outputs: tuple[str, tuple[int, ...]], **settings: Any
+) -> Any:
     graph = one_node_each(*(op for op, _ in outputs))
     shapes = [(2, *shape) for _, shape in outputs]
     return find_task(data_with(target), graph, shapes, 2, TaskSettings(**settings))
@@ -75,7 +79,9 @@ def task_of(target: np.ndarray | None, *outputs: tuple[str, tuple[int, ...]], **
         (None, "Gemm", (3,), "Imitation"),
     ],
 )
-def test_labels_and_outputs_tell_the_task(target: np.ndarray, op: str, shape: tuple[int, ...], kind: str):
+def test_labels_and_outputs_tell_the_task(
+    target: np.ndarray, op: str, shape: tuple[int, ...], kind: str
+):
     assert type(task_of(target, (op, shape))).__name__ == kind
 
 
@@ -86,7 +92,7 @@ def test_labels_are_left_aside_where_the_original_is_to_be_imitated():
 def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():
     with pytest.raises(InputError) as caught:
         task_of(BINARY, ("Gemm", (1,)))
-    assert 'kind = "classify" or "regress"' in caught.value.remedy
+    assert 'kind = "classify" or "regress"' in caught.value.hint
     assert task_of(BINARY, ("Gemm", (1,)), kind="classify").is_single
     assert type(task_of(BINARY, ("Gemm", (1,)), kind="regress")).__name__ == "Regression"
 
@@ -99,7 +105,7 @@ def test_a_single_score_has_no_largest_one_among_others():
 def test_two_classes_of_pixels_and_one_channel_without_a_sigmoid_have_to_be_told():
     with pytest.raises(InputError) as caught:
         task_of(MASKS, ("Conv", (1, 4, 5)))
-    assert 'kind = "segment" or "regress"' in caught.value.remedy
+    assert 'kind = "segment" or "regress"' in caught.value.hint
     task = task_of(MASKS, ("Conv", (1, 4, 5)), kind="segment")
     assert (task.is_single, task.is_probability, task.classes) == (True, False, 2)
     assert type(task_of(MASKS, ("Conv", (1, 4, 5)), kind="regress")).__name__ == "Regression"
@@ -127,13 +133,13 @@ def test_a_line_in_a_mask_marks_no_class():
     assert task_of(line, ("Conv", (1, 4, 5)), kind="segment").is_single
     with pytest.raises(InputError) as caught:
         task_of(line, ("Conv", (1, 4, 5)))
-    assert 'kind = "segment" or "regress"' in caught.value.remedy
+    assert 'kind = "segment" or "regress"' in caught.value.hint
 
 
 def test_each_token_of_sequences_may_have_one_score():
     ragged = RaggedSamples(np.array([0, 1, 1, 0, 1, 0]), np.array([0, 2, 5, 6]), pad=-100)
     split = Split("train", {}, {TARGET: ragged}, np.arange(3))
-    data = Data(split, split, split, None, "")
+    data = DatasetSplits(split, split, split, None, "")
     task = find_task(data, one_node_each("Sigmoid"), [(2, 3)], 2, TaskSettings())
     assert (type(task).__name__, task.is_single) == ("Positions", True)  # type: ignore[attr-defined]
 
@@ -141,9 +147,9 @@ def test_each_token_of_sequences_may_have_one_score():
 def test_an_axis_that_the_graph_leaves_open_is_none_of_classes():
     ragged = RaggedSamples(np.array([0, 1, 1, 0, 1, 0]), np.array([0, 2, 5, 6]), pad=-100)
     split = Split("train", {}, {TARGET: ragged}, np.arange(3))
-    target = Wanted.of(Data(split, split, split, None, ""))
-    assert class_axis(target, Candidate(0, "y", (3, 1), "Sigmoid", frozenset({1}))) is None
-    assert class_axis(target, Candidate(0, "y", (4, 3), "Gemm", frozenset({2}))) == 1
+    target = LabelSpec.of(DatasetSplits(split, split, split, None, ""))
+    assert class_axis(target, OutputSpec(0, "y", (3, 1), "Sigmoid", frozenset({1}))) is None
+    assert class_axis(target, OutputSpec(0, "y", (4, 3), "Gemm", frozenset({2}))) == 1
 
 
 def test_settings_may_say_what_would_be_told():
@@ -153,21 +159,28 @@ def test_settings_may_say_what_would_be_told():
 
 
 @pytest.mark.parametrize(
-    ("row", "said"), [([0, 0, 0], "sample 10501 mark 0 classes"), ([1, 1, 0], "mark 2 classes"), ([2, 0, 0], "hold 2")]
+    ("row", "said"),
+    [
+        ([0, 0, 0], "sample 10501 mark 0 classes"),
+        ([1, 1, 0], "mark 2 classes"),
+        ([2, 0, 0], "hold 2"),
+    ],
 )
 def test_a_row_that_is_not_one_hot_is_refused_wherever_it_is(row: list[int], said: str):
     labels = np.tile(HOT, (4000, 1))
     labels[10501] = row
-    assert not (np.linspace(0, 23999, 10000).astype(int) == 10501).any()  # nobody looked there when it was told
+    assert not (
+        np.linspace(0, 23999, 10000).astype(int) == 10501
+    ).any()  # nobody looked there when it was told
     with pytest.raises(InputError, match=said) as caught:
         task_of(labels, ("Gemm", (3,)))
-    assert 'kind = "multilabel"' in caught.value.remedy
+    assert 'kind = "multilabel"' in caught.value.hint
 
 
 def test_one_hot_rows_are_told_to_become_class_numbers():
     with pytest.raises(InputError) as caught:
         task_of(np.eye(6), ("Softmax", (7,)))
-    assert "argmax(axis=1)" in caught.value.remedy
+    assert "argmax(axis=1)" in caught.value.hint
     assert type(task_of(np.eye(6), ("Softmax", (6,)), kind="multilabel")).__name__ == "Multilabel"
 
 
@@ -188,27 +201,31 @@ def test_several_outputs_that_fit_have_to_be_told_apart():
     outputs = (("Conv", (9, 4, 4)), ("Gemm", (8,)), ("Gemm", (3,)))
     with pytest.raises(InputError, match="several outputs fit the labels") as caught:
         task_of(CLASSES, *outputs)
-    assert 'output = "…"' in caught.value.remedy
+    assert 'output = "…"' in caught.value.hint
     assert task_of(CLASSES, *outputs, output="y2").classes == 3
 
 
 def test_an_output_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(InputError) as caught:
         task_of(CLASSES, ("Gemm", (3,)), output="logits")
-    assert "'y0'" in caught.value.remedy
+    assert "'y0'" in caught.value.hint
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1, 1)])
 @pytest.mark.parametrize("labels", [MULTI_HOT, MULTI_HOT.astype(np.float32)])
-def test_whole_numbers_beside_sigmoids_are_labels_and_a_two_among_them_is_refused(labels: np.ndarray, shape: Any):
+def test_whole_numbers_beside_sigmoids_are_labels_and_a_two_among_them_is_refused(
+    labels: np.ndarray, shape: Any
+):
     labels = labels.copy()
     labels[3, 2] = 2
     with pytest.raises(InputError, match="the labels of sample 3 hold 2") as caught:
         task_of(labels, ("Sigmoid", shape))
-    assert "0" in caught.value.remedy
+    assert "0" in caught.value.hint
 
 
-@pytest.mark.parametrize(("labels", "said"), [(CLASSES, "0..2, the model has 2"), (CLASSES - 1, "label -1")])
+@pytest.mark.parametrize(
+    ("labels", "said"), [(CLASSES, "0..2, the model has 2"), (CLASSES - 1, "label -1")]
+)
 def test_whole_numbers_beside_one_sigmoid_are_classes(labels: np.ndarray, said: str):
     with pytest.raises(InputError, match=said):
         task_of(labels, ("Sigmoid", (1,)))
@@ -229,27 +246,27 @@ def test_a_label_that_may_mean_nothing_is_named_with_its_setting(labels, op, sha
     labels[2, 3] = void
     with pytest.raises(InputError, match=str(void)) as caught:
         task_of(labels, (op, shape))
-    assert f"ignored_label = {void} under [task]" in caught.value.remedy
+    assert f"ignored_label = {void} under [task]" in caught.value.hint
     assert task_of(labels, (op, shape), ignored_label=void).ignored == void
 
 
 def test_masks_of_0_and_255_may_mean_two_classes():
     with pytest.raises(InputError) as caught:
         task_of(MASKS * 255, ("Sigmoid", (4, 5)))
-    assert "ignored_label = 255 under [task]" in caught.value.remedy
-    assert "write 1 for 255" in caught.value.remedy
+    assert "ignored_label = 255 under [task]" in caught.value.hint
+    assert "write 1 for 255" in caught.value.hint
 
 
 def test_no_label_is_called_void_where_others_are_wrong_too():
     with pytest.raises(InputError) as caught:
         task_of(MAPS + 100, ("Conv", (3, 4, 5)))
-    assert "ignored_label" not in caught.value.remedy
+    assert "ignored_label" not in caught.value.hint
 
 
 def test_maps_that_count_from_1_are_told_so():
     with pytest.raises(InputError, match=r"1\.\.3, the model has 3") as caught:
         task_of(MAPS + 1, ("Conv", (3, 4, 5)))
-    assert "subtract 1" in caught.value.remedy
+    assert "subtract 1" in caught.value.hint
 
 
 def test_a_class_is_a_whole_number_wherever_it_is():
@@ -268,7 +285,9 @@ def test_a_class_is_a_whole_number_wherever_it_is():
         (np.array([0, -1, 2, 0, 1, 2]), (3,), "label -1, which is no class number"),
     ],
 )
-def test_classes_that_the_model_has_not_are_refused(target: np.ndarray, shape: tuple[int, ...], said: str):
+def test_classes_that_the_model_has_not_are_refused(
+    target: np.ndarray, shape: tuple[int, ...], said: str
+):
     with pytest.raises(InputError, match=said):
         task_of(target, ("Gemm", shape))
 
@@ -281,7 +300,11 @@ def test_positions_may_have_no_label():
 
 def test_multi_hot_labels_are_zero_or_one():
     with pytest.raises(InputError, match="the labels of sample 1 hold 2"):
-        task_of(np.array([[1, 0], [2, 0], [0, 1], [1, 1], [0, 0], [1, 0]]), ("Sigmoid", (2,)), kind="multilabel")
+        task_of(
+            np.array([[1, 0], [2, 0], [0, 1], [1, 1], [0, 0], [1, 0]]),
+            ("Sigmoid", (2,)),
+            kind="multilabel",
+        )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +322,9 @@ def test_multi_hot_labels_are_zero_or_one():
         (None, "Gemm", (3,), Asked("imitate", "y1")),
     ],
 )
-def test_a_task_says_what_is_asked_of_which_output(target: Any, op: str, shape: tuple[int, ...], asked: Asked):
+def test_a_task_says_what_is_asked_of_which_output(
+    target: Any, op: str, shape: tuple[int, ...], asked: Asked
+):
     assert task_of(target, ("Conv", (9, 9, 9, 9)), (op, shape), output="y1").asked == asked
 
 

@@ -29,15 +29,31 @@ TASKS: Sequence[tuple[Labelled, np.ndarray, np.ndarray]] = (
     (Classification(Y, classes=2, is_single=True), RNG.normal(size=(9, 1)), RNG.integers(0, 2, 9)),
     (Classification(Y, classes=2, is_single=True), RNG.normal(size=9), RNG.integers(0, 2, 9)),
     (Positions(Y, classes=4, axis=2), RNG.normal(size=(9, 5, 4)), RNG.integers(0, 4, (9, 5))),
-    (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 4, 5)), RNG.integers(0, 3, (9, 4, 5))),
-    (Classification(Y, classes=4, one_hot=1), RNG.normal(size=(9, 4)), np.eye(4)[RNG.integers(0, 4, 9)]),
+    (
+        Segmentation(Y, classes=3, axis=1),
+        RNG.normal(size=(9, 3, 4, 5)),
+        RNG.integers(0, 3, (9, 4, 5)),
+    ),
+    (
+        Classification(Y, classes=4, one_hot=1),
+        RNG.normal(size=(9, 4)),
+        np.eye(4)[RNG.integers(0, 4, 9)],
+    ),
     (
         Segmentation(Y, classes=3, axis=1, one_hot=1),
         RNG.normal(size=(9, 3, 4, 5)),
         np.moveaxis(np.eye(3)[RNG.integers(0, 3, (9, 4, 5))], -1, 1),
     ),
-    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 1, 4, 5)), RNG.integers(0, 2, (9, 4, 5))),
-    (Segmentation(Y, classes=2, is_single=True), RNG.normal(size=(9, 4, 5)), RNG.integers(0, 2, (9, 4, 5)) / 1.0),
+    (
+        Segmentation(Y, classes=2, is_single=True),
+        RNG.normal(size=(9, 1, 4, 5)),
+        RNG.integers(0, 2, (9, 4, 5)),
+    ),
+    (
+        Segmentation(Y, classes=2, is_single=True),
+        RNG.normal(size=(9, 4, 5)),
+        RNG.integers(0, 2, (9, 4, 5)) / 1.0,
+    ),
     (Positions(Y, classes=2, is_single=True), RNG.normal(size=(9, 5)), RNG.integers(0, 2, (9, 5))),
     (Multilabel(Y), RNG.normal(size=(9, 3)), RNG.integers(0, 2, (9, 3))),
     (Regression(Y, spread=2.0), RNG.normal(size=(9, 2)), RNG.normal(size=(9, 2))),
@@ -82,7 +98,9 @@ def test_average_precision_is_that_of_scikit_learn():
 def test_average_precision_counts_equal_scores_as_one(pairs: list[tuple[int, bool]]):
     scores, there = (np.array(column)[:, None] for column in zip(*pairs, strict=True))
     found = average_precision(scores.astype(float), there)[0]
-    assert found == pytest.approx(metrics.average_precision_score(there[:, 0], scores[:, 0]), abs=1e-12)
+    assert found == pytest.approx(
+        metrics.average_precision_score(there[:, 0], scores[:, 0]), abs=1e-12
+    )
 
 
 def test_a_label_that_no_sample_has_is_left_out():
@@ -101,7 +119,9 @@ def test_r2_is_that_of_scikit_learn(columns: int):
 def test_r2_of_a_map_takes_all_values_together():
     target = RNG.normal(3, 2, (20, 10, 10))
     output = target + RNG.normal(size=target.shape)
-    assert value(Regression(Y), output, target) == pytest.approx(metrics.r2_score(target.ravel(), output.ravel()))
+    assert value(Regression(Y), output, target) == pytest.approx(
+        metrics.r2_score(target.ravel(), output.ravel())
+    )
 
 
 def test_the_error_is_told_in_the_unit_of_the_targets():
@@ -137,7 +157,9 @@ def test_one_channel_tells_two_classes_by_a_threshold(shape: tuple[int, ...]):
     for is_probability, y in ((False, output), (True, sigmoid)):
         task = Segmentation(Y, classes=2, is_single=True, is_probability=is_probability)
         assert value(task, y, target) == pytest.approx(wanted)
-        assert float(task.loss([torch.tensor(y)], labels, None)) == pytest.approx(float(two), rel=1e-5)
+        assert float(task.loss([torch.tensor(y)], labels, None)) == pytest.approx(
+            float(two), rel=1e-5
+        )
 
 
 def test_a_pixel_that_is_no_number_is_no_class():
@@ -168,7 +190,9 @@ def test_labels_shorter_than_the_output_are_of_a_model_with_a_fixed_length():
 
 
 @pytest.mark.parametrize(("task", "output", "target"), TASKS, ids=NAMES)
-def test_learning_lowers_the_loss_and_betters_the_metric(task: Labelled, output: np.ndarray, target: np.ndarray):
+def test_learning_lowers_the_loss_and_betters_the_metric(
+    task: Labelled, output: np.ndarray, target: np.ndarray
+):
     y = torch.tensor(output, dtype=torch.float32, requires_grad=True)
     optimizer = torch.optim.Adam([y], 0.1)
     for _ in range(200):
@@ -179,7 +203,9 @@ def test_learning_lowers_the_loss_and_betters_the_metric(task: Labelled, output:
 
 
 @pytest.mark.parametrize(("task", "output", "target"), TASKS, ids=NAMES)
-def test_who_learns_from_the_original_alone_has_no_loss_where_it_is_met(task: Labelled, output, target):
+def test_who_learns_from_the_original_alone_has_no_loss_where_it_is_met(
+    task: Labelled, output, target
+):
     taught = torch.tensor(output, dtype=torch.float32)
     other = taught + torch.tensor(RNG.normal(size=output.shape), dtype=torch.float32)
     labels = {TARGET: torch.tensor(target)}
@@ -188,7 +214,9 @@ def test_who_learns_from_the_original_alone_has_no_loss_where_it_is_met(task: La
 
 
 @pytest.mark.parametrize(("task", "output", "target"), TASKS, ids=NAMES)
-def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(task: Labelled, output, target):
+def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(
+    task: Labelled, output, target
+):
     worse = output + RNG.normal(size=output.shape)
     before, after = (task.evidence(judged(y, target), ()) for y in (output, worse))
     low, high = task.interval(before, after)
@@ -202,10 +230,16 @@ def test_the_interval_of_a_drop_holds_the_drop_and_is_the_same_each_time(task: L
         (Multilabel(Y), RNG.normal(size=(9, 3)), np.zeros((9, 3))),
         (Regression(Y), RNG.normal(size=(9, 2)), np.ones((9, 2))),
         (Positions(Y, classes=3, axis=2), RNG.normal(size=(9, 5, 3)), np.full((9, 5), -100)),
-        (Segmentation(Y, classes=3, axis=1), RNG.normal(size=(9, 3, 2, 2)), np.full((9, 2, 2), -100)),
+        (
+            Segmentation(Y, classes=3, axis=1),
+            RNG.normal(size=(9, 3, 2, 2)),
+            np.full((9, 2, 2), -100),
+        ),
     ],
 )
-def test_where_nothing_can_be_measured_the_metric_is_zero_and_a_drop_has_no_interval(task: Labelled, output, target):
+def test_where_nothing_can_be_measured_the_metric_is_zero_and_a_drop_has_no_interval(
+    task: Labelled, output, target
+):
     evidence = task.evidence(judged(output, target), ())
     assert value(task, output, target) == 0.0
     assert task.interval(evidence, evidence) is None
@@ -225,11 +259,17 @@ def test_draws_without_any_label_do_not_narrow_an_interval():
     [
         (Positions(Y, classes=3, axis=2), np.array([[0, 1], [1, 1], [-100, 2]]), 0.6),
         (Segmentation(Y, classes=3, axis=1), np.array([[[0, 1]], [[1, 1]]]), 0.375),
-        (Segmentation(Y, classes=3, axis=1, one_hot=1), np.moveaxis(np.eye(3)[[[[0, 1]], [[1, 1]]]], -1, 1), 0.375),
+        (
+            Segmentation(Y, classes=3, axis=1, one_hot=1),
+            np.moveaxis(np.eye(3)[[[[0, 1]], [[1, 1]]]], -1, 1),
+            0.375,
+        ),
         (Classification(Y, classes=3, one_hot=1), np.eye(3)[[0, 2, 2, 1]], 0.5),
         (Multilabel(Y), np.array([[1, 0], [0, 0], [1, 0], [1, 1]]), 0.5),
         (Regression(Y), np.array([1.5, 2.5]), 0.0),
     ],
 )
 def test_a_guess_does_not_look_at_the_input(task: Labelled, target: np.ndarray, guess: float):
-    assert task.guess(split_of(np.zeros((len(target), 1)), target, prepare=unread)) == pytest.approx(guess)
+    assert task.guess(
+        split_of(np.zeros((len(target), 1)), target, prepare=unread)
+    ) == pytest.approx(guess)

@@ -47,12 +47,20 @@ def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
     return bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
 
 
-def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(folder: Path, tmp_path: Path):
+def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(
+    folder: Path, tmp_path: Path
+):
     report = finished(tmp_path / "run")
     again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
     assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
     example = np.load(folder / "example.npz")
-    keys = {"samples/image", "input/image", "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    keys = {
+        "samples/image",
+        "input/image",
+        "tolerance",
+        "model.sparse.onnx/0",
+        "model.packed.onnx/0",
+    }
     assert set(example.files) == keys
     script = put(
         tmp_path / "check.py",
@@ -69,7 +77,9 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
     finished(tmp_path)
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
     inputs = inputs_of(RECIPE | floats | {"channels_to_front": False, "resize": None})
-    example = np.load(io.BytesIO(handoff_example.make(inputs, [tmp_path / "model.packed.onnx"], None).content))
+    example = np.load(
+        io.BytesIO(handoff_example.make(inputs, [tmp_path / "model.packed.onnx"], None).content)
+    )
     generated = inputs.recipes["image"].generate(4, handoff_example.SEED).take(np.arange(4))
     assert np.array_equal(example["samples/image"], generated)
     assert not np.array_equal(example["samples/image"], example["input/image"])
@@ -78,9 +88,14 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
 def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
     report = finished(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
-    out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out", {"image": ArraySamples(samples)})
+    out = handoff.run(
+        report_of(report), tmp_path / "run", tmp_path / "out", {"image": ArraySamples(samples)}
+    )
     assert np.array_equal(np.load(out / "example.npz")["samples/image"], samples)
-    assert "**Its samples are real data**: the first 3 of the test split." in (out / "HANDOFF.md").read_text()
+    assert (
+        "**Its samples are real data**: the first 3 of the test split."
+        in (out / "HANDOFF.md").read_text()
+    )
     assert verify(out).returncode == 0
 
 
@@ -105,19 +120,35 @@ def test_the_example_has_samples_of_every_input_within_the_range_of_true_ones(tm
     out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
     inputs = {"samples/vector", "input/vector", "samples/tokens", "input/tokens"}
-    assert set(example.files) == {*inputs, "tolerance", "model.sparse.onnx/0", "model.packed.onnx/0"}
+    assert set(example.files) == {
+        *inputs,
+        "tolerance",
+        "model.sparse.onnx/0",
+        "model.packed.onnx/0",
+    }
     vector, tokens = example["samples/vector"], example["samples/tokens"]
-    assert (vector.dtype, vector.shape, tokens.dtype, tokens.shape) == (np.float32, (4, 4), np.uint8, (4, 3))
+    assert (vector.dtype, vector.shape, tokens.dtype, tokens.shape) == (
+        np.float32,
+        (4, 4),
+        np.uint8,
+        (4, 3),
+    )
     assert 2 <= tokens.min() < tokens.max() <= 5
     assert np.array_equal(example["input/vector"], vector * np.float32(0.5))
-    assert (example["input/tokens"].dtype, example["input/tokens"].tolist()) == (np.int64, tokens.tolist())
+    assert (example["input/tokens"].dtype, example["input/tokens"].tolist()) == (
+        np.int64,
+        tokens.tolist(),
+    )
     assert verify(out).returncode == 0
 
 
 def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp_path: Path):
     out = handoff.run(masked(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
-    assert [key for key in example.files if key.startswith("samples/")] == ["samples/ids", "samples/ids_offsets"]
+    assert [key for key in example.files if key.startswith("samples/")] == [
+        "samples/ids",
+        "samples/ids_offsets",
+    ]
     offsets, ids = example["samples/ids_offsets"], example["input/ids"]
     lengths = np.diff(offsets)
     assert ids.shape == example["input/ids_mask"].shape == (4, lengths.max())
@@ -138,7 +169,9 @@ def test_fixed_batches_and_lengths_hold_for_all_inputs(tmp_path: Path):
 def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
     ids = RaggedSamples(np.arange(3, 9, dtype=np.int32), np.array([0, 4, 6]), pad=1)
     samples = {"ids": ids, "ids_mask": MaskSamples(ids)}
-    out = handoff.run(masked(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples)
+    out = handoff.run(
+        masked(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples
+    )
     example = np.load(out / "example.npz")
     assert example["input/ids"].tolist() == [[3, 4, 5, 6], [7, 8, 1, 1], [3, 4, 5, 6]]
     assert example["input/ids_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]

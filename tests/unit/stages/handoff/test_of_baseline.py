@@ -13,7 +13,12 @@ from tests.support.sample_report import in_celsius, report_of, sample
 @pytest.fixture
 def report() -> dict[str, Any]:
     found = sample()[0]
-    found["settings"]["gates"] = {"max_drop": 0.01, "beat_baseline": True, "by": 0.001, "min_gain": 1.5}
+    found["settings"]["gates"] = {
+        "max_drop": 0.01,
+        "beat_baseline": True,
+        "by": 0.001,
+        "min_gain": 1.5,
+    }
     return found
 
 
@@ -27,7 +32,11 @@ def test_the_baseline_stands_where_the_pruned_network_stood(report: dict[str, An
     assert found.pruned.drop_interval == tuple(report["baseline"]["drop_interval"])
     assert found.pruned.method == "global-magnitude"
     assert (found.baseline, found.difference, found.trail, found.scatter) == (None, None, (), None)
-    assert found.reasons["baseline"] == found.reasons["difference"] == "this network is the baseline of its run"
+    assert (
+        found.reasons["baseline"]
+        == found.reasons["difference"]
+        == "this network is the baseline of its run"
+    )
 
 
 def test_layers_have_its_counts_and_no_thresholds(report: dict[str, Any]) -> None:
@@ -36,13 +45,18 @@ def test_layers_have_its_counts_and_no_thresholds(report: dict[str, Any]) -> Non
         assert (layer.baseline_nonzeros, layer.threshold, layer.temperature) == (None, None, None)
 
 
-def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(report: dict[str, Any]) -> None:
+def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
+    report: dict[str, Any],
+) -> None:
     found = handed(report)
     assert [(g.name, g.value, g.passed) for g in found.gates] == [("max_drop", 0.0136, False)]
     assert found.verdict == "failed"
     assert not found.settings["gates"]["beat_baseline"]
     assert found.settings["gates"]["min_gain"] is None
-    assert "gates that compare with a baseline are left out: beat_baseline, by, min_gain" in found.notes
+    assert (
+        "gates that compare with a baseline are left out: beat_baseline, by, min_gain"
+        in found.notes
+    )
 
 
 def test_no_gates_are_none(report: dict[str, Any]) -> None:
@@ -64,7 +78,9 @@ def test_a_baseline_outside_the_accuracy_budget_says_so(
     assert (handed(report).budget_missed is not None) == missed
 
 
-def test_the_baseline_of_a_picked_entry_is_not_judged_by_the_accuracy_budget(report: dict[str, Any]) -> None:
+def test_the_baseline_of_a_picked_entry_is_not_judged_by_the_accuracy_budget(
+    report: dict[str, Any],
+) -> None:
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
     assert as_pruned(report_of(report), picked=True).budget_missed is None
 
@@ -79,7 +95,9 @@ def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str
     report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
     report["budget_missed"] = "it is outside"
     notes = handed(report).notes
-    assert notes[0] == "pruned by global magnitude, the baseline of the run, and trained for 18 epochs"
+    assert (
+        notes[0] == "pruned by global magnitude, the baseline of the run, and trained for 18 epochs"
+    )
     assert "2 nodes were folded into constants before training" in notes
     assert not {"tried 8.4×: 91 % on the validation split", "it is outside"} & set(notes)
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import offsets_of
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -24,7 +24,7 @@ from ltp_pipeline.results.schema_parts import Tensor
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import scripts as handoff_scripts
-from ltp_pipeline.stages.handoff.example import Inputs
+from ltp_pipeline.stages.handoff.example import ModelInputs
 from tests.support.archives import sequences
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, finished, inputs_of
@@ -55,7 +55,9 @@ def photographs(path: Path, *_: int) -> Path:
         picture = Image.open(io.BytesIO(jpeg(i, 20 + 3 * i, 40 - 2 * i)))
         mode = ("RGB", "L", "P", "RGBA", "RGB")[i % 5]
         put(path / "photos" / "ab"[i % 2] / "x", b"").unlink()
-        picture.convert(mode).save(path / "photos" / "ab"[i % 2] / f"{i}.{'jpg' if mode == 'RGB' else 'png'}")
+        picture.convert(mode).save(
+            path / "photos" / "ab"[i % 2] / f"{i}.{'jpg' if mode == 'RGB' else 'png'}"
+        )
     return path / "photos"
 
 
@@ -63,28 +65,58 @@ COLOURS = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
 GREY = {"mean": (0.3,), "std": (0.4,)}
 CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, dict[str, Any]]] = {
     "npz-nchw": (npz, (3, 4, 5), np.uint8, model(3, 4, 5), {"scale": 1 / 255, **COLOURS}),
-    "npz-nhwc": (npz, (4, 5, 3), np.uint8, model(3, 4, 5), {"scale": 1 / 255, "layout": "NHWC", **COLOURS}),
+    "npz-nhwc": (
+        npz,
+        (4, 5, 3),
+        np.uint8,
+        model(3, 4, 5),
+        {"scale": 1 / 255, "layout": "NHWC", **COLOURS},
+    ),
     "npz-float64-to-nhwc": (npz, (3, 8, 8), np.float64, model(8, 8, 3), COLOURS),
     "npz-resized": (npz, (3, 9, 7), np.uint8, model(3, 4, 5), {"resize": (4, 5), "scale": 0.1}),
-    "npz-nhwc-resized-floats": (npz, (9, 7, 3), np.float32, model(3, 4, 5), {"resize": (4, 5), "layout": "NHWC"}),
+    "npz-nhwc-resized-floats": (
+        npz,
+        (9, 7, 3),
+        np.float32,
+        model(3, 4, 5),
+        {"resize": (4, 5), "layout": "NHWC"},
+    ),
     "npz-grey-flattened": (npz, (4, 5), np.uint8, model(20), {"mean": (3,)}),
     "npz-colours-flattened": (npz, (4, 5, 3), np.uint8, model(60), {"layout": "NHWC", **COLOURS}),
-    "npz-integers-resized": (npz, (3, 9, 7), np.int32, model(3, 4, 5, of="INT64"), {"resize": (4, 5)}),
+    "npz-integers-resized": (
+        npz,
+        (3, 9, 7),
+        np.int32,
+        model(3, 4, 5, of="INT64"),
+        {"resize": (4, 5)},
+    ),
     "npz-features": (npz, (6,), np.float32, model(6), {"mean": tuple(range(6)), "std": (2,)}),
-    "npz-half": (npz, (3, 4, 5), np.uint8, model(3, 4, 5, of="FLOAT16"), {"scale": 1 / 255, **COLOURS}),
+    "npz-half": (
+        npz,
+        (3, 4, 5),
+        np.uint8,
+        model(3, 4, 5, of="FLOAT16"),
+        {"scale": 1 / 255, **COLOURS},
+    ),
     "npz-bool": (npz, (3, 4), np.bool_, model(3, 4, of="BOOL"), {}),
     "idx": (idx, (), None, model(1, 8, 9), {"scale": 1 / 255, **GREY}),
     "idx-flattened": (idx, (), None, model(72), {"scale": 1 / 255, **GREY}),
     "images-squeezed": (photographs, (), None, RGB, {"scale": 1 / 255, **COLOURS}),
     "images-cropped": (photographs, (), None, RGB, {"crop": 0.875, "scale": 1 / 255, **COLOURS}),
-    "images-cropped-oblong": (photographs, (), None, model(3, "H", "W"), {"resize": (7, 12), "crop": 0.7}),
+    "images-cropped-oblong": (
+        photographs,
+        (),
+        None,
+        model(3, "H", "W"),
+        {"resize": (7, 12), "crop": 0.7},
+    ),
     "images-resized": (photographs, (), None, model(3, "H", "W"), {"resize": (9, 11)}),
     "images-grey": (photographs, (), None, model(1, 8, 8), {"scale": 1 / 255, **GREY}),
     "images-rgba": (photographs, (), None, model(4, 8, 8), {"crop": 0.9}),
 }
 
 
-def files_of(data: Data) -> list[str]:
+def files_of(data: DatasetSplits) -> list[str]:
     """The image files of the test split, in its order."""
     images = data.test.inputs["image"].samples.images
     return [images._sources[row].file for row in data.test.rows]
@@ -93,9 +125,15 @@ def files_of(data: Data) -> list[str]:
 @pytest.mark.parametrize("case", CASES)
 def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: Path, case: str):
     make, shape, dtype, model_input, settings = CASES[case]
-    data = opened(make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})), model_input, **settings)
+    data = opened(
+        make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})),
+        model_input,
+        **settings,
+    )
     expected = only(data.test.read(np.arange(len(data.test))))
-    inputs = inputs_of(json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type)
+    inputs = inputs_of(
+        json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type
+    )
     kept, kind = inputs.recipes["image"], inputs.type_of(inputs.tensors[0])
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     pillow = "from PIL" in script.read_text()
@@ -116,7 +154,8 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
 def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
     script = put(
-        tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs_of(recipe.of_data(data)["image"])).encode()
+        tmp_path / "preprocess.py",
+        handoff_scripts.preprocess(inputs_of(recipe.of_data(data)["image"])).encode(),
     )
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
@@ -124,7 +163,12 @@ def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Pa
         assert done.returncode == 1
         assert "stored ones were uint8 of shape (3, 4, 5)" in done.stderr
     np.save(tmp_path / "samples.npy", np.zeros((3, 4, 5), np.uint8))
-    assert bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "one.npy").returncode == 0
+    assert (
+        bare(
+            tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "one.npy"
+        ).returncode
+        == 0
+    )
     assert np.load(tmp_path / "one.npy").shape == (1, 3, 4, 5)
 
 
@@ -176,7 +220,11 @@ def frames() -> dict[str, np.ndarray]:
 
 
 SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]]] = {
-    "image-and-tokens": (PAIR, pair(), {"inputs": {"file": {"layout": "NHWC", "scale": 1 / 255, "mean": 0.3}}}),
+    "image-and-tokens": (
+        PAIR,
+        pair(),
+        {"inputs": {"file": {"layout": "NHWC", "scale": 1 / 255, "mean": 0.3}}},
+    ),
     "sequences-and-mask": (TOKENS, sequences("ids"), {"pad": 7}),
     "sequences-and-mask-of-fixed-length": (
         [TensorInfo(t.name, t.type, ("N", 9)) for t in TOKENS],
@@ -190,7 +238,11 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
     ),
     "one-number-a-sample": (
         [TensorInfo("age", "FLOAT", ("N", 1)), TensorInfo("size", "FLOAT", ("N", 1))],
-        {f"{name}_{split}": np.arange(9) for name in ("age", "size") for split in ("train", "val", "test")},
+        {
+            f"{name}_{split}": np.arange(9)
+            for name in ("age", "size")
+            for split in ("train", "val", "test")
+        },
         {"scale": 0.1, "mean": 0.3},
     ),
     "sequences-of-vectors-alone": (FRAMES, frames(), {"pad": 0.25, "scale": 3.0, "std": 7}),
@@ -201,13 +253,19 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
 def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     tensors, arrays, settings = SEVERAL[case]
     np.savez(tmp_path / "data.npz", **arrays)
-    data = open_data(DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0)
+    data = open_data(
+        DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0
+    )
     plain = {name: {"recipe": found.plain()} for name, found in recipe.of_data(data).items()}
     kept = recipe.of_report(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
-    inputs = Inputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept)
+    inputs = ModelInputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept)
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     names = {offsets_of(f"{t.name}_test", ()): offsets_of(t.name, kept) for t in tensors}
-    some = {names.get(key, key.replace("_test", "")): array for key, array in arrays.items() if "_test" in key}
+    some = {
+        names.get(key, key.replace("_test", "")): array
+        for key, array in arrays.items()
+        if "_test" in key
+    }
     np.savez(tmp_path / "samples.npz", **{f"x/{key}": array for key, array in some.items()})
     renamed(tmp_path / "samples.npz", "x/")
     out = tmp_path / ("input.npy" if len(tensors) == 1 else "inputs.npz")
@@ -231,11 +289,15 @@ def renamed(path: Path, prefix: str) -> None:
             archive.writestr(name, content)
 
 
-def prepare_of(tensors: list[TensorInfo], tmp_path: Path, **arrays: np.ndarray) -> Callable[[Any], Any]:
+def prepare_of(
+    tensors: list[TensorInfo], tmp_path: Path, **arrays: np.ndarray
+) -> Callable[[Any], Any]:
     """The function of the script that is made for these data."""
     np.savez(tmp_path / "data.npz", **arrays)
     data = open_data(DataSettings(path=tmp_path / "data.npz"), tensors, 0)
-    inputs = Inputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipe.of_data(data))
+    inputs = ModelInputs(
+        [Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipe.of_data(data)
+    )
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     return runpy.run_path(str(script))["prepare"]
 
@@ -245,7 +307,10 @@ def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
     assert alone([[3, 4], np.array([5], np.uint8), []]).tolist() == [[3, 4], [5, 0], [0, 0]]
     assert alone([[]]).tolist() == [[0]]
     both = prepare_of(TOKENS, tmp_path, **sequences("ids"))({"ids": [[3, 4], [5]]})
-    assert {name: x.tolist() for name, x in both.items()} == {"ids": [[3, 4], [5, 0]], "ids_mask": [[1, 1], [1, 0]]}
+    assert {name: x.tolist() for name, x in both.items()} == {
+        "ids": [[3, 4], [5, 0]],
+        "ids_mask": [[1, 1], [1, 0]],
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,11 @@ def with_fast(digest: str) -> Report:
     """A report whose last file is a fast one, measured with a library of this hash."""
     content, _ = sample()
     how = {"path": "avx2", "library_sha256": digest, "turned_over": ["head.fc.weight"]}
-    content["pruned"]["files"][-1] |= {"graph": "fast", "path": "model.fast.packed.onnx", "sparse_kernels": how}
+    content["pruned"]["files"][-1] |= {
+        "graph": "fast",
+        "path": "model.fast.packed.onnx",
+        "sparse_kernels": how,
+    }
     return report_of(content)
 
 
@@ -39,7 +43,9 @@ def test_the_library_goes_along_where_it_is_the_one_that_was_measured_with(built
     assert other.path is None
 
 
-def test_where_it_is_not_at_hand_the_page_says_so_and_how_to_build_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_not_at_hand_the_page_says_so_and_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(library, "kernels_library", missing)
     report = with_fast("0" * 64)
     page = text.render(report, handed=sparse_ops.find(report))
@@ -60,5 +66,7 @@ def test_the_sources_are_whole_readable_and_the_same_bytes_every_time(built: Pat
     assert first == second
     assert first is not None
     with zipfile.ZipFile(io.BytesIO(first.sources)) as archive:
-        assert {Path(e.filename).name for e in archive.infolist()} == {p.name for p in library.SOURCE.iterdir()}
+        assert {Path(e.filename).name for e in archive.infolist()} == {
+            p.name for p in library.SOURCE.iterdir()
+        }
         assert all(entry.external_attr >> 16 == 0o644 for entry in archive.infolist())

@@ -45,7 +45,10 @@ def test_a_task_of_ones_own_is_named_and_can_do_no_harm():
     report = finished_in_memory()
     report["own_task"] = {"name": "my task`.py\n# <b>", "sha256": "ab" * 32}
     page = handoff_text.render(report_of(report))
-    assert f"Samples and metric are those of `my task'.py # <b>` (SHA-256 `{'ab' * 32}`), which is not in" in page
+    assert (
+        f"Samples and metric are those of `my task'.py # <b>` (SHA-256 `{'ab' * 32}`), which is not in"
+        in page
+    )
     assert " --task 'my task`.py # <b>'\n" in page
     report["own_task"] = {"name": "the task Mine"}
     page = handoff_text.render(report_of(report))
@@ -63,7 +66,9 @@ def test_classes_are_named_by_number():
 
 def test_the_example_names_the_input_its_shape_and_type():
     report = finished_in_memory()
-    report["model"]["inputs"] = [{"name": "x'\"\n", "type": "FLOAT16", "shape": [4, None, "h", "w"]}]
+    report["model"]["inputs"] = [
+        {"name": "x'\"\n", "type": "FLOAT16", "shape": [4, None, "h", "w"]}
+    ]
     report["data"]["inputs"] = {"x'\"\n": {"sample_shape": [3, 32, 32]}}
     lines = handoff_text.example(report_of(report)).splitlines()
     assert len(lines) == 5
@@ -85,29 +90,45 @@ def test_text_from_the_model_is_shown_and_does_nothing():
     outside = re.sub(r"```.*?```|`[^`\n]*`", "", page, flags=re.DOTALL)
     assert "<script>" not in outside
     assert "[x](" not in outside
-    assert not [line for line in outside.splitlines() if line.startswith("# ") and "pruned" not in line]
+    assert not [
+        line for line in outside.splitlines() if line.startswith("# ") and "pruned" not in line
+    ]
 
 
 def test_rounded_and_deploy_files_are_called_so(tmp_path: Path):
     report = finished(tmp_path, ("packed", "deploy-packed"))
     report["pruned"]["files"][1]["values"] = "fp16"
     page = handoff_text.render(report_of(report))
-    assert "as packed, norms folded into the layers before: outputs equal to 1e-5; **values rounded to fp16**" in page
+    assert (
+        "as packed, norms folded into the layers before: outputs equal to 1e-5; **values rounded to fp16**"
+        in page
+    )
     assert "| | packed |\n" in page
 
 
 def test_failed_gates_are_said_at_the_top(tmp_path: Path):
     report = finished(tmp_path) | {"verdict": "failed"}
-    report["gates"] = [{"name": "max_drop", "passed": False}, {"name": "min_compression", "passed": True}]
+    report["gates"] = [
+        {"name": "max_drop", "passed": False},
+        {"name": "min_compression", "passed": True},
+    ]
     top = handoff_text.render(report_of(report)).split("## Files")[0]
-    assert "**Its gates failed** (`max_drop`): the model is below the bar that was set. Ask before you ship it." in top
+    assert (
+        "**Its gates failed** (`max_drop`): the model is below the bar that was set. Ask before you ship it."
+        in top
+    )
 
 
 def test_a_missed_budget_is_said_at_the_top(tmp_path: Path):
     report = finished(tmp_path)
     assert "budget" not in handoff_text.render(report_of(report))
-    top = handoff_text.render(report_of(report | {"budget_missed": "none is within 0.01"})).split("## Files")[0]
-    assert "Its gates passed. **It is outside the accuracy budget** that was asked for. Ask before you ship it." in top
+    top = handoff_text.render(report_of(report | {"budget_missed": "none is within 0.01"})).split(
+        "## Files"
+    )[0]
+    assert (
+        "Its gates passed. **It is outside the accuracy budget** that was asked for. Ask before you ship it."
+        in top
+    )
 
 
 def test_without_labels_the_original_is_needed_to_verify(tmp_path: Path):
@@ -120,10 +141,14 @@ def test_without_labels_the_original_is_needed_to_verify(tmp_path: Path):
 
 def test_the_example_keeps_every_output_where_none_is_the_score(tmp_path: Path):
     report = finished(tmp_path)
-    assert handoff_text.example(report_of(report)).endswith("\nscores = session.run(None, {'image': x})[0]")
+    assert handoff_text.example(report_of(report)).endswith(
+        "\nscores = session.run(None, {'image': x})[0]"
+    )
     report["model"]["outputs"] *= 2
     report["task"] = {"kind": "imitate", "output": None}
-    assert handoff_text.example(report_of(report)).endswith("\noutputs = session.run(None, {'image': x})")
+    assert handoff_text.example(report_of(report)).endswith(
+        "\noutputs = session.run(None, {'image': x})"
+    )
 
 
 @pytest.mark.parametrize("name", ["boxes", HOSTILE])
@@ -141,19 +166,39 @@ def test_the_example_takes_the_output_that_was_judged(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ({"kind": "classify", "axis": 1}, "`scores.argmax(axis=1)` is the class, counted from zero"),
-        ({"kind": "classify", "axis": 2}, "`scores.argmax(axis=2)` is the class, counted from zero"),
-        ({"kind": "segment", "axis": 1}, "`scores.argmax(axis=1)` is the class, counted from zero, of each pixel"),
-        ({"kind": "classify", "threshold": 0.5}, "`scores > 0.5` is true for class 1 and false for class 0."),
-        ({"kind": "classify", "threshold": 0.0}, "`scores > 0` is true for class 1 and false for class 0."),
+        (
+            {"kind": "classify", "axis": 1},
+            "`scores.argmax(axis=1)` is the class, counted from zero",
+        ),
+        (
+            {"kind": "classify", "axis": 2},
+            "`scores.argmax(axis=2)` is the class, counted from zero",
+        ),
+        (
+            {"kind": "segment", "axis": 1},
+            "`scores.argmax(axis=1)` is the class, counted from zero, of each pixel",
+        ),
+        (
+            {"kind": "classify", "threshold": 0.5},
+            "`scores > 0.5` is true for class 1 and false for class 0.",
+        ),
+        (
+            {"kind": "classify", "threshold": 0.0},
+            "`scores > 0` is true for class 1 and false for class 0.",
+        ),
         (
             {"kind": "segment", "threshold": 0.5},
             "is true for class 1 and false for class 0, of each pixel.",
         ),
-        ({"kind": "multilabel", "threshold": 0.5}, "`scores > 0.5` is true where a label is there."),
+        (
+            {"kind": "multilabel", "threshold": 0.5},
+            "`scores > 0.5` is true where a label is there.",
+        ),
     ],
 )
-def test_the_page_says_how_an_output_tells_the_answer(tmp_path: Path, task: dict[str, Any], said: str):
+def test_the_page_says_how_an_output_tells_the_answer(
+    tmp_path: Path, task: dict[str, Any], said: str
+):
     report = finished(tmp_path) | {"task": {"output": "logits", **task}}
     assert handoff_text.example(report_of(report)).splitlines()[-1].startswith("scores = ")
     page = handoff_text.render(report_of(report))
@@ -172,7 +217,9 @@ def test_the_label_of_pixels_that_do_not_count_is_named(tmp_path: Path, kind: st
 def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
     page = handoff_text.render(report_of(finished(tmp_path))).replace("\\", "")
     assert "One file is enough: model.packed.onnx" in page
-    assert "One file is enough" not in handoff_text.render(report_of(finished(tmp_path, ("dense",))))
+    assert "One file is enough" not in handoff_text.render(
+        report_of(finished(tmp_path, ("dense",)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +232,9 @@ def test_a_single_file_is_not_called_one_of_several(tmp_path: Path):
         ({}, "wins here: it needs fewer weights at the same top-1 accuracy. At"),
     ],
 )
-def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(ahead: dict[str, Any], said: str):
+def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(
+    ahead: dict[str, Any], said: str
+):
     report = sample()[0] | ahead
     report["baseline"]["gain"] = 0.8
     page = handoff_text.render(report_of(report))
@@ -212,7 +261,11 @@ MASK = {
     "sample_shape": [None],
     "preparation": [],
     "recipe": IDS["recipe"]
-    | {"stored": {"type": "bool", "shape": [None], "range": [0, 1]}, "pad": None, "mask_of": HOSTILE},
+    | {
+        "stored": {"type": "bool", "shape": [None], "range": [0, 1]},
+        "pad": None,
+        "mask_of": HOSTILE,
+    },
 }
 
 

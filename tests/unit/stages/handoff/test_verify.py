@@ -29,9 +29,13 @@ def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
 
 def rehash(folder: Path, *names: str) -> None:
     """Let the list of hashes agree with these files again, as someone who exchanges them would."""
-    sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    sums = dict(
+        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
+    )
     sums |= {name: sha256_of(folder / name) for name in names}
-    (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    (folder / "SHA256SUMS").write_text(
+        "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    )
 
 
 def test_verify_passes_where_there_is_nothing_but_numpy_and_onnxruntime(folder: Path):
@@ -42,17 +46,27 @@ def test_verify_passes_where_there_is_nothing_but_numpy_and_onnxruntime(folder: 
     assert lines[-1] == "All is well."
     assert len(lines) == 9 + 2 + 1
     assert "ok      model.packed.onnx is the file that was handed over" in lines
-    assert sum("outputs differ from the example's by" in line and "0.001 is allowed" in line for line in lines) == 2
+    assert (
+        sum(
+            "outputs differ from the example's by" in line and "0.001 is allowed" in line
+            for line in lines
+        )
+        == 2
+    )
 
 
-@pytest.mark.parametrize("name", ["model.packed.onnx", "report.json", "example.npz", "preprocess.py", "HANDOFF.md"])
+@pytest.mark.parametrize(
+    "name", ["model.packed.onnx", "report.json", "example.npz", "preprocess.py", "HANDOFF.md"]
+)
 def test_verify_tells_a_file_that_was_changed(folder: Path, name: str):
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
     done = verify(folder)
     assert done.returncode == 1
-    assert f"FAILED  {name} is not the file that was handed over: its hash is another" in done.stdout
+    assert (
+        f"FAILED  {name} is not the file that was handed over: its hash is another" in done.stdout
+    )
     if name == "model.packed.onnx":
         assert "FAILED  model.packed.onnx is not run" in done.stdout
         assert "ok      model.sparse.onnx: outputs" in done.stdout
@@ -87,7 +101,10 @@ def test_verify_tells_a_model_that_computes_something_else(folder: Path):
 def test_verify_needs_every_input(tmp_path: Path):
     out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = dict(np.load(out / "example.npz"))
-    np.savez(out / "example.npz", **{key: array for key, array in example.items() if key != "input/tokens"})
+    np.savez(
+        out / "example.npz",
+        **{key: array for key, array in example.items() if key != "input/tokens"},
+    )
     rehash(out, "example.npz")
     done = verify(out)
     assert done.returncode == 1
@@ -101,9 +118,13 @@ def test_verify_says_what_it_needs(folder: Path):
 
 
 @pytest.mark.parametrize(("name", "limit"), [("fc.weight", 2e-2), ("ltp/0.values", 1e-3)])
-def test_half_precision_has_a_wider_tolerance_unless_values_are_only_stored_so(tmp_path: Path, name: str, limit: float):
+def test_half_precision_has_a_wider_tolerance_unless_values_are_only_stored_so(
+    tmp_path: Path, name: str, limit: float
+):
     changed = classifier()
-    changed.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half"))
+    changed.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half")
+    )
     onnx.save(changed, tmp_path / "model.onnx")
     made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
     assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from ltp_pipeline.stages.import_model.fixed_batch import declared_batch, in_parts, runs_on_any
+from ltp_pipeline.stages.import_model.fixed_batch import declared_batch, run_in_chunks, runs_on_any
 from tests.support.imported import imported
 from tests.support.models import Graph, run_onnxruntime
 from tests.support.sequence_models import STEPS, WIDTH, vision_transformer
@@ -30,7 +30,9 @@ def test_the_batch_is_the_first_dimension_of_most_inputs() -> None:
     g.add("Add", "y", "offset", outputs=["shifted"])
     inputs = {"offset": (1, 3), "x": (4, 3, 4), "z": (4, 4, 3)}
     assert declared_batch(g.model(inputs, ["shifted"]).graph) == 4
-    assert declared_batch(two_inputs(4).model({"x": ("N", 12), "z": ("N", 12)}, ["y"]).graph) is None
+    assert (
+        declared_batch(two_inputs(4).model({"x": ("N", 12), "z": ("N", 12)}, ["y"]).graph) is None
+    )
 
 
 def test_reshapes_of_two_inputs_take_other_batches() -> None:
@@ -67,14 +69,14 @@ def test_an_input_that_is_no_batch_is_passed_whole_to_each_part() -> None:
         return inputs["x"] * inputs["scale"], inputs["scale"]
 
     inputs = {"x": torch.arange(5.0), "more": torch.zeros(5), "scale": torch.tensor([2.0])}
-    doubled, scale = in_parts(run, inputs, 2)
+    doubled, scale = run_in_chunks(run, inputs, 2)
     assert doubled.tolist() == [0, 2, 4, 6, 8]
     assert scale.tolist() == [2]
 
 
 def test_an_output_that_cannot_be_put_together_is_an_error() -> None:
     with pytest.raises(ValueError, match="not one row for each"):
-        in_parts(lambda inputs: (inputs["x"].sum(),), {"x": torch.arange(4.0)}, 2)
+        run_in_chunks(lambda inputs: (inputs["x"].sum(),), {"x": torch.arange(4.0)}, 2)
 
 
 def test_whether_a_graph_runs_on_any_batch_is_told_by_its_outputs() -> None:
@@ -86,7 +88,9 @@ def test_whether_a_graph_runs_on_any_batch_is_told_by_its_outputs() -> None:
 
 def test_a_graph_that_takes_samples_in_groups_of_the_files_batch_does_not_run_on_any() -> None:
     x = {"x": torch.arange(12.0).reshape(2, 6)}
-    assert not runs_on_any(lambda inputs: (inputs["x"].reshape(-1, 2, 6).flatten(0, 1),), x, 2, equal)
+    assert not runs_on_any(
+        lambda inputs: (inputs["x"].reshape(-1, 2, 6).flatten(0, 1),), x, 2, equal
+    )
 
 
 def test_tokens_stay_within_the_vocabulary_when_batches_are_tried() -> None:

@@ -10,7 +10,9 @@ from tests.support.models import mlp
 
 
 def call(name: str, source: str = "a", target: str = "b") -> NodeProto:
-    return helper.make_node(name, [source], [target], domain="local" if name.startswith("f") else "")
+    return helper.make_node(
+        name, [source], [target], domain="local" if name.startswith("f") else ""
+    )
 
 
 def model(bodies: dict[str, list[NodeProto]]) -> ModelProto:
@@ -25,7 +27,9 @@ def model(bodies: dict[str, list[NodeProto]]) -> ModelProto:
 
 def grown(depth: int) -> ModelProto:
     """Each function calls the next one twice."""
-    bodies = {f"f{i}": [call(f"f{i + 1}", "a", "c"), call(f"f{i + 1}", "c", "b")] for i in range(depth)}
+    bodies = {
+        f"f{i}": [call(f"f{i + 1}", "a", "c"), call(f"f{i + 1}", "c", "b")] for i in range(depth)
+    }
     return model({**bodies, f"f{depth}": [call("Relu")]})
 
 
@@ -37,7 +41,11 @@ def within_a_branch(name: str) -> NodeProto:
 
 @pytest.mark.parametrize(
     "bodies",
-    [{"f0": [call("f0")]}, {"f0": [call("f1")], "f1": [call("f0")]}, {"f0": [within_a_branch("f0")]}],
+    [
+        {"f0": [call("f0")]},
+        {"f0": [call("f1")], "f1": [call("f0")]},
+        {"f0": [within_a_branch("f0")]},
+    ],
     ids=["itself", "in a circle", "in a branch"],
 )
 def test_a_function_that_calls_itself_is_refused(bodies: dict[str, list[NodeProto]]) -> None:

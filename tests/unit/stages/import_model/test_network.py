@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, mlp, run_onnxruntime
 from tests.support.round_trip import check_round_trip
@@ -25,7 +25,7 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
         tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = result.file.model.with_weights(lower(*result)).filled()
+    written = result.file.model.with_weights(to_file_weights(*result)).filled()
     assert {t.data_type for t in written.graph.initializer} == {data_type}
     (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
     assert y.dtype == (torch.float16 if half else torch.bfloat16)
@@ -35,7 +35,9 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
 def test_a_file_with_a_fixed_batch_runs_on_others(shape: tuple[int, int]):
     g = Graph()
     h = g.add("Reshape", g.conv("x", "conv", 1, 2), g.tensor("shape", shape, np.int64))
-    model = g.model({"x": (1, 1, 4, 4)}, [g.add("Gemm", h, g.random("fc", 5, 32), outputs=("y",), transB=1)])
+    model = g.model(
+        {"x": (1, 1, 4, 4)}, [g.add("Gemm", h, g.random("fc", 5, 32), outputs=("y",), transB=1)]
+    )
     x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
     one_by_one = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
     with torch.no_grad():
@@ -49,4 +51,6 @@ def test_a_reshape_whose_first_dimension_only_looks_like_the_batch_is_left_alone
     model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])
     x = np.ones((2, 32), np.float32)
     (y,) = compiled(model)(torch.from_numpy(x))
-    np.testing.assert_allclose(y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1))
+    np.testing.assert_allclose(
+        y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1)
+    )

@@ -8,7 +8,11 @@ from onnx import TensorProto, helper
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
-from ltp_pipeline.stages.import_model.node_problems import is_quantised, node_problems, operator_problem
+from ltp_pipeline.stages.import_model.node_problems import (
+    is_quantised,
+    node_problems,
+    operator_problem,
+)
 from tests.support.imported import refused
 from tests.support.models import Graph, parsed
 
@@ -71,7 +75,9 @@ def test_a_supported_model_has_no_node_problems() -> None:
 
 def test_an_input_of_strings_is_unsupported() -> None:
     reasons = node_problems(parsed("(string[2] x) => (y) { y = Identity (x) }"))
-    assert reasons == ["Identity 'y' (opset 21, domain ai.onnx): input 'x' has type STRING, which is not supported"]
+    assert reasons == [
+        "Identity 'y' (opset 21, domain ai.onnx): input 'x' has type STRING, which is not supported"
+    ]
 
 
 def test_an_operator_is_supported_where_the_importer_can_run_it() -> None:

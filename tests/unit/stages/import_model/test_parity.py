@@ -22,7 +22,9 @@ def detector(bias: float, swing: float = 1.0) -> ModelProto:
     h = g.add("Relu", g.conv("x", "conv1", 1, 8))
     g.random("conv2.weight", 1, 8, 3, 3, scale=swing / 6)
     g.tensor("conv2.bias", [bias])
-    h = g.add("Conv", h, "conv2.weight", "conv2.bias", name="conv2", kernel_shape=[3, 3], pads=[1] * 4)
+    h = g.add(
+        "Conv", h, "conv2.weight", "conv2.bias", name="conv2", kernel_shape=[3, 3], pads=[1] * 4
+    )
     g.add("Sigmoid", h, outputs=("y",))
     return g.model({"x": ("N", 1, 8, 8)}, ["y"])
 
@@ -86,11 +88,15 @@ def spoil(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
         right = found.function
         return replace(found, function=lambda *a, **k: right(*a, **k) * factor)
 
-    monkeypatch.setitem(registry._OPS, ("", name), [wrong(found) for found in registry._OPS["", name]])
+    monkeypatch.setitem(
+        registry._OPS, ("", name), [wrong(found) for found in registry._OPS["", name]]
+    )
 
 
 @pytest.mark.parametrize("bias", [-13, -17])
-def test_a_wrong_activation_that_is_nearly_off_is_refused(bias: float, monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_activation_that_is_nearly_off_is_refused(
+    bias: float, monkeypatch: pytest.MonkeyPatch
+):
     """Only input of a larger scale switches it on."""
     spoil(monkeypatch, "Sigmoid", 1.001)
     with pytest.raises(UnsupportedModel, match=r"disagree on output 'y' .* times as large"):
@@ -116,7 +122,9 @@ def test_samples_are_compared_where_there_are_any():
     file = read(conv_bn_classifier())
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
     assert import_model.run(file, KernelSettings(), settings=NEVER)[0].parity is not None
-    assert import_model.run(file, KernelSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None
+    assert (
+        import_model.run(file, KernelSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None
+    )
     with pytest.raises(UnsupportedModel, match=r"disagree on output 'logits' .*\(samples\)"):
         import_model.run(file, KernelSettings(), {"x": pixels}, NEVER)
 

@@ -11,7 +11,9 @@ from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.stages.import_model.parity_inputs import likely
 
 
-def first(*inputs: TensorInfo, samples: Mapping[str, np.ndarray] | None = None) -> dict[str, tuple[int, ...]]:
+def first(
+    *inputs: TensorInfo, samples: Mapping[str, np.ndarray] | None = None
+) -> dict[str, tuple[int, ...]]:
     feeds = next(f for f in likely(inputs, samples) if f is not None and f.shown != "samples")
     return {name: array.shape for name, array in feeds.arrays.items()}
 
@@ -21,7 +23,10 @@ def info(name: str, *shape: int | str | None, of: str = "INT64") -> TensorInfo:
 
 
 def test_inputs_that_share_symbols_share_sizes() -> None:
-    assert first(info("ids", "batch", "steps"), info("mask", "batch", "steps")) == {"ids": (2, 64), "mask": (2, 64)}
+    assert first(info("ids", "batch", "steps"), info("mask", "batch", "steps")) == {
+        "ids": (2, 64),
+        "mask": (2, 64),
+    }
 
 
 def test_a_symbol_has_one_size_wherever_it_stands() -> None:
@@ -55,7 +60,9 @@ def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> No
     for feeds in islice(filter(None, likely(inputs, None)), 3):
         sizes: dict[str, int] = {}
         for given_input in inputs:
-            for dim, size in zip(given_input.shape or (), feeds.arrays[given_input.name].shape, strict=True):
+            for dim, size in zip(
+                given_input.shape or (), feeds.arrays[given_input.name].shape, strict=True
+            ):
                 assert size == (dim if isinstance(dim, int) else sizes.setdefault(str(dim), size))
 
 

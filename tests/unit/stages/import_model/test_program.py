@@ -5,7 +5,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -38,7 +38,11 @@ def test_constants_are_folded_and_forgotten() -> None:
 
 
 def test_what_depends_on_a_weight_is_not_folded() -> None:
-    module = compiled(parsed("(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)))
+    module = compiled(
+        parsed(
+            "(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)
+        )
+    )
     assert steps(module) == ["Transpose", "MatMul"]
     module(torch.ones(2, 2))[0].sum().backward()
     assert module.state["w"].grad is not None
@@ -50,7 +54,9 @@ def test_random_numbers_and_dropout_are_not_folded() -> None:
 
 
 def test_activations_are_freed_after_their_last_use() -> None:
-    module = compiled(parsed("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }"))
+    module = compiled(
+        parsed("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")
+    )
     freed = [len(slots) for slots in module.forward.program.last_use]
     assert freed == [0, 0, 2, 1]
 
@@ -100,7 +106,7 @@ def test_other_weights_can_stand_in() -> None:
 
 def test_a_network_holds_no_weights_and_runs_any_state() -> None:
     given = parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3]))
-    forward, state = compile_graph(Model.of(given))
+    forward, state = compile_graph(OnnxModel.of(given))
     x = {"x": torch.ones(2)}
     assert state.keys() == {"training"}
     assert forward(x, state)[0].tolist() == [2, 3]
@@ -214,7 +220,11 @@ def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
 
 
 def test_an_operator_without_code_runs_by_its_function_body() -> None:
-    module = compiled(parsed("(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28))
+    module = compiled(
+        parsed(
+            "(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28
+        )
+    )
     a, b = torch.randn(2, 4), torch.randn(2, 4)
     expected = a * torch.sigmoid(2 * a) * b
     assert torch.allclose(module(a, b)[0], expected, atol=1e-6)
@@ -225,9 +235,15 @@ HUGE = np.int64([1 << 16, 1 << 16])
 LONG = np.ones((1 << 16, 1), np.int64)
 BROKEN = {
     "there is no such operator": ("(float[2] x) => (y) { y = Nonsense (x) }", {}),
-    "operators of this domain are not supported": ("(float[2] x) => (y) { y = com.example.Magic (x) }", {}),
+    "operators of this domain are not supported": (
+        "(float[2] x) => (y) { y = com.example.Magic (x) }",
+        {},
+    ),
     "attribute 'axis' is missing": ("(float[2] x) => (y) { y = Concat (x, x) }", {}),
-    "attribute 'alpha' must be FLOAT, not INT": ("(float[2] x) => (y) { y = Elu <alpha = 1> (x) }", {}),
+    "attribute 'alpha' must be FLOAT, not INT": (
+        "(float[2] x) => (y) { y = Elu <alpha = 1> (x) }",
+        {},
+    ),
     "attribute 'beta' does not exist": ("(float[2] x) => (y) { y = Elu <beta = 1.0> (x) }", {}),
     "3 inputs where 2 to 2": ("(float[2] x) => (y) { y = Add (x, x, x) }", {}),
     "input 'A' is missing": ("(float[2] x) => (y) { y = Add (, x) }", {}),
@@ -238,12 +254,27 @@ BROKEN = {
     "'a' is produced twice": ("(float[2] x) => (y) { a = Relu (x) a = Exp (x) y = Relu (a) }", {}),
     "type STRING is not supported": ("(float[2] x) => (y) { y = Cast <to = 8> (x) }", {}),
     "4,294,967,296 elements": ("() => (y) { y = ConstantOfShape (s) }", {"s": HUGE}),
-    "shape [65536, 65536] has": ("() => (y) { y = Expand (w, s) }", {"s": HUGE, "w": np.int64([1])}),
-    "shape [65536, 65536] ": ("() => (y) { y = Tile (w, s) }", {"s": HUGE, "w": np.ones((1, 1), np.int64)}),
+    "shape [65536, 65536] has": (
+        "() => (y) { y = Expand (w, s) }",
+        {"s": HUGE, "w": np.int64([1])},
+    ),
+    "shape [65536, 65536] ": (
+        "() => (y) { y = Tile (w, s) }",
+        {"s": HUGE, "w": np.ones((1, 1), np.int64)},
+    ),
     "a range from 0 to": ("() => (y) { y = Range (a, b, c) }", {"a": 0, "b": 1 << 40, "c": 1}),
-    "a constant of 4,294,967,296": ("() => (y) { t = Transpose (s) y = Equal (s, t) }", {"s": LONG}),
-    "a constant of 4,294,967,296 ": ("() => (y) { t = Transpose (s) y = MatMul (s, t) }", {"s": LONG}),
-    "beyond reason": ("() => (y) { y = Pad (w, p) }", {"w": np.int64([1]), "p": np.int64([0, 1 << 40])}),
+    "a constant of 4,294,967,296": (
+        "() => (y) { t = Transpose (s) y = Equal (s, t) }",
+        {"s": LONG},
+    ),
+    "a constant of 4,294,967,296 ": (
+        "() => (y) { t = Transpose (s) y = MatMul (s, t) }",
+        {"s": LONG},
+    ),
+    "beyond reason": (
+        "() => (y) { y = Pad (w, p) }",
+        {"w": np.int64([1]), "p": np.int64([0, 1 << 40])},
+    ),
     "cannot be": ("() => (y) { y = ConstantOfShape (s) }", {"s": np.int64([-3])}),
     "a constant has one value": ("() => (y) { y = Constant () }", {}),
     "Loop": (
@@ -278,7 +309,9 @@ def test_an_error_while_running_names_the_node() -> None:
 
 
 def test_a_missing_input_is_an_error() -> None:
-    forward, state = compile_graph(Model.of(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")))
+    forward, state = compile_graph(
+        OnnxModel.of(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
+    )
     with pytest.raises(NodeError, match="no value is given for input 'y'"):
         forward({"x": torch.zeros(2)}, state)
 

@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
 
@@ -37,22 +37,40 @@ def test_nodes_in_a_circle_are_refused() -> None:
 
 def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
-    onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="w.bin", size_threshold=512)
+    onnx.save(
+        model,
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=512,
+    )
     result = imported(tmp_path / "model.onnx")
     assert result.parity is not None
     with torch.no_grad():
         result.state["conv2.weight"].mul_(2)
-    write(result.file.model.with_weights(lower(*result)), tmp_path / "out" / "new.onnx")
+    write(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "out" / "new.onnx")
     raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
-    assert not {t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL or t.external_data}
+    assert not {
+        t.name
+        for t in raw.graph.initializer
+        if t.data_location == TensorProto.EXTERNAL or t.external_data
+    }
     feeds = random_inputs(model)
     ours = result(torch.from_numpy(feeds["x"]))[0].detach().numpy()
-    assert np.allclose(ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5)
+    assert np.allclose(
+        ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5
+    )
     assert result.file.bytes > (tmp_path / "w.bin").stat().st_size
 
 
 def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
-    onnx.save(conv_bn_classifier(32), tmp_path / "a.onnx", save_as_external_data=True, location="w", size_threshold=512)
+    onnx.save(
+        conv_bn_classifier(32),
+        tmp_path / "a.onnx",
+        save_as_external_data=True,
+        location="w",
+        size_threshold=512,
+    )
     first = imported(tmp_path / "a.onnx").file.sha256
     data = bytearray((tmp_path / "w").read_bytes())
     data[3] ^= 1
@@ -67,16 +85,24 @@ def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypat
     model = conv_bn_classifier(channels=32)
     result = imported(model)
     assert result.parity is not None
-    write(result.file.model.with_weights(lower(*result)), tmp_path / "large.onnx")
+    write(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
     assert imported(tmp_path / "large.onnx").parity is not None
 
 
 def save_external(model: ModelProto, folder, location: str = "w.bin") -> None:
-    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location=location, size_threshold=64)
+    onnx.save(
+        model,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location=location,
+        size_threshold=64,
+    )
 
 
-@pytest.mark.parametrize("where", ["../w.bin", "/etc/hostname", "missing.bin", "", "sub/../../w.bin", "C:\\w.bin"])
+@pytest.mark.parametrize(
+    "where", ["../w.bin", "/etc/hostname", "missing.bin", "", "sub/../../w.bin", "C:\\w.bin"]
+)
 def test_external_data_outside_the_folder(tmp_path, where: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
@@ -106,7 +132,11 @@ def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
 
 def test_files_that_are_no_models(tmp_path) -> None:
     whole = conv_bn_classifier().SerializeToString()
-    for name, content in {"empty": b"", "jpeg": b"\xff\xd8\xff\xe0JFIF" * 50, "half": whole[: len(whole) // 2]}.items():
+    for name, content in {
+        "empty": b"",
+        "jpeg": b"\xff\xd8\xff\xe0JFIF" * 50,
+        "half": whole[: len(whole) // 2],
+    }.items():
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(content)
         with pytest.raises(InputError, match=name):

@@ -14,7 +14,9 @@ from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    monkeypatch.setattr(registry, "_OPS", {key: list(versions) for key, versions in registry._OPS.items()})
+    monkeypatch.setattr(
+        registry, "_OPS", {key: list(versions) for key, versions in registry._OPS.items()}
+    )
 
 
 def test_a_second_registration_is_refused() -> None:
@@ -48,7 +50,9 @@ def test_two_versions_live_side_by_side() -> None:
         ("GroupNormalization", 21, 21),
     ],
 )
-def test_the_newest_version_not_beyond_the_models_schema_is_found(name: str, opset: int, since: int) -> None:
+def test_the_newest_version_not_beyond_the_models_schema_is_found(
+    name: str, opset: int, since: int
+) -> None:
     found = find(name, opset)
     assert found is not None
     assert found.since == since
@@ -78,8 +82,14 @@ def test_the_walkers_keywords_are_not_attributes() -> None:
 
 def _schemas(implementation: Op) -> list[defs.OpSchema]:
     """The versions of the standard that an implementation runs."""
-    history = [s for s in defs.get_all_schemas_with_history() if s.name == implementation.name and s.domain == ""]
-    newest_old = max((s.since_version for s in history if s.since_version <= OLDEST_OPSET), default=0)
+    history = [
+        s
+        for s in defs.get_all_schemas_with_history()
+        if s.name == implementation.name and s.domain == ""
+    ]
+    newest_old = max(
+        (s.since_version for s in history if s.since_version <= OLDEST_OPSET), default=0
+    )
     wanted = [s for s in history if s.since_version >= newest_old]
     return [s for s in wanted if find(s.name, s.since_version) is implementation]
 
@@ -97,7 +107,9 @@ def test_attributes_and_defaults_are_the_standards(implementation: Op) -> None:
     assert implementation.attributes.keys() <= known
     for schema in schemas:
         for name, attribute in schema.attributes.items():
-            assert name in implementation.attributes, f"version {schema.since_version} has the attribute {name}"
+            assert name in implementation.attributes, (
+                f"version {schema.since_version} has the attribute {name}"
+            )
             given = keywords[name].default
             if attribute.required:
                 assert given is inspect.Parameter.empty or len(schemas) > 1

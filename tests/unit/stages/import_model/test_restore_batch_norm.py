@@ -9,7 +9,7 @@ import ltp_pipeline
 from benchmarks.restore_bn import folded
 from ltp_pipeline.settings.schema import KernelSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier
 from tests.support.restored import CPU, outputs, restored, split
@@ -35,9 +35,15 @@ def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
     x = g.add("Relu", g.conv(x, "folded", 4, 4, bias=True))
     squeezed = g.add("Sigmoid", g.conv(g.add("GlobalAveragePool", x), "excite", 4, 4, 1, bias=True))
     x = g.conv(g.add("Mul", x, squeezed), "plain", 4, 4)
-    x = g.add("Add", g.conv(x, "tied", 4, 4, bias=True), g.add("Conv", x, "tied.weight", "tied.bias", pads=[1] * 4))
+    x = g.add(
+        "Add",
+        g.conv(x, "tied", 4, 4, bias=True),
+        g.add("Conv", x, "tied.weight", "tied.bias", pads=[1] * 4),
+    )
     g.add("Identity", g.conv(x, "last", 4, 5, bias=True), outputs=("logits",))
-    g.add("Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1])
+    g.add(
+        "Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1]
+    )
     network = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
     assert [n.kernel for n in network.norms] == ["folded.weight"]
 
@@ -65,16 +71,20 @@ def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
 
 def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
     g = Graph()
-    x = g.add("Flatten", g.add("GlobalAveragePool", g.add("Relu", g.conv("x", "conv", 1, 4, bias=True))))
+    x = g.add(
+        "Flatten", g.add("GlobalAveragePool", g.add("Relu", g.conv("x", "conv", 1, 4, bias=True)))
+    )
     g.gemm(x, "fc", 4, 3)
     g.nodes[-1].output[0] = "logits"
     for tensor in g.tensors:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
+        )
     types = {"x": TensorProto.FLOAT16, "logits": TensorProto.FLOAT16}
     network, state = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"], types=types))
     assert len(network.norms) == 1
     assert state[network.norms[0].scale].dtype == torch.float32
-    assert {a.dtype for a in lower(network, state).values()} == {np.dtype(np.float16)}
+    assert {a.dtype for a in to_file_weights(network, state).values()} == {np.dtype(np.float16)}
 
 
 def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):

@@ -23,14 +23,27 @@ def test_every_reason_is_listed_at_once() -> None:
     g.tensor("scale", 0.1)
     g.add("MatMul", "x", g.add("DequantizeLinear", "q", "scale", name="dq"), outputs=["h"])
     g.add("Add", "h", g.add("DequantizeLinear", "q", "scale", name="dq2"), outputs=["k"])
-    g.add("Reshape", g.add("StringNormalizer", "text", name="words"), g.tensor("s", [-1], np.int64), outputs=["t"])
+    g.add(
+        "Reshape",
+        g.add("StringNormalizer", "text", name="words"),
+        g.tensor("s", [-1], np.int64),
+        outputs=["t"],
+    )
     total = g.add("ReduceSum", "k", keepdims=0)
     g.add("If", g.add("Greater", total, "scale"), name="decide", outputs=["y"], **branches())
     model = g.model({"x": (4, 4), "text": ("N",)}, ["y"], types={"text": TensorProto.STRING})
     error = refused(model)
     assert isinstance(error, UnsupportedModel)
     text = "\n".join(error.reasons)
-    for part in ("'dq'", "'dq2'", "quantised", "'text' holds strings", "'decide'", "depends on the data", "'words'"):
+    for part in (
+        "'dq'",
+        "'dq2'",
+        "quantised",
+        "'text' holds strings",
+        "'decide'",
+        "depends on the data",
+        "'words'",
+    ):
         assert part in text
 
 
@@ -82,11 +95,15 @@ def condition_on_the_data(m: ModelProto) -> None:
     cast = onnx.helper.make_node("Cast", [source], ["yes"], to=TensorProto.BOOL)
     branches = {}
     for name, op in (("then_branch", "Relu"), ("else_branch", "Sorcery")):
-        node = onnx.helper.make_node(op, [source], [f"{name}_y"], name=name, domain="" if op == "Relu" else "org")
+        node = onnx.helper.make_node(
+            op, [source], [f"{name}_y"], name=name, domain="" if op == "Relu" else "org"
+        )
         output = onnx.helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
         branches[name] = onnx.helper.make_graph([node], name, [], [output])
     m.graph.node[1].CopyFrom(cast)
-    m.graph.node.insert(2, onnx.helper.make_node("If", ["yes"], [target], name="decide", **branches))
+    m.graph.node.insert(
+        2, onnx.helper.make_node("If", ["yes"], [target], name="decide", **branches)
+    )
     m.opset_import.append(onnx.helper.make_opsetid("org", 1))
 
 
@@ -108,7 +125,9 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda f: f.__name__)
-def test_it_gives_the_reasons_for_which_run_stops(saved, spoil: Callable[[ModelProto], None]) -> None:
+def test_it_gives_the_reasons_for_which_run_stops(
+    saved, spoil: Callable[[ModelProto], None]
+) -> None:
     model = mlp()
     spoil(model)
     with pytest.raises(UnsupportedModel) as caught:
@@ -125,5 +144,7 @@ def test_whether_a_model_is_supported_is_told_without_torch(saved) -> None:
         "import sys, onnx; from ltp_pipeline.stages.import_model.supported import problems;"
         "print(len(problems(onnx.load(sys.argv[1])))); sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(saved(model))], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(saved(model))], capture_output=True, check=True
+    )
     assert int(done.stdout) == 2

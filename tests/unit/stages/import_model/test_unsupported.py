@@ -29,12 +29,28 @@ def test_a_loop_that_depends_on_a_shape_is_fine() -> None:
 def test_a_loop_without_end(count: int) -> None:
     g = Graph()
     g.random("w", 6, 6)
-    g.add("Loop", g.tensor("count", count, np.int64), "", "x", name="long", outputs=["y"], body=loop_body())
+    g.add(
+        "Loop",
+        g.tensor("count", count, np.int64),
+        "",
+        "x",
+        name="long",
+        outputs=["y"],
+        body=loop_body(),
+    )
     assert "'long'" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
 
 
 def test_a_loop_with_nothing_to_stop_it() -> None:
     g = Graph()
     g.random("w", 6, 6)
-    g.add("Loop", "", g.tensor("true", True, np.bool_), "x", name="endless", outputs=["y"], body=loop_body())
+    g.add(
+        "Loop",
+        "",
+        g.tensor("true", True, np.bool_),
+        "x",
+        name="endless",
+        outputs=["y"],
+        body=loop_body(),
+    )
     assert "never ends" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))

@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model import validity
 from ltp_pipeline.stages.import_model.read import read
 from tests.support.imported import refused
@@ -171,7 +171,7 @@ def test_bad_models_are_refused_by_name(spoil: Callable[[ModelProto], None]) -> 
     model = mlp()
     spoil(model)
     error = refused(model)
-    said = " ".join([error.what, *getattr(error, "reasons", ())])
+    said = " ".join([error.message, *getattr(error, "reasons", ())])
     assert SPOILED[spoil].lower() in said.lower()
 
 
@@ -197,7 +197,7 @@ def test_a_model_is_valid_however_many_nodes_the_checker_is_shown(
     at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
-    validity.require_valid(Model.of(chain(5)))
+    validity.require_valid(OnnxModel.of(chain(5)))
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
@@ -220,10 +220,12 @@ def test_what_is_wrong_is_found_however_many_nodes_the_checker_is_shown(
     model = chain(5)
     spoil(model.graph.node)
     with pytest.raises(InputError, match=said):
-        validity.require_valid(Model.of(model))
+        validity.require_valid(OnnxModel.of(model))
 
 
-@pytest.mark.parametrize("op", ["ConstantOfShape", "Expand", "Tile", "Resize", "Pad", "Range", "OneHot", "MatMul"])
+@pytest.mark.parametrize(
+    "op", ["ConstantOfShape", "Expand", "Tile", "Resize", "Pad", "Range", "OneHot", "MatMul"]
+)
 def test_sizes_beyond_reason(op: str) -> None:
     g = Graph()
     huge = 1 << 32
@@ -242,17 +244,21 @@ def test_sizes_beyond_reason(op: str) -> None:
         y = g.add("Cast", g.add("Range", *limits, name="big"), to=TensorProto.FLOAT)
     elif op == "OneHot":
         index = g.add("Cast", "x", to=TensorProto.INT64)
-        y = g.add("OneHot", index, g.tensor("d", huge, np.int64), g.tensor("v", [0.0, 1.0]), name="big")
+        y = g.add(
+            "OneHot", index, g.tensor("d", huge, np.int64), g.tensor("v", [0.0, 1.0]), name="big"
+        )
     else:
         long = g.add(
-            "Reshape", g.add("Expand", "x", g.tensor("s", [1 << 17, 1, 6], np.int64)), g.tensor("r", [-1, 1], np.int64)
+            "Reshape",
+            g.add("Expand", "x", g.tensor("s", [1 << 17, 1, 6], np.int64)),
+            g.tensor("r", [-1, 1], np.int64),
         )
         y = g.add("MatMul", long, g.add("Transpose", long), name="big")
     g.gemm("x", "fc", 6, 3)
     g.add("ReduceMax", y, outputs=["m"])
     model = g.model({"x": (2, 6)}, ["m", g.nodes[-2].output[0]])
     error = refused(model)
-    assert "big" in " ".join([error.what, *getattr(error, "reasons", ())])
+    assert "big" in " ".join([error.message, *getattr(error, "reasons", ())])
 
 
 @pytest.mark.parametrize("depth", [1, 30])
@@ -278,7 +284,15 @@ def test_functions_that_call_themselves_or_explode(depth: int) -> None:
 def test_names_that_are_no_text(tmp_path) -> None:
     for model in (mlp(), with_function(weight_inside=False)):
         content = model.SerializeToString()
-        for name in (b"Relu", b"MatMul", b"Transpose", b"fc1.weight", b"weight", b"logits", b"author"):
+        for name in (
+            b"Relu",
+            b"MatMul",
+            b"Transpose",
+            b"fc1.weight",
+            b"weight",
+            b"logits",
+            b"author",
+        ):
             if name in content:
                 (tmp_path / "model.onnx").write_bytes(content.replace(name, b"\xff" + name[1:]))
                 with pytest.raises(InputError, match="UTF-8"):

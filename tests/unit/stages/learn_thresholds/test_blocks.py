@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ltp_pipeline.graph.layer_weights import BLOCK, Kernel
+from ltp_pipeline.graph.layer_weights import BLOCK, LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import blocks, masks
 
@@ -20,8 +20,12 @@ def blocks_of(tensor: Tensor, axis: int) -> Tensor:
     return tensor.movedim(axis, -1).reshape(-1, BLOCK)
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((8, 3, 2, 2), 0), ((5, 12), 1), ((2, 3, 4), 2), ((2, 8, 3), 1)])
-def test_the_size_of_a_weight_is_the_root_mean_square_of_its_block(shape: tuple[int, ...], axis: int):
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((8, 3, 2, 2), 0), ((5, 12), 1), ((2, 3, 4), 2), ((2, 8, 3), 1)]
+)
+def test_the_size_of_a_weight_is_the_root_mean_square_of_its_block(
+    shape: tuple[int, ...], axis: int
+):
     w = weights(shape)
     r = blocks.block_sizes(w, axis)
     assert r.shape == w.shape
@@ -56,7 +60,11 @@ def test_values_repeated_over_blocks_come_back():
 @given(
     st.integers(0, 1000),
     st.booleans(),
-    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0, 1, None])), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 5), st.sampled_from([0, 1, None])),
+        min_size=1,
+        max_size=4,
+    ),
     st.floats(0, 1),
     st.floats(0, 0.3),
 )
@@ -66,10 +74,13 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
     """Also where many weights are equal, as those of a network that was rounded are."""
     live, axes, kernels = {}, {}, []
     for i, (channels, others, axis) in enumerate(layers):
-        name, shape = f"layer{i}", (others, BLOCK * channels) if axis == 1 else (BLOCK * channels, others)
+        name, shape = (
+            f"layer{i}",
+            (others, BLOCK * channels) if axis == 1 else (BLOCK * channels, others),
+        )
         w = weights(shape, seed + i)
         live[name] = w.round() if ties else w
-        kernels.append(Kernel(name, "Gemm", shape))
+        kernels.append(LayerWeight(name, "Gemm", shape))
         if axis is not None:
             axes[name] = axis
     rs = blocks.sizes(live, axes)
@@ -90,8 +101,12 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
 
 
 @given(st.integers(0, 100), st.integers(1, 40))
-def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_it(seed: int, count: int):
-    rs = blocks.sizes({"a": weights((8, 5), seed), "b": weights((3, 4), seed + 1)}, {"a": 0, "b": 1})
+def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_it(
+    seed: int, count: int
+):
+    rs = blocks.sizes(
+        {"a": weights((8, 5), seed), "b": weights((3, 4), seed + 1)}, {"a": 0, "b": 1}
+    )
     tau = dict.fromkeys(rs, torch.tensor(1.0, dtype=torch.float64))
     found = torch.stack(masks.thresholds_for(rs, tau, dict.fromkeys(rs, 0), count))
     assert count - BLOCK < masks.count_above(rs, found) <= count
@@ -105,12 +120,21 @@ def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
 
 
 def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
-    kernels = [Kernel("blocks", "Conv", (8, 50)), Kernel("single", "Conv", (8, 50))]
+    kernels = [LayerWeight("blocks", "Conv", (8, 50)), LayerWeight("single", "Conv", (8, 50))]
     settings = MethodSettings(floor=0.0125, floor_weights=1)  # 5 weights
-    assert masks.floors(kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}) == {"blocks": 8, "single": 5}
-    assert masks.floors(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {"blocks": 4, "single": 4}
+    assert masks.floors(kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}) == {
+        "blocks": 8,
+        "single": 5,
+    }
+    assert masks.floors(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {
+        "blocks": 4,
+        "single": 4,
+    }
 
 
 def test_a_floor_of_whole_blocks_is_as_it_is():
-    kernels, settings = [Kernel("blocks", "Conv", (8, 50))], MethodSettings(floor=0.0, floor_weights=8)
+    kernels, settings = (
+        [LayerWeight("blocks", "Conv", (8, 50))],
+        MethodSettings(floor=0.0, floor_weights=8),
+    )
     assert masks.floors(kernels, {"blocks": 400}, settings, {"blocks": 0}) == {"blocks": 8}

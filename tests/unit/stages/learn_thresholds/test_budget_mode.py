@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambda, _groups
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning, _groups
 from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
@@ -12,24 +12,33 @@ AXES = {"conv": 0, "matmul": 1}
 
 
 def make(
-    count: int = 60, scales: tuple[float, ...] = (1.0, 0.1), scaled: tuple[str, ...] = (), m: float = 1.0
-) -> SolvedLambda:
+    count: int = 60,
+    scales: tuple[float, ...] = (1.0, 0.1),
+    scaled: tuple[str, ...] = (),
+    m: float = 1.0,
+) -> SolvedLambdaPruning:
     generator = torch.Generator().manual_seed(0)
-    live = {f"layer{i}": (s * torch.randn(500, generator=generator)).requires_grad_() for i, s in enumerate(scales)}
+    live = {
+        f"layer{i}": (s * torch.randn(500, generator=generator)).requires_grad_()
+        for i, s in enumerate(scales)
+    }
     total = 500 * len(scales)
     schedule = Schedule.towards(total, total, count, m)
-    return SolvedLambda(live, dict.fromkeys(live, 4), schedule, scaled)
+    return SolvedLambdaPruning(live, dict.fromkeys(live, 4), schedule, scaled)
 
 
 def nonzeros(tensors: dict[str, torch.Tensor]) -> int:
     return sum(int(t.count_nonzero()) for t in tensors.values())
 
 
-def learn(method: SolvedLambda, importance: tuple[float, ...], steps: int = 300) -> None:
+def learn(method: SolvedLambdaPruning, importance: tuple[float, ...], steps: int = 300) -> None:
     """Steps whose loss rises when weights of a layer shrink, more in one layer than in another."""
     for step in range(steps):
         pruned = method.weights()
-        lost = [(v - w.detach()).square().sum() for v, w in zip(pruned.values(), method.live.values(), strict=True)]
+        lost = [
+            (v - w.detach()).square().sum()
+            for v, w in zip(pruned.values(), method.live.values(), strict=True)
+        ]
         sum(i * x for i, x in zip(importance, lost, strict=True)).backward()
         method.after_backward(StepPosition(0, step, steps, threshold_lr=0.01))
 
@@ -56,9 +65,13 @@ def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 def test_blocks_are_kept_or_pruned_as_a_whole_and_the_schedule_is_met_to_a_block(share: float):
     generator = torch.Generator().manual_seed(0)
-    live = {n: torch.randn(shape, generator=generator).requires_grad_() for n, shape in SHAPES.items()}
+    live = {
+        n: torch.randn(shape, generator=generator).requires_grad_() for n, shape in SHAPES.items()
+    }
     total = sum(w.numel() for w in live.values())
-    method = SolvedLambda(live, dict.fromkeys(live, 4), Schedule.towards(total, total, 100, 1.0), axes=AXES)
+    method = SolvedLambdaPruning(
+        live, dict.fromkeys(live, 4), Schedule.towards(total, total, 100, 1.0), axes=AXES
+    )
     learn(method, (1.0, 0.5, 0.1), steps=30)
     count = method.schedule.count(share)
     pruned = method.hard(share)
@@ -112,7 +125,9 @@ def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool)
 
 def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are():
     method = make(300, scales=(1.0, 1.0), m=0.0)
-    pruned, live = (torch.cat([*ws]).detach() for ws in (method.weights().values(), method.live.values()))
+    pruned, live = (
+        torch.cat([*ws]).detach() for ws in (method.weights().values(), method.live.values())
+    )
     assert int(pruned.count_nonzero()) == pytest.approx(300, abs=2)
     kept = live.abs() >= live.abs().sort().values[-300]
     assert torch.dist(pruned, live * kept) < 0.1 * torch.linalg.vector_norm(live * kept)
@@ -160,5 +175,5 @@ def test_gates_of_kernels_without_a_norm_narrow_from_step_to_step():
 
 def test_a_weight_that_is_kept_is_not_zero_even_at_its_threshold():
     live = {"layer": torch.ones(10).requires_grad_()}
-    method = SolvedLambda(live, {"layer": 1}, Schedule.towards(10, 10, 4, 1.0))
+    method = SolvedLambdaPruning(live, {"layer": 1}, Schedule.towards(10, 10, 4, 1.0))
     assert nonzeros(method.hard(1.0)) == 4

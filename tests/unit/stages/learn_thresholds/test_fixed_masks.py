@@ -2,14 +2,17 @@
 
 import torch
 
-from ltp_pipeline.stages.learn_thresholds.fixed_masks import HeldMasks
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
-def make() -> HeldMasks:
+def make() -> FixedMaskPruning:
     generator = torch.Generator().manual_seed(0)
-    live = {n: (s * torch.randn(500, generator=generator)).requires_grad_() for n, s in (("a", 1.0), ("b", 0.01))}
-    return HeldMasks(live, dict.fromkeys(live, 4), 300)
+    live = {
+        n: (s * torch.randn(500, generator=generator)).requires_grad_()
+        for n, s in (("a", 1.0), ("b", 0.01))
+    }
+    return FixedMaskPruning(live, dict.fromkeys(live, 4), 300)
 
 
 def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_floor_holds():
@@ -23,7 +26,7 @@ def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_f
 
 def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
     w = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    method = HeldMasks({"w": w}, {"w": 4}, 30, {"w": 0})
+    method = FixedMaskPruning({"w": w}, {"w": 4}, 30, {"w": 0})
     sizes = w.detach().view(2, 4, 9).square().sum(1)
     largest = sizes >= sizes.flatten().sort(descending=True).values[6]
     assert method.kept() == 28

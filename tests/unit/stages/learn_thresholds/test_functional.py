@@ -13,7 +13,9 @@ T = 0.01
 
 
 def weights(seed: int = 0, count: int = 64) -> Tensor:
-    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.2
+    return (
+        torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.2
+    )
 
 
 def slope(function, x: Tensor, step: float = 1e-6) -> Tensor:
@@ -73,8 +75,12 @@ def test_eq_2_counts_kept_weights_softly():
 
 def test_eq_16_is_the_derivative_of_eq_2():
     w = weights()
-    assert torch.allclose(F.soft_l0_slope(w, TAU, T), slope(lambda t: F.soft_l0(w, t, T), TAU), rtol=1e-6)
-    assert torch.allclose(F.soft_l0_slope(w, TAU, T), -0.5 * (F.sigma_T(w, TAU, T) / w).sum(), rtol=1e-9)
+    assert torch.allclose(
+        F.soft_l0_slope(w, TAU, T), slope(lambda t: F.soft_l0(w, t, T), TAU), rtol=1e-6
+    )
+    assert torch.allclose(
+        F.soft_l0_slope(w, TAU, T), -0.5 * (F.sigma_T(w, TAU, T) / w).sum(), rtol=1e-9
+    )
 
 
 def test_eq_8_moves_the_threshold_against_loss_and_count():
@@ -89,7 +95,9 @@ def test_eq_12_scales_with_the_variance_of_the_sizes():
 
 
 @given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.integers(0, 100))
-def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(tau: float, temperature: float, seed: int):
+def test_soft_pruning_never_grows_a_weight_nor_turns_its_sign(
+    tau: float, temperature: float, seed: int
+):
     w = weights(seed)
     v = F.soft_prune(w, torch.tensor(tau, dtype=torch.float64), temperature)
     assert torch.all(v.abs() <= w.abs())
@@ -126,7 +134,9 @@ def test_r2_gives_the_exact_gradient_of_the_threshold(c: float):
     w, grad_v = weights(), weights(1)
     tau = TAU.clone().requires_grad_()
     (F.rectified_prune([w], tau[None], [c])[0] * grad_v).sum().backward()
-    numeric = slope(lambda t: (w * F.rectified_gates([w], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7)
+    numeric = slope(
+        lambda t: (w * F.rectified_gates([w], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7
+    )
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
 
 
@@ -140,23 +150,33 @@ def test_r8_gates_all_weights_of_a_block_by_the_mean_of_their_squares(c: float):
 
 
 @pytest.mark.parametrize("c", [1.0, 0.2])
-def test_r8_gives_the_exact_gradient_of_the_threshold_and_that_of_r2_to_weights_of_kept_blocks(c: float):
+def test_r8_gives_the_exact_gradient_of_the_threshold_and_that_of_r2_to_weights_of_kept_blocks(
+    c: float,
+):
     w, grad_v = weights().view(8, 8).requires_grad_(), weights(1).view(8, 8)
     r = w.detach().view(2, 4, 8).square().mean(1).sqrt().repeat_interleave(4, 0)
     tau = TAU.clone().requires_grad_()
     (F.rectified_prune([w], tau[None], [c], rs=[r])[0] * grad_v).sum().backward()
-    numeric = slope(lambda t: (w.detach() * F.rectified_gates([r], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7)
+    numeric = slope(
+        lambda t: (w.detach() * F.rectified_gates([r], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7
+    )
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
     assert torch.equal(w.grad, grad_v * (r**2 > TAU))
     assert 0 < int((r**2 > TAU).sum()) < r.numel()
 
 
 def test_layers_pruned_together_are_what_they_are_alone():
-    ws = [weights(seed).view(shape).requires_grad_() for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])]
+    ws = [
+        weights(seed).view(shape).requires_grad_()
+        for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])
+    ]
     taus = torch.stack([TAU, 2 * TAU, 3 * TAU]).requires_grad_()
     sum((v**3).sum() for v in F.rectified_prune(ws, taus, [1.0, 0.5, 0.1])).backward()
     for i, w in enumerate(ws):
-        alone, tau = w.detach().clone().requires_grad_(), taus.detach()[i : i + 1].clone().requires_grad_()
+        alone, tau = (
+            w.detach().clone().requires_grad_(),
+            taus.detach()[i : i + 1].clone().requires_grad_(),
+        )
         (F.rectified_prune([alone], tau, [(1.0, 0.5, 0.1)[i]])[0] ** 3).sum().backward()
         assert torch.allclose(w.grad, alone.grad)
         assert torch.allclose(taus.grad[i], tau.grad[0])
@@ -167,7 +187,9 @@ def test_r6_within_r2_is_a_constant_factor_in_values_and_gradients():
     taus, grad_v = torch.stack([TAU, 2 * TAU]).requires_grad_(), weights(1)
     plain = F.rectified_prune(ws, taus, [1.0, 0.5])
     s = F.scale_of_kept(ws[1], plain[1])
-    expected = torch.autograd.grad((plain[0] * grad_v).sum() + (s * plain[1] * grad_v).sum(), [*ws, taus])
+    expected = torch.autograd.grad(
+        (plain[0] * grad_v).sum() + (s * plain[1] * grad_v).sum(), [*ws, taus]
+    )
     found = F.rectified_prune(ws, taus, [1.0, 0.5], scaled=[1])
     assert torch.equal(found[0], plain[0])
     assert torch.equal(found[1], s * plain[1])
@@ -211,7 +233,9 @@ def test_eq_17_bounds_the_step_of_weights_in_the_transition_region():
 def test_eq_17_bounds_the_step_that_momentum_makes_of_a_steady_gradient():
     lr, beta = 0.1, 0.9
     w = torch.full((4,), TAU.sqrt().item(), dtype=torch.float64)
-    found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, TAU, T, lam=1.0, lr=lr, momentum=beta)
+    found = F.clamped_weight_gradient(
+        torch.full_like(w, 1e3), w, TAU, T, lam=1.0, lr=lr, momentum=beta
+    )
     velocity = torch.zeros_like(w)
     for _ in range(500):  # SGD's rule, until the velocity is steady
         velocity = beta * velocity + found
@@ -221,11 +245,17 @@ def test_eq_17_bounds_the_step_that_momentum_makes_of_a_steady_gradient():
 def test_eq_17_leaves_weights_outside_the_transition_region_their_gradient():
     w = torch.tensor([0.0, 1.0], dtype=torch.float64)
     grad, tau = torch.full_like(w, 1e3), torch.tensor(0.5, dtype=torch.float64)
-    assert torch.allclose(F.clamped_weight_gradient(grad, w, tau, T, lam=0.3, lr=0.1, momentum=0.9), grad, rtol=1e-12)
+    assert torch.allclose(
+        F.clamped_weight_gradient(grad, w, tau, T, lam=0.3, lr=0.1, momentum=0.9), grad, rtol=1e-12
+    )
 
 
-@pytest.mark.parametrize(("distance", "limited"), [(-7.9, True), (-8.1, False), (7.9, True), (8.1, False)])
-def test_eq_17_takes_eight_temperatures_on_either_side_for_the_transition_region(distance: float, limited: bool):
+@pytest.mark.parametrize(
+    ("distance", "limited"), [(-7.9, True), (-8.1, False), (7.9, True), (8.1, False)]
+)
+def test_eq_17_takes_eight_temperatures_on_either_side_for_the_transition_region(
+    distance: float, limited: bool
+):
     tau = torch.tensor(0.5, dtype=torch.float64)
     w = (tau + distance * T).sqrt()[None]
     found = F.clamped_weight_gradient(torch.full_like(w, 1e3), w, tau, T, lam=0.0, lr=0.1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import masks
 
@@ -42,7 +42,9 @@ def test_equal_thresholds_rank_all_weights_by_size():
     weights = layers(3, 40, 60)
     found = masks.keep_exactly(weights, taus(1.0, 1.0), dict.fromkeys(weights, 0), 10)
     everything = torch.cat(list(weights.values())).abs()
-    assert torch.equal(torch.cat(list(found.values())), everything >= everything.sort(descending=True).values[9])
+    assert torch.equal(
+        torch.cat(list(found.values())), everything >= everything.sort(descending=True).values[9]
+    )
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(0, 40))
@@ -63,15 +65,20 @@ def test_a_floor_widens_a_mask_that_would_be_too_small():
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 3])
-def test_where_nothing_is_to_be_pruned_but_zeros_thresholds_are_half_of_the_smallest_square(zeros: int):
+def test_where_nothing_is_to_be_pruned_but_zeros_thresholds_are_half_of_the_smallest_square(
+    zeros: int,
+):
     w = torch.tensor([0.5, -0.2, 0.4] + [0.0] * zeros)
     (found,) = masks.thresholds_for({"layer0": w}, taus(3.0), {"layer0": 1}, 3)
     assert found.item() == pytest.approx(0.2**2 / 2)
 
 
-def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[Kernel]:
+def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[LayerWeight]:
     reasons = reasons or (None,) * len(sizes)
-    return [Kernel(f"k{i}", "Conv", (n,), reason) for i, (n, reason) in enumerate(zip(sizes, reasons, strict=True))]
+    return [
+        LayerWeight(f"k{i}", "Conv", (n,), reason)
+        for i, (n, reason) in enumerate(zip(sizes, reasons, strict=True))
+    ]
 
 
 def test_kernels_that_are_not_pruned_count_against_the_target():
@@ -102,15 +109,24 @@ def test_a_target_below_the_present_sparsity_is_refused():
 
 def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
     with pytest.raises(InputError, match=r" 5\.5× is the most"):
-        masks.wanted_nonzeros(kernels(1000, 100, reasons=(None, "excluded")), {"k0": 1000, "k1": 100}, {"k0": 100}, 8.0)
+        masks.wanted_nonzeros(
+            kernels(1000, 100, reasons=(None, "excluded")),
+            {"k0": 1000, "k1": 100},
+            {"k0": 100},
+            8.0,
+        )
 
 
-@pytest.mark.parametrize(("present", "compression"), [({"k0": 100, "k1": 100}, 5.0), ({"k0": 10, "k1": 100}, 10.0)])
+@pytest.mark.parametrize(
+    ("present", "compression"), [({"k0": 100, "k1": 100}, 5.0), ({"k0": 10, "k1": 100}, 10.0)]
+)
 def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_pruned_too(
     present: dict[str, int], compression: float
 ):
     with pytest.raises(InputError, match="already has compression"):
-        masks.wanted_nonzeros(kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression)
+        masks.wanted_nonzeros(
+            kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression
+        )
 
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():

@@ -5,17 +5,19 @@ import torch
 
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.functional import clamped_weight_gradient, soft_l0_slope
-from ltp_pipeline.stages.learn_thresholds.paper_mode import GivenLambda
+from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.train.phase import StepPosition
 
 STEPS = 200
 
 
-def learn(lam: float, **settings: object) -> GivenLambda:
+def learn(lam: float, **settings: object) -> FixedLambdaPruning:
     """Train one layer towards its own values: small weights hardly matter."""
     w = torch.randn(2000, generator=torch.Generator().manual_seed(0))
     goal, live = w.clone(), {"layer": w.requires_grad_()}
-    method = GivenLambda(live, {"layer": 4}, lam, MethodSettings(threshold_lr_ratio=0.05, t0=0.05, **settings))
+    method = FixedLambdaPruning(
+        live, {"layer": 4}, lam, MethodSettings(threshold_lr_ratio=0.05, t0=0.05, **settings)
+    )
     for step in range(STEPS):
         w.grad = None
         (method.weights()["layer"] - goal).square().sum().backward()
@@ -25,7 +27,7 @@ def learn(lam: float, **settings: object) -> GivenLambda:
     return method
 
 
-def kept(method: GivenLambda) -> float:
+def kept(method: FixedLambdaPruning) -> float:
     return int(method.hard(1.0)["layer"].count_nonzero()) / 2000
 
 
@@ -60,7 +62,9 @@ def test_temperature_anneals_to_its_end():
 
 def test_temperature_anneals_from_step_to_step():
     settings = MethodSettings(t0=0.1, t0_end=0.001)
-    method = GivenLambda({"layer": torch.randn(9).requires_grad_()}, {"layer": 1}, 0.1, settings)
+    method = FixedLambdaPruning(
+        {"layer": torch.randn(9).requires_grad_()}, {"layer": 1}, 0.1, settings
+    )
     method.weights()["layer"].sum().backward()
     method.after_backward(StepPosition(0, 1, 4, threshold_lr=0.01))  # half of the way
     assert method.T.item() == pytest.approx(0.01 * method.unit.item(), rel=1e-5)
@@ -75,17 +79,22 @@ def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
     logged = method.log(StepPosition(0, 0, STEPS, threshold_lr=0.01))
     assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
     assert logged["lambda"] == 0.5
-    assert logged["l0_loss"] == pytest.approx(0.5 * 2000 * kept(method), rel=0.1)  # soft and hard count nearly agree
+    assert logged["l0_loss"] == pytest.approx(
+        0.5 * 2000 * kept(method), rel=0.1
+    )  # soft and hard count nearly agree
 
 
 def test_another_regulariser_adds_no_count_to_the_loss():
-    assert learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, threshold_lr=0.01))["l0_loss"] == 0
+    assert (
+        learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, threshold_lr=0.01))["l0_loss"]
+        == 0
+    )
 
 
 @pytest.mark.parametrize("size", [0.0, 0.3])
 def test_weights_of_one_size_have_a_temperature_too(size: float):
     w = torch.full((50,), size).requires_grad_()
-    method = GivenLambda({"layer": w}, {"layer": 4}, 0.1, MethodSettings())
+    method = FixedLambdaPruning({"layer": w}, {"layer": 4}, 0.1, MethodSettings())
     for step in range(3):
         w.grad = None
         (method.weights()["layer"] - 1).square().sum().backward()
@@ -95,10 +104,14 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     assert w.grad.isfinite().all()
 
 
-def one_layer(lam: float = 0.1, momentum: float = 0.0, **settings: object) -> tuple[GivenLambda, torch.Tensor]:
+def one_layer(
+    lam: float = 0.1, momentum: float = 0.0, **settings: object
+) -> tuple[FixedLambdaPruning, torch.Tensor]:
     """A layer of a few weights, with the gradient of a loss that does not depend on them."""
     w = torch.tensor([0.1, -0.4, 0.2, 0.9, -0.3, 0.6]).requires_grad_()
-    method = GivenLambda({"layer": w}, {"layer": 1}, lam, MethodSettings(**settings), momentum)
+    method = FixedLambdaPruning(
+        {"layer": w}, {"layer": 1}, lam, MethodSettings(**settings), momentum
+    )
     (0 * method.weights()["layer"]).sum().backward()
     return method, w
 
@@ -110,7 +123,9 @@ def test_thresholds_start_at_zero():
 
 def test_the_temperature_is_that_of_eq_12():
     method, w = one_layer(t0=0.02)
-    assert method.T.item() == pytest.approx(0.02 * w.detach().abs().var(correction=0).item(), rel=1e-6)
+    assert method.T.item() == pytest.approx(
+        0.02 * w.detach().abs().var(correction=0).item(), rel=1e-6
+    )
 
 
 def test_a_threshold_does_not_fall_below_zero():

@@ -11,15 +11,15 @@ from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.stages.learn_thresholds import make_method, trail
-from ltp_pipeline.stages.learn_thresholds.phase import Learning
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from tests.support.jobs import compressed, with_train
 
-ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
 @pytest.mark.parametrize("kind", [partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
@@ -33,31 +33,43 @@ def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_other
     w.grad = torch.tensor([0.0, -2.0, 0.0, 4.0])
     method: Any = SimpleNamespace(live={"w": w})
     job: Any = SimpleNamespace(epochs=1)
-    Learning({"w": w}, job, method).after_step(optimizer)
+    ThresholdLearningPhase({"w": w}, job, method).after_step(optimizer)
     kept = torch.tensor([0.0, 1.0, 0.0, 1.0])
     after = optimizer.state[w]
     assert before.keys() in ({"momentum_buffer"}, {"exp_avg", "exp_avg_sq", "step"})
-    assert all(torch.equal(after[name], value if name == "step" else value * kept) for name, value in before.items())
+    assert all(
+        torch.equal(after[name], value if name == "step" else value * kept)
+        for name, value in before.items()
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("method", [{}, {"lambda_": 1e-6}], ids=["budget", "paper"])
 def test_what_is_zero_when_learning_begins_stays_zero(
-    started: tuple[Job, State], optimizer: str, method: dict[str, float]
+    started: tuple[RunContext, StateDict], optimizer: str, method: dict[str, float]
 ):
     job, state = started
     job = compressed(with_train(job, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
-    settings = job.settings.model_copy(update={"method": job.settings.method.model_copy(update=method)})
+    settings = job.settings.model_copy(
+        update={"method": job.settings.method.model_copy(update=method)}
+    )
     kernels = {k.name: state[k.name].flatten() for k in job.network.prunable}
     for w in kernels.values():
         w[::3] = 0
-    trained = train(job, state, lambda live: Learning(live, job, make_method(job.network, live, settings)), 1)
+    trained = train(
+        job,
+        state,
+        lambda live: ThresholdLearningPhase(live, job, make_method(job.network, live, settings)),
+        1,
+    )
     for name, before in kernels.items():
         assert torch.equal(trained[name].flatten() != 0, before != 0), name
         assert not torch.equal(trained[name].flatten(), before)
 
 
-def learning(said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.0)) -> Learning:
+def learning(
+    said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.0)
+) -> ThresholdLearningPhase:
     """Two layers of ten weights, of which so many are kept."""
     workspace = SimpleNamespace(progress=SimpleNamespace(say=said.append))
     job: Any = SimpleNamespace(workspace=workspace)
@@ -70,11 +82,13 @@ def learning(said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.
         kept=lambda: kept,
         after_backward=lambda _: None,
     )
-    return Learning(method.live, job, method)
+    return ThresholdLearningPhase(method.live, job, method)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
-def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(steps: int, expected: int):
+def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(
+    steps: int, expected: int
+):
     said: list[str] = []
     told = []
     for step in range(steps):
@@ -99,7 +113,9 @@ def test_a_threshold_that_runs_away_stops_the_training_and_is_named(value: float
 
 def test_thresholds_move_by_the_mean_of_the_gradients_of_all_ranks(monkeypatch: pytest.MonkeyPatch):
     averaged: list[list[float]] = []
-    monkeypatch.setattr(distributed, "average", lambda gradient: averaged.append(gradient.tolist()))
+    monkeypatch.setattr(
+        distributed, "all_reduce_mean", lambda gradient: averaged.append(gradient.tolist())
+    )
     learning([]).after_backward(StepPosition(0, 0, 40))
     assert averaged == [[1.0, 2.0]]
 
@@ -136,10 +152,14 @@ def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_on
         (ERROR, 10.0, 5.0, False),
     ],
 )
-def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric(metric, least, mildest, told):
+def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric(
+    metric, least, mildest, told
+):
     said: list[str] = []
     progress = SimpleNamespace(say=said.append)
-    job: Any = SimpleNamespace(task=SimpleNamespace(metric=metric), workspace=SimpleNamespace(progress=progress))
+    job: Any = SimpleNamespace(
+        task=SimpleNamespace(metric=metric), workspace=SimpleNamespace(progress=progress)
+    )
     method: Any = SimpleNamespace(live={})
-    Learning({}, job, method, least)._warn(TrailEntry(1, 1, 2.0, mildest, ""), least)
+    ThresholdLearningPhase({}, job, method, least)._warn(TrailEntry(1, 1, 2.0, mildest, ""), least)
     assert bool(said) == told

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule, gate_width, strength, strength_of
+from ltp_pipeline.stages.learn_thresholds.schedule import (
+    Schedule,
+    gate_width,
+    strength,
+    strength_of,
+)
 
 TOTAL = 100_000
 
@@ -13,12 +18,16 @@ def towards(compression: float, m: float, present: int = TOTAL) -> Schedule:
     return Schedule.towards(TOTAL, present, round(TOTAL / compression), m)
 
 
-@pytest.mark.parametrize(("kept", "expected"), [(1.1, 0.0), (0.9, 0.0), (0.65, 0.5), (0.4, 1.0), (-0.1, 1.0)])
+@pytest.mark.parametrize(
+    ("kept", "expected"), [(1.1, 0.0), (0.9, 0.0), (0.65, 0.5), (0.4, 1.0), (-0.1, 1.0)]
+)
 def test_a_budget_is_strong_where_little_of_the_accuracy_is_kept(kept: float, expected: float):
     assert strength(kept) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("compression", "expected"), [(1.1, 0.0), (4.0, 0.0), (60**0.5, 0.5), (15.0, 1.0), (99, 1.0)])
+@pytest.mark.parametrize(
+    ("compression", "expected"), [(1.1, 0.0), (4.0, 0.0), (60**0.5, 0.5), (15.0, 1.0), (99, 1.0)]
+)
 def test_strength_on_the_way_is_linear_in_log_compression(compression: float, expected: float):
     assert strength_of(compression) == pytest.approx(expected)
 
@@ -37,8 +46,12 @@ def test_a_strong_budget_begins_at_the_root_of_its_compression_with_a_gate_as_wi
 
 def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_stays():
     shares = (0.0, 0.5, 1.0)
-    assert [towards(25, 1.0).width(share, norm=False) for share in shares] == pytest.approx([1.0, 0.1**0.5, 0.1])
-    assert [towards(3, 0.0).width(share, norm=False) for share in shares] == pytest.approx([0.01] * 3)
+    assert [towards(25, 1.0).width(share, norm=False) for share in shares] == pytest.approx(
+        [1.0, 0.1**0.5, 0.1]
+    )
+    assert [towards(3, 0.0).width(share, norm=False) for share in shares] == pytest.approx(
+        [0.01] * 3
+    )
 
 
 def test_the_count_falls_as_a_cubic():
@@ -62,7 +75,9 @@ def test_no_more_weights_are_kept_than_there_are():
 
 
 @given(st.floats(1.01, 1000), *[st.floats(0, 1)] * 3, st.booleans())
-def test_neither_count_nor_width_ever_grows(compression: float, m: float, one: float, other: float, norm: bool):
+def test_neither_count_nor_width_ever_grows(
+    compression: float, m: float, one: float, other: float, norm: bool
+):
     schedule = towards(compression, m)
     early, late = sorted((one, other))
     assert schedule.count(early) >= schedule.count(late) >= schedule.count(1.0)

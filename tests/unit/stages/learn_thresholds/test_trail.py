@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from ltp_pipeline.stages.learn_thresholds import trail
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 
 def test_entries_are_counted_from_one_and_an_epoch_done_again_takes_the_place_of_what_came_of_it(
-    started: tuple[Job, State],
+    started: tuple[RunContext, StateDict],
 ):
     job, state = started
     none: Any = SimpleNamespace(live={}, tau=torch.zeros(0), T=torch.zeros(0))

@@ -15,7 +15,9 @@ from tests.support.sample_report import report_of, sample
 
 def task(sha256: str, name: str) -> Any:
     """As it is given, and as a report names it."""
-    return SimpleNamespace(sha256=sha256, named=name, fingerprint=name, origin="task.py", words="its own task")
+    return SimpleNamespace(
+        sha256=sha256, named=name, fingerprint=name, origin="task.py", words="its own task"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,9 @@ def test_an_original_beside_the_report_is_found_with_its_data(named: Any, tmp_pa
 
 
 @pytest.mark.parametrize("sha256", ["0" * 64, "f" * 64])
-def test_a_file_of_another_hash_is_not_the_original(named: Any, tmp_path: Path, sha256: str) -> None:
+def test_a_file_of_another_hash_is_not_the_original(
+    named: Any, tmp_path: Path, sha256: str
+) -> None:
     named.model.sha256 = sha256
     assert remeasure._original(named, tmp_path, None) is None
 
@@ -69,7 +73,9 @@ def again(report: Any) -> remeasure._Again:
     return remeasure._Again(report, Path(), SimpleNamespace(task=None), None, None, None)
 
 
-def test_networks_are_compared_by_the_evidence_of_the_exact_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_compared_by_the_evidence_of_the_exact_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     content = sample()[0]
     content["pruned"]["files"][0]["values"] = "int8"
     report = report_of(content)
@@ -93,10 +99,15 @@ def test_points_of_the_baseline_are_measured_but_for_its_files_which_are_already
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = report_of(sample()[0])
-    monkeypatch.setattr(remeasure._Again, "_measured", lambda *_: (SimpleNamespace(value=0.125), None))
+    monkeypatch.setattr(
+        remeasure._Again, "_measured", lambda *_: (SimpleNamespace(value=0.125), None)
+    )
     assert report.baseline is not None
     curve = again(report)._points(report.baseline)["curve"]
-    assert [point.accuracy for point in curve] == [report.baseline.files[0].value, *[0.125] * (len(curve) - 1)]
+    assert [point.accuracy for point in curve] == [
+        report.baseline.files[0].value,
+        *[0.125] * (len(curve) - 1),
+    ]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(0.75, 0.5), (None, 0.5), (0.75, None)])

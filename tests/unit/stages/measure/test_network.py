@@ -8,17 +8,17 @@ import onnx
 import pytest
 import torch
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.results.records import Measured
-from ltp_pipeline.run_directory.run_directory import Workspace
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, ExportSettings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.measure import network as validate
 from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.stages.write_back import lower
+from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.imitation import Imitation
 from tests.support.imported import Imported, imported
@@ -26,7 +26,7 @@ from tests.support.models import Graph
 
 
 @pytest.fixture
-def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
+def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
     """An imported detector of tiny outputs and BatchNormalization, samples for it, and what files are held against."""
     g = Graph()
     h = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, 8), "bn1", 8))
@@ -40,23 +40,36 @@ def silent(tmp_path: Path) -> tuple[Imported, Data, Reference]:
     session = Session(tmp_path / "model.onnx")
     task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     evaluator = Evaluator(task, session.outputs)
-    return model, data, Reference(session, evaluator, evaluator.of_the_original(session.outputs, data.test)[1])
+    return (
+        model,
+        data,
+        Reference(session, evaluator, evaluator.of_the_original(session.outputs, data.test)[1]),
+    )
 
 
-def prove(silent: tuple[Imported, Data, Reference], out: Path, changed: Mapping[str, torch.Tensor] = {}) -> Measured:
+def prove(
+    silent: tuple[Imported, DatasetSplits, Reference],
+    out: Path,
+    changed: Mapping[str, torch.Tensor] = {},
+) -> Measured:
     """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
     (network, state), data, reference = silent
     formats = ExportSettings(formats=("dense", "deploy-dense"))
     kernels = [k.name for k in network.kernels]
     feeds = data.test.first(2).inputs
-    exported = export.run(network.file, lower(network, state), kernels, formats, Workspace(out), feeds)
+    exported = export.run(
+        network.file, to_file_weights(network, state), kernels, formats, RunDirectory(out), feeds
+    )
     return validate.run(exported, network, {**state, **changed}, reference, data.test, {})
 
 
 @pytest.mark.usefixtures("quickly")
 def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path):
     """The deploy graph, whose norms are folded, too."""
-    assert [v.file.format for v in prove(silent, tmp_path / "run").validations] == ["dense", "deploy-dense"]
+    assert [v.file.format for v in prove(silent, tmp_path / "run").validations] == [
+        "dense",
+        "deploy-dense",
+    ]
 
 
 @pytest.mark.usefixtures("quickly")

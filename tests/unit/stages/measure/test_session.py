@@ -9,7 +9,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
 from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.measure.session import Beside, Session
+from ltp_pipeline.stages.measure.session import Session, SparseVsDenseSession
 from tests.support.models import masked_tokens, mlp
 
 
@@ -17,17 +17,21 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
     onnx.save(masked_tokens(vocabulary=12), tmp_path / "model.onnx")
     session = Session(tmp_path / "model.onnx")
     ids = np.full((2, 3), 12)
-    with pytest.raises(InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"):
+    with pytest.raises(
+        InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"
+    ):
         session.outputs({"ids": ids, "ids_mask": ids})
     with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
         session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
 
 
 @pytest.mark.parametrize(("apart", "found"), [(0.9e-5, True), (1.1e-4, False)])
-def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(apart: float, found: bool, tmp_path: Path):
+def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(
+    apart: float, found: bool, tmp_path: Path
+):
     """By the largest value of all, and not of the batch in which they differ."""
     onnx.save(masked_tokens(), tmp_path / "model.onnx")
-    beside = Beside(Session(tmp_path / "model.onnx"))
+    beside = SparseVsDenseSession(Session(tmp_path / "model.onnx"))
     for scale, more in ((10.0, 0.0), (1.0, 10 * apart)):
         beside.dense.outputs = lambda _, scale=scale: [np.array([[scale]])]
         beside.session.outputs = lambda _, scale=scale, more=more: [np.array([[scale + more]])]
@@ -35,7 +39,9 @@ def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(apart: floa
     if found:
         assert beside.largest() == pytest.approx(apart)
     else:
-        with pytest.raises(ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"):
+        with pytest.raises(
+            ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"
+        ):
             beside.largest()
 
 
@@ -50,7 +56,9 @@ def stops_the_process() -> ModelProto:
     for name, value in (("lowest", -(2**63)), ("minus_one", -1)):
         model.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
     model.graph.node.append(helper.make_node("Div", ["lowest", "minus_one"], ["quotient"]))
-    model.graph.output.append(helper.make_tensor_value_info("quotient", onnx.TensorProto.INT64, [1]))
+    model.graph.output.append(
+        helper.make_tensor_value_info("quotient", onnx.TensorProto.INT64, [1])
+    )
     return model
 
 

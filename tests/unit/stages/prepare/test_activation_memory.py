@@ -39,4 +39,4 @@ def test_the_largest_batch_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -
     activation_memory.require_room(network, state, inputs, SAMPLES, 49)
     with pytest.raises(InputError, match="batches of 51 samples") as error:
         activation_memory.require_room(network, state, inputs, SAMPLES, 51)
-    assert "batch_size to 2" in error.value.remedy
+    assert "batch_size to 2" in error.value.hint

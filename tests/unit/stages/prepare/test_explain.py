@@ -19,7 +19,9 @@ from ltp_pipeline.stages.prepare.explain import SURE, Variant, _readings, assign
         (0.625, 8, 0.25, True),
     ],
 )
-def test_better_than_guessing_is_a_matter_of_how_many_samples_say_so(accuracy, samples, guess, clear):
+def test_better_than_guessing_is_a_matter_of_how_many_samples_say_so(
+    accuracy, samples, guess, clear
+):
     assert beats(accuracy, samples, guess) == clear
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.graph.layer_weights import Kernel
+from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.manifest import Manifest
 from ltp_pipeline.settings.schema import Settings
@@ -21,18 +21,22 @@ from ltp_pipeline.stages.prepare.notes import (
     about_optimizer,
     doubts,
 )
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.tasks.classification import Classification
 from ltp_pipeline.tasks.protocol import Output
 from tests.support.samples import split_of
 
 
 def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> Any:
-    val = split_of(np.zeros((len(labels or (0,)), 1)), None if labels is None else np.array(labels), "val")
+    val = split_of(
+        np.zeros((len(labels or (0,)), 1)), None if labels is None else np.array(labels), "val"
+    )
     data: Any = SimpleNamespace(train=range(samples), val=val)
     absent: Any = None
     task = Classification(Output(0, "scores", "scores"), classes=4)
-    return Job(absent, task, data, Settings.model_validate({"train": settings}), absent, absent)
+    return RunContext(
+        absent, task, data, Settings.model_validate({"train": settings}), absent, absent
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,16 +48,24 @@ def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> A
         (0.00, None, False),
     ],
 )
-def test_an_original_that_is_hardly_better_than_chance(accuracy: float, labels: Any, doubtful: bool) -> None:
+def test_an_original_that_is_hardly_better_than_chance(
+    accuracy: float, labels: Any, doubtful: bool
+) -> None:
     told = doubts(job(labels=labels), accuracy)
     assert bool(told) == doubtful
     assert all("check scale, mean, std and layout" in note for note in told)
 
 
-@pytest.mark.parametrize(("share", "relative", "told"), [(0.5, False, True), (0.0, False, False), (0.5, True, False)])
-def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(share, relative, told) -> None:
+@pytest.mark.parametrize(
+    ("share", "relative", "told"), [(0.5, False, True), (0.0, False, False), (0.5, True, False)]
+)
+def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(
+    share, relative, told
+) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
-    assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == ["50% "] * told
+    assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == [
+        "50% "
+    ] * told
 
 
 def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
@@ -102,7 +114,9 @@ def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
     assert (found.epochs, found.finetune_epochs) == expected
 
 
-@pytest.mark.parametrize(("strength", "expected"), [(0.0, (1, 17)), (0.01, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))])
+@pytest.mark.parametrize(
+    ("strength", "expected"), [(0.0, (1, 17)), (0.01, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))]
+)
 def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
     strength: float, expected: tuple[int, int]
 ) -> None:
@@ -112,41 +126,60 @@ def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
 
 def test_how_long_training_takes_is_told_where_nothing_was_said_of_it() -> None:
     (told,) = about_epochs(job(512))
-    assert "learned for 125 and the result is fine-tuned for 63 epochs of 4 steps, because 512 samples" in told
+    assert (
+        "learned for 125 and the result is fine-tuned for 63 epochs of 4 steps, because 512 samples"
+        in told
+    )
     (told,) = about_epochs(job(60_000))
     assert "because" not in told
     assert not about_epochs(job(512, epochs=125))
 
 
-ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
-@pytest.mark.parametrize(("metric", "told"), [(Metric(), []), (ERROR, ["the metric is MAE in °C, lower is better"])])
-def test_a_metric_other_than_right_answers_is_told_with_its_unit(metric: Metric, told: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("metric", "told"), [(Metric(), []), (ERROR, ["the metric is MAE in °C, lower is better"])]
+)
+def test_a_metric_other_than_right_answers_is_told_with_its_unit(
+    metric: Metric, told: list[str]
+) -> None:
     task: Any = SimpleNamespace(metric=metric, is_relative=False)
     assert [note.partition(";")[0] for note in about_metric(replace(job(), task=task))] == told
 
 
-@pytest.mark.parametrize(("metric", "kept", "told"), [(ERROR, 0.025, 1), (ERROR, None, 0), (Metric(), 0.01, 0)])
-def test_a_budget_that_follows_from_the_original_is_told(metric: Metric, kept: float | None, told: int) -> None:
+@pytest.mark.parametrize(
+    ("metric", "kept", "told"), [(ERROR, 0.025, 1), (ERROR, None, 0), (Metric(), 0.01, 0)]
+)
+def test_a_budget_that_follows_from_the_original_is_told(
+    metric: Metric, kept: float | None, told: int
+) -> None:
     task: Any = SimpleNamespace(metric=metric)
     workspace: Any = SimpleNamespace(parent=None, manifest=Manifest(default_budget=kept))
     found = about_budget(replace(job(), task=task, workspace=workspace))
     assert len(found) == told
-    assert all("the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found)
+    assert all(
+        "the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found
+    )
 
 
 def in_blocks(block: str | None, single: int) -> list[str]:
-    named = [Kernel(f"single{i}", "Conv", (3, 2)) for i in range(single)]
-    kernels = (Kernel("a", "Conv", (4, 2), block_axis=0), *named)
+    named = [LayerWeight(f"single{i}", "Conv", (3, 2)) for i in range(single)]
+    kernels = (LayerWeight("a", "Conv", (4, 2), block_axis=0), *named)
     network: Any = SimpleNamespace(kernels=kernels, prunable=kernels)
-    return about_blocks(replace(job(), network=network, settings=Settings.model_validate({"method": {"block": block}})))
+    return about_blocks(
+        replace(
+            job(), network=network, settings=Settings.model_validate({"method": {"block": block}})
+        )
+    )
 
 
 def test_kernels_that_keep_single_weights_beside_blocks_are_named() -> None:
     assert in_blocks(None, 2) == []
     assert in_blocks("4x1", 0) == ["1 of 1 kernels are pruned in 4x1 blocks"]
     (told,) = in_blocks("4x1", 2)
-    assert told.startswith("1 of 3 kernels are pruned in 4x1 blocks; single weights in 'single0', 'single1': ")
+    assert told.startswith(
+        "1 of 3 kernels are pruned in 4x1 blocks; single weights in 'single0', 'single1': "
+    )
     (told,) = in_blocks("4x1", 12)
     assert "'single9' and 2 more: " in told

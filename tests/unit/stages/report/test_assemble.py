@@ -25,20 +25,27 @@ from ltp_pipeline.stages.measure import file_parts
 from ltp_pipeline.stages.report import assemble
 
 ELEMENTS = 1600
-ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
-def measured(compression: float, accuracy: float, folder: str = "", rounded: float | None = None) -> Measured:
+def measured(
+    compression: float, accuracy: float, folder: str = "", rounded: float | None = None
+) -> Measured:
     """A network in its packed file, and one with rounded values where their accuracy is given."""
     metric = Metric() if accuracy <= 1 else ERROR
     counted = Sparsity(ELEMENTS, round(ELEMENTS / compression))
     files = []
-    for values, value in (("exact", accuracy), *([("int8", rounded)] if rounded is not None else [])):
+    for values, value in (
+        ("exact", accuracy),
+        *([("int8", rounded)] if rounded is not None else []),
+    ):
         name = f"{folder}model.packed.{values}.onnx"
         files.append(
             Validation(
-                file=ExportedFile(Path(name), name, "original", "packed", "0" * 64, 1, values=values),
-                accuracy=Accuracy(value, value if metric.share else None, None, 100, "test"),
+                file=ExportedFile(
+                    Path(name), name, "original", "packed", "0" * 64, 1, values=values
+                ),
+                accuracy=Accuracy(value, value if metric.is_fraction else None, None, 100, "test"),
                 counted=counted,
                 whole=counted,
                 nonzeros={},
@@ -50,11 +57,15 @@ def measured(compression: float, accuracy: float, folder: str = "", rounded: flo
     return Measured(files, np.ones(1), {"prune": 0, "finetune": 3}, metric)
 
 
-def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any) -> Baseline:
+def baseline_of(
+    pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any
+) -> Baseline:
     findings: Any = SimpleNamespace(
         pruned=pruned,
         baseline=Compared(tuple(BaselinePoint(m, 0.5) for m in points), is_curve),
-        original=SimpleNamespace(accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)),
+        original=SimpleNamespace(
+            accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)
+        ),
         task=SimpleNamespace(metric=pruned.metric, interval=lambda *_: (0.0, 0.0)),
         settings=Settings(export=ExportSettings(formats=("packed",))),
         budget=None,
@@ -65,18 +76,28 @@ def baseline_of(pruned: Measured, points: list[Measured], is_curve: bool = True,
     return found
 
 
-POINTS = [measured(16, 0.90, "baseline/"), measured(4, 0.98, "baseline/2/"), measured(8, 0.96, "baseline/3/")]
+POINTS = [
+    measured(16, 0.90, "baseline/"),
+    measured(4, 0.98, "baseline/2/"),
+    measured(8, 0.96, "baseline/3/"),
+]
 
 
 def test_the_curve_has_every_point_with_its_file_and_the_gain_is_interpolated() -> None:
     found = baseline_of(measured(16, 0.97), POINTS)
     assert found.curve is not None
-    assert [(p.compression, p.accuracy, p.nonzeros, p.validation_accuracy) for p in found.curve] == [
+    assert [
+        (p.compression, p.accuracy, p.nonzeros, p.validation_accuracy) for p in found.curve
+    ] == [
         (16, 0.90, 100, 0.5),
         (4, 0.98, 400, 0.5),
         (8, 0.96, 200, 0.5),
     ]
-    assert [p.path.rpartition("/")[0] for p in found.curve] == ["baseline", "baseline/2", "baseline/3"]
+    assert [p.path.rpartition("/")[0] for p in found.curve] == [
+        "baseline",
+        "baseline/2",
+        "baseline/3",
+    ]
     assert found.compression_at_equal_accuracy == pytest.approx(32**0.5)
     assert found.gain == pytest.approx(16 / 32**0.5)
     assert (found.gain_bound, found.trainings, found.compression) == (None, 3, 16)
@@ -92,21 +113,33 @@ def test_the_curve_has_every_point_with_its_file_and_the_gain_is_interpolated() 
         (0.0, 0.97, 4.0),
     ],
 )
-def test_within_a_budget_the_sparsest_point_counts(budget: float, accuracy: float, equal: float) -> None:
+def test_within_a_budget_the_sparsest_point_counts(
+    budget: float, accuracy: float, equal: float
+) -> None:
     found = baseline_of(measured(16, accuracy), POINTS, budget=budget)
-    assert (found.compression_at_equal_accuracy, found.gain, found.budget) == (equal, 16 / equal, budget)
+    assert (found.compression_at_equal_accuracy, found.gain, found.budget) == (
+        equal,
+        16 / equal,
+        budget,
+    )
 
 
 def test_a_bound_has_its_reason_in_the_place_of_the_compression() -> None:
     found = baseline_of(measured(16, 0.99), POINTS)
-    assert (found.compression_at_equal_accuracy, found.gain, found.gain_bound) == (None, 4.0, "at least")
+    assert (found.compression_at_equal_accuracy, found.gain, found.gain_bound) == (
+        None,
+        4.0,
+        "at least",
+    )
     assert "down to 4×" in found.reasons["compression_at_equal_accuracy"]
     assert "gain" not in found.reasons
 
 
 def test_the_gain_is_that_of_exact_files_and_the_accuracy_that_of_the_weakest() -> None:
     """Whoever is handed a rounded file is promised no more than it has; methods are compared by exact weights."""
-    found = baseline_of(measured(16, 0.97, rounded=0.5), [measured(16, 0.90, rounded=0.4), *POINTS[1:]])
+    found = baseline_of(
+        measured(16, 0.97, rounded=0.5), [measured(16, 0.90, rounded=0.4), *POINTS[1:]]
+    )
     assert found.gain == pytest.approx(16 / 32**0.5)
     assert found.value == 0.4
     assert found.curve is not None
@@ -115,8 +148,15 @@ def test_the_gain_is_that_of_exact_files_and_the_accuracy_that_of_the_weakest() 
 
 def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False)
-    assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.trainings) == (None, None, None, 1)
-    assert {found.reasons[key] for key in ("curve", "gain", "compression_at_equal_accuracy")} == {assemble.ONE_POINT}
+    assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.trainings) == (
+        None,
+        None,
+        None,
+        1,
+    )
+    assert {found.reasons[key] for key in ("curve", "gain", "compression_at_equal_accuracy")} == {
+        assemble.ONE_POINT
+    }
     assert "--baseline curve" in assemble.ONE_POINT
 
 
@@ -126,9 +166,13 @@ def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_d
     others = [first, measured(4, 2.2), measured(8, 2.8)]
     found = baseline_of(pruned, others, original=original)
     assert (found.value, found.drop) == (4.0, 2.0)
-    assert found.gain == pytest.approx(16 / 32**0.5)  # 2.5 lies in the middle between 2.2 at 4× and 2.8 at 8×
+    assert found.gain == pytest.approx(
+        16 / 32**0.5
+    )  # 2.5 lies in the middle between 2.2 at 4× and 2.8 at 8×
     compared: Any = SimpleNamespace(
-        pruned=pruned, baseline=Compared((BaselinePoint(first, 4.0),), False), task=SimpleNamespace(metric=ERROR)
+        pruned=pruned,
+        baseline=Compared((BaselinePoint(first, 4.0),), False),
+        task=SimpleNamespace(metric=ERROR),
     )
     compared.task.interval, compared.task.right = (lambda *_: (1.0, 2.0)), (lambda _: None)
     difference = assemble._difference(compared)
@@ -141,9 +185,13 @@ def test_a_drop_without_an_interval_says_why() -> None:
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False, task=task)
     assert found.drop_interval is None
     assert found.reasons["drop_interval"] == UNDEFINED
-    assert "drop_interval" not in baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).reasons
+    assert (
+        "drop_interval" not in baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).reasons
+    )
     compared: Any = SimpleNamespace(
-        pruned=measured(16, 0.97), baseline=Compared((BaselinePoint(POINTS[0], 0.9),), False), task=task
+        pruned=measured(16, 0.97),
+        baseline=Compared((BaselinePoint(POINTS[0], 0.9),), False),
+        task=task,
     )
     difference = assemble._difference(compared)
     assert difference is not None
@@ -156,15 +204,21 @@ def test_outcomes_that_are_not_counted_have_their_reason() -> None:
 
 
 @pytest.mark.parametrize(("spared", "method"), [(False, ""), (True, ", classifier spared")])
-def test_a_baseline_in_blocks_has_the_point_of_single_weights_or_says_why_not(spared: bool, method: str) -> None:
+def test_a_baseline_in_blocks_has_the_point_of_single_weights_or_says_why_not(
+    spared: bool, method: str
+) -> None:
     points, pruned = (BaselinePoint(POINTS[0], 0.9),), measured(16, 0.97)
     single = BaselinePoint(measured(16, 0.95, "baseline/single/"), 0.94)
     for found, reasons in ((single, {}), (None, {"single_weights": assemble.NO_SINGLE})):
-        told = baseline_of(pruned, [], baseline=Compared(points, False, spared, in_blocks=True, single=found))
+        told = baseline_of(
+            pruned, [], baseline=Compared(points, False, spared, in_blocks=True, single=found)
+        )
         assert told.method == f"global-magnitude, in blocks{method}"
         assert (told.single_weights is None) == (found is None)
         assert {key: why for key, why in told.reasons.items() if key == "single_weights"} == reasons
-    kept = baseline_of(pruned, [], baseline=Compared(points, True, in_blocks=True, single=single)).single_weights
+    kept = baseline_of(
+        pruned, [], baseline=Compared(points, True, in_blocks=True, single=single)
+    ).single_weights
     assert kept is not None
     assert (kept.accuracy, kept.validation_accuracy, kept.compression) == (0.95, 0.94, 16)
 

@@ -40,17 +40,29 @@ def test_equal_accuracy_is_neither_ahead_nor_behind(report: dict[str, Any]) -> N
     assert sentences(report)[0] == "At LTP's compression global magnitude has 90.41 %, as LTP has."
 
 
-def test_beside_blocks_the_baseline_of_single_weights_is_told_in_every_rendering(report: dict[str, Any]) -> None:
+def test_beside_blocks_the_baseline_of_single_weights_is_told_in_every_rendering(
+    report: dict[str, Any],
+) -> None:
     report["baseline"] |= {
         "method": "global-magnitude, in blocks",
-        "single_weights": {"path": "baseline/single/model.packed.onnx", "accuracy": 0.9101, "sha256": "f" * 64},
+        "single_weights": {
+            "path": "baseline/single/model.packed.onnx",
+            "accuracy": 0.9101,
+            "sha256": "f" * 64,
+        },
     }
     told = sentences(report)
-    assert told[0].startswith("At LTP's compression global magnitude in blocks has 90.41 %: LTP is 0.91 points ahead")
+    assert told[0].startswith(
+        "At LTP's compression global magnitude in blocks has 90.41 %: LTP is 0.91 points ahead"
+    )
     assert told[1] == "Global magnitude of as many single weights has 91.01 %."
     content = report_of(one_point(report) | NO_PICTURES)
     page = html.render(content, [])
-    for rendered in (markdown.render(content), handoff_text.render(content), page.split("</header>")[0]):
+    for rendered in (
+        markdown.render(content),
+        handoff_text.render(content),
+        page.split("</header>")[0],
+    ):
         assert told[1] in rendered
     assert "baseline/single/model.packed.onnx" in page.split('id="files"')[1]
 
@@ -91,9 +103,13 @@ def test_a_bound_from_below_that_is_one_does_not_say_as_many(report: dict[str, A
     assert told.endswith(": LTP has fewer weights.")
 
 
-def test_a_bound_from_above_names_the_sparsest_network_and_comes_first(report: dict[str, Any]) -> None:
+def test_a_bound_from_above_names_the_sparsest_network_and_comes_first(
+    report: dict[str, Any],
+) -> None:
     first, *_, last = sentences(bounded(report, "at most", 0.5))
-    assert first.startswith("Global magnitude pruning wins here: it needs fewer weights at the same top-1 accuracy")
+    assert first.startswith(
+        "Global magnitude pruning wins here: it needs fewer weights at the same top-1 accuracy"
+    )
     assert last == (
         "Global magnitude is still as good at 8.36×, the sparsest that was measured: "
         "LTP has at least 2 times as many weights."
@@ -113,7 +129,9 @@ def test_a_baseline_that_is_more_accurate_is_the_first_thing_said(report: dict[s
 def test_a_baseline_that_wins_in_both_ways_is_said_to(report: dict[str, Any]) -> None:
     report["baseline"]["gain"] = 0.8
     first = sentences(behind(report, -0.008, -0.002))[0]
-    assert first.startswith("Global magnitude pruning wins here: it is better at the same compression")
+    assert first.startswith(
+        "Global magnitude pruning wins here: it is better at the same compression"
+    )
     assert "And it needs fewer weights at the same top-1 accuracy" in first
 
 
@@ -142,7 +160,9 @@ def test_a_classifier_that_is_spared_is_told(report: dict[str, Any]) -> None:
     report["baseline"]["method"] = "global-magnitude, classifier spared"
     assert "global magnitude with its classifier spared has 90.41 %" in sentences(report)[0]
     report["baseline"]["method"] = "global-magnitude, in blocks, classifier spared"
-    assert "global magnitude in blocks with its classifier spared has 90.41 %" in sentences(report)[0]
+    assert (
+        "global magnitude in blocks with its classifier spared has 90.41 %" in sentences(report)[0]
+    )
 
 
 @pytest.mark.parametrize("missing", ["gain", "curve", "accuracy", "compression_at_equal_accuracy"])

@@ -22,7 +22,12 @@ def test_without_a_curve_there_is_no_picture(content: dict[str, Any]) -> None:
 
 def test_both_methods_the_original_and_the_gain_are_in_it() -> None:
     picture = drawn(sample()[0])
-    for label in ("global magnitude (test)", "LTP (test)", "original (test)", "trail before fine-tuning (validation)"):
+    for label in (
+        "global magnitude (test)",
+        "LTP (test)",
+        "original (test)",
+        "trail before fine-tuning (validation)",
+    ):
         assert label in picture
     assert "gain 1.89" in picture
     assert "accuracy budget" not in picture

@@ -11,7 +11,12 @@ from ltp_pipeline.stages.report import filters, html, markdown
 from ltp_pipeline.stages.report.plots import trail
 from tests.support.sample_report import in_celsius, report_of, sample
 
-NO_PICTURES: dict[str, Any] = {"trail": [], "sizes": {}, "histograms": [], "scatter": None}  # saves time
+NO_PICTURES: dict[str, Any] = {
+    "trail": [],
+    "sizes": {},
+    "histograms": [],
+    "scatter": None,
+}  # saves time
 
 
 @pytest.fixture
@@ -25,14 +30,24 @@ def recurrent() -> dict[str, Any]:
 
 
 def test_the_result_says_both_compressions(recurrent: dict[str, Any]) -> None:
-    assert filters.result(report_of(recurrent)).startswith("5.05× fewer weights in kernels, 1.01× in the whole model; ")
+    assert filters.result(report_of(recurrent)).startswith(
+        "5.05× fewer weights in kernels, 1.01× in the whole model; "
+    )
 
 
 def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict[str, Any]) -> None:
-    told = "ernels hold only 0.6 % of the model's 30\u202f144 weights: the whole model has 1.01× fewer"
+    told = (
+        "ernels hold only 0.6 % of the model's 30\u202f144 weights: the whole model has 1.01× fewer"
+    )
     pictures = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-    page = html.render(report_of(recurrent | pictures), []).split("</header>")[0].replace("&#39;", "'")
-    for rendered in (markdown.render(report_of(recurrent)), handoff_text.render(report_of(recurrent)), page):
+    page = (
+        html.render(report_of(recurrent | pictures), []).split("</header>")[0].replace("&#39;", "'")
+    )
+    for rendered in (
+        markdown.render(report_of(recurrent)),
+        handoff_text.render(report_of(recurrent)),
+        page,
+    ):
         assert told in rendered
     assert filters.few_kernels(report_of(sample()[0])) is None
     recurrent["model"] |= {"kernel_elements": 9, "float_elements": 10}
@@ -43,8 +58,12 @@ def test_both_stand_wherever_one_does(recurrent: dict[str, Any]) -> None:
     page = html.render(report_of(recurrent | {"histograms": [], "scatter": None, "sizes": {}}), [])
     assert page.count("5.05× / 1.01×") == 2
     assert "LTP (test, 1.01× in the whole model)" in str(trail(report_of(recurrent)))
-    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(report_of(recurrent))
-    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(report_of(recurrent))
+    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(
+        report_of(recurrent)
+    )
+    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(
+        report_of(recurrent)
+    )
 
 
 def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict[str, Any]) -> None:
@@ -57,8 +76,20 @@ def with_figures() -> dict[str, Any]:
     """A report in °C with two figures beside the metric, one of them hostile."""
     report = in_celsius()
     figures = [
-        {"name": "R²", "value": 0.9512, "unit": None, "share": True, "higher_is_better": True},
-        {"name": "worst | <i>error</i>", "value": 12.3, "unit": "°C", "share": False, "higher_is_better": False},
+        {
+            "name": "R²",
+            "value": 0.9512,
+            "unit": None,
+            "is_fraction": True,
+            "higher_is_better": True,
+        },
+        {
+            "name": "worst | <i>error</i>",
+            "value": 12.3,
+            "unit": "°C",
+            "is_fraction": False,
+            "higher_is_better": False,
+        },
     ]
     for part in ("original", "pruned", "baseline"):
         report[part]["accuracy"]["beside"] = figures
@@ -68,7 +99,10 @@ def with_figures() -> dict[str, Any]:
 def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_markdown() -> None:
     page = markdown.render(report_of(in_celsius()))
     assert "MAE is worse by 0.0045 °C (95 % interval of the drop −0.0004 to 0.0094)" in page
-    assert "At LTP's compression global magnitude has 2.596 °C: LTP is 0.0091 °C ahead (0.0035 to 0.0147)." in page
+    assert (
+        "At LTP's compression global magnitude has 2.596 °C: LTP is 0.0091 °C ahead (0.0035 to 0.0147)."
+        in page
+    )
     assert "At LTP's MAE global magnitude reaches 4.43×" in page
     assert "| MAE, lower is better | 2.582 °C | 2.587 °C | 2.596 °C |" in page
     assert "| drop | – | 0.0045 °C (−0.0004 to 0.0094) | 0.0136 °C (0.0081 to 0.0191) |" in page
@@ -78,7 +112,14 @@ def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_markdown
 def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_html() -> None:
     page = html.render(report_of(in_celsius() | NO_PICTURES), [])
     top = page[page.index("<header>") : page.index("</header>")]
-    for told in ("Rise in MAE", "0.0045 °C", "MAE, lower is better", "2.587 °C", "original 2.582 °C", "2.596 °C"):
+    for told in (
+        "Rise in MAE",
+        "0.0045 °C",
+        "MAE, lower is better",
+        "2.587 °C",
+        "original 2.582 °C",
+        "2.596 °C",
+    ):
         assert told in top
     assert not re.search("ccuracy|points|top-1", top)
 
@@ -130,8 +171,11 @@ def test_a_title_begins_with_a_capital_unless_the_word_has_its_own() -> None:
     ("metric", "label"),
     [
         (Metric(), "top-1 accuracy, %"),
-        (Metric("MAE", "°C", higher_is_better=False, share=False), "MAE, °C (lower is better)"),
-        (Metric("log-likelihood", share=False), "log-likelihood"),
+        (
+            Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
+            "MAE, °C (lower is better)",
+        ),
+        (Metric("log-likelihood", is_fraction=False), "log-likelihood"),
         (Metric("error rate", higher_is_better=False), "error rate, % (lower is better)"),
     ],
 )

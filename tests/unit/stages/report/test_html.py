@@ -12,10 +12,24 @@ from ltp_pipeline.stages.report import html, plots
 from tests.support.sample_report import HOSTILE, one_point, report_of, sample
 
 SECTIONS = ["pictures", "layers", "gates", "data", "settings", "environment", "timings", "files"]
-PICTURES = ["curve", "trail", "sizes", "thresholds", "training", "histograms", "scatter", "layers-picture"]
+PICTURES = [
+    "curve",
+    "trail",
+    "sizes",
+    "thresholds",
+    "training",
+    "histograms",
+    "scatter",
+    "layers-picture",
+]
 
 
-NO_PICTURES: dict[str, Any] = {"trail": [], "sizes": {}, "histograms": [], "scatter": None}  # saves time
+NO_PICTURES: dict[str, Any] = {
+    "trail": [],
+    "sizes": {},
+    "histograms": [],
+    "scatter": None,
+}  # saves time
 
 MASK = {"stored": {"type": "bool", "shape": [None], "range": [0, 1]}, "type": "int64"}
 
@@ -55,7 +69,14 @@ def test_every_section_and_picture_is_there(page: str) -> None:
 def in_8_bits(bits: int = 7, **how: Any) -> str:
     """The page of a run whose second file computes in 8 bits."""
     content = sample()[0] | NO_PICTURES
-    given = {"method": "entropy", "weight_bits": bits, "samples": 256, "kernels": 9, "validation_drop": 0.0012, **how}
+    given = {
+        "method": "entropy",
+        "weight_bits": bits,
+        "samples": 256,
+        "kernels": 9,
+        "validation_drop": 0.0012,
+        **how,
+    }
     content["pruned"]["files"][1] |= {"graph": "int8", "quantization": given}
     content["environment"]["processor"] = "Some <b>processor</b>"
     return render(content, [])
@@ -124,7 +145,9 @@ def test_text_is_escaped_everywhere() -> None:
     report["gates"][0] |= {"name": hostile, "detail": hostile, "passed": False}
     report["pruned"]["files"][0]["path"] = hostile.replace("\\", "")
     report["pruned"]["reasons"] = {hostile: hostile}
-    report["data"]["inputs"] = {hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}}
+    report["data"]["inputs"] = {
+        hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}
+    }
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
     report["trail"][0]["file"] = hostile.replace("\\", "")
     for layer in report["layers"]:
@@ -143,14 +166,23 @@ def test_every_input_is_told_with_what_it_is_made_of() -> None:
     report, log = sample()
     ids = {"type": "int32", "shape": [None], "range": [3, 9], "lengths": [2, 6]}
     report["data"]["inputs"] = {
-        "ids": {"sample_shape": [None], "preparation": ["fill up"], "recipe": {"stored": ids, "pad": 0}},
+        "ids": {
+            "sample_shape": [None],
+            "preparation": ["fill up"],
+            "recipe": {"stored": ids, "pad": 0},
+        },
         "mask": {"sample_shape": [None], "preparation": [], "recipe": MASK | {"mask_of": "ids"}},
     }
     text = render(report | NO_PICTURES, log)
     section = text[text.index('<section id="data">') :].partition("</section>")[0]
     assert "<td>samples for test</td><td>10\u202f000</td>" in section
-    assert "<td>input ids</td><td>sequences of 2 to 6 int32, values from 3 to 9; fill up; taken as ?</td>" in section
-    assert "<td>input mask</td><td>made, not stored: 1 where sequences of ids have values" in section
+    assert (
+        "<td>input ids</td><td>sequences of 2 to 6 int32, values from 3 to 9; fill up; taken as ?</td>"
+        in section
+    )
+    assert (
+        "<td>input mask</td><td>made, not stored: 1 where sequences of ids have values" in section
+    )
 
 
 def test_needs_no_network(page: str) -> None:
@@ -205,7 +237,9 @@ def test_without_a_baseline() -> None:
     assert "no baseline: not asked for" in render(sample(baseline=False)[0] | NO_PICTURES, [])
 
 
-@pytest.mark.parametrize("report", [{}, {"verdict": "not-gated", "pruned": {}, "baseline": None, "layers": [{}]}])
+@pytest.mark.parametrize(
+    "report", [{}, {"verdict": "not-gated", "pruned": {}, "baseline": None, "layers": [{}]}]
+)
 def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
     assert "not measured completely" in render(report, [])
 
@@ -214,7 +248,10 @@ def test_what_was_not_measured_has_its_reason() -> None:
     report = sample()[0] | NO_PICTURES
     for part in ("original", "pruned"):
         report[part]["reasons"] = {"accuracy.top5": "there are five classes or fewer"}
-    report["baseline"]["reasons"] = {"curve": "one point was measured", "gain": "one point was measured"}
+    report["baseline"]["reasons"] = {
+        "curve": "one point was measured",
+        "gain": "one point was measured",
+    }
     page = render(report, [])
     assert "accuracy.top5 (original, LTP) not measured: there are five classes or fewer" in page
     assert "curve, gain (global magnitude) not measured: one point was measured" in page
@@ -225,7 +262,10 @@ def test_a_large_network_stays_small() -> None:
     report, log = sample()
     layer = report["layers"][5]
     report["layers"] = [layer | {"name": f"layer{i}.weight"} for i in range(400)]
-    log = [line | {"step": i, "thresholds": {f"l{k}": 1e-4 for k in range(100)}} for i, line in enumerate(log * 10)]
+    log = [
+        line | {"step": i, "thresholds": {f"l{k}": 1e-4 for k in range(100)}}
+        for i, line in enumerate(log * 10)
+    ]
     assert len(render(report, log)) < 3_000_000
 
 

@@ -19,7 +19,10 @@ def part(**recipe: Any) -> InputData:
             {"stored": {"type": "uint8", "shape": (4, 5), "range": (0, 255)}},
             "<uint8> of shape <4 × 5>, values from 0 to 255",
         ),
-        ({"stored": {"type": "bool", "shape": (), "range": (0, 1)}}, "<bool> of shape <scalar>, values False or True"),
+        (
+            {"stored": {"type": "bool", "shape": (), "range": (0, 1)}},
+            "<bool> of shape <scalar>, values False or True",
+        ),
         (
             {"stored": {"type": "float32", "shape": (2,), "range": (-0.123456789, 1)}},
             "<float32> of shape <2>, values from -0.123457 to 1",
@@ -51,4 +54,8 @@ def test_scale_mean_and_std_are_the_last_steps_and_a_formula():
 
 
 def test_an_input_of_which_nothing_is_known_is_told_as_such():
-    assert (inputs.stored(InputData()), inputs.steps(InputData()), inputs.formula(None)) == (None, None, "x")
+    assert (inputs.stored(InputData()), inputs.steps(InputData()), inputs.formula(None)) == (
+        None,
+        None,
+        "x",
+    )

@@ -21,7 +21,9 @@ def test_says_what_decides() -> None:
     assert "| drop | – | 0.45 points (−0.04 to 0.94) | 1.36 points (0.81 to 1.91) |" in filters
     assert "| compression, kernels | 1× | 8.36× | 8.36× |" in filters
     assert "| compression, whole model | 1× | 7.87× | 7.87× |" in filters
-    assert "8.36× fewer weights in kernels, 7.87× in the whole model; top-1 accuracy loses" in filters
+    assert (
+        "8.36× fewer weights in kernels, 7.87× in the whole model; top-1 accuracy loses" in filters
+    )
     assert "| file, packed |  | 131 kB | 131 kB |" in filters
     assert "| epochs | – | 12 + 6 | 0 + 18 |" in filters
     assert "`model.sparse.onnx`" in filters
@@ -32,7 +34,9 @@ def test_says_what_decides() -> None:
 def test_noise_is_told() -> None:
     report, log = sample()
     assert "loses 0.45 points (95 % interval of the drop −0.04 to 0.94)" in render(report, log)
-    assert "global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47)." in render(report, log)
+    assert "global magnitude has 90.41 %: LTP is 0.91 points ahead (0.35 to 1.47)." in render(
+        report, log
+    )
     report["difference"] = {"value": -0.001, "interval": [-0.006, 0.004]}
     assert "LTP is 0.10 points behind (−0.60 to 0.40, which may be chance)." in render(report, log)
     report["pruned"]["drop"] = -0.002
@@ -71,7 +75,9 @@ def test_nothing_from_a_model_is_markup() -> None:
     assert "Inputs, by sample: `in'put # x` (3 × ?)." in filters
 
 
-@pytest.mark.parametrize("report", [{}, {"pruned": {}, "layers": [{}]}, {"pruned": {"files": []}, "gates": []}])
+@pytest.mark.parametrize(
+    "report", [{}, {"pruned": {}, "layers": [{}]}, {"pruned": {"files": []}, "gates": []}]
+)
 def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
     assert "not measured completely" in render(report)
 
@@ -80,7 +86,11 @@ def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
 def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
     changes = {"metric": {"name": metric}, "budget_missed": "by a little", "notes": [], "gates": []}
     report = report_of({**sample()[0], **changes})
-    pages = (markdown.render(report), handoff_text.render(report), comparison_facts.headline(report))
+    pages = (
+        markdown.render(report),
+        handoff_text.render(report),
+        comparison_facts.headline(report),
+    )
     for page in (*pages, *(card["label"] for card in html._cards(report))):
         assert "accura" not in page.lower()
         assert "top-1" not in page.lower()

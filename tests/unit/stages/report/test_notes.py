@@ -4,7 +4,7 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Pruned
 from ltp_pipeline.stages.report import notes
 
-ERROR = Metric("MAE", "°C", higher_is_better=False, share=False)
+ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
 def test_a_gain_beyond_chance_is_told_in_the_unit_of_the_metric() -> None:

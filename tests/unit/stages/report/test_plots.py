@@ -8,7 +8,9 @@ from ltp_pipeline.stages.report import plots
 from tests.support.sample_report import in_celsius, report_of, sample
 
 
-@pytest.mark.parametrize("log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]])
+@pytest.mark.parametrize(
+    "log", [[], [{"stage": "learn", "step": 0, "loss": 1.0}], [{"stage": "other"}]]
+)
 def test_too_short_a_log_gives_no_curve(log: list[dict[str, Any]]) -> None:
     assert plots.training(log) is None
     assert plots.thresholds(log) is None
@@ -22,7 +24,9 @@ def test_steps_done_again_count_once() -> None:
 
 def test_the_fine_tuning_that_counts_is_the_last() -> None:
     _, log = sample()
-    earlier = [x | {"stage": "finetune-003", "loss": 9.0} for x in log if x["stage"] == "finetune-007"]
+    earlier = [
+        x | {"stage": "finetune-003", "loss": 9.0} for x in log if x["stage"] == "finetune-007"
+    ]
     assert plots.training([*earlier, *log]) == plots.training(log)
     assert "fine-tuning" in str(plots.training(log))
 

@@ -6,7 +6,9 @@ from matplotlib.figure import Figure
 from ltp_pipeline.stages.report.svg import legend
 
 
-@pytest.mark.parametrize("label", ["chosen entry", "global magnitude (test, 20.20× in the whole model)"])
+@pytest.mark.parametrize(
+    "label", ["chosen entry", "global magnitude (test, 20.20× in the whole model)"]
+)
 def test_a_legend_lies_within_its_picture(label: str):
     figure = Figure(figsize=(5.6, 3.7), layout="constrained")
     ax = figure.subplots()

@@ -74,7 +74,9 @@ def test_two_inputs_of_pixels_get_a_scale_each(tmp_path: Path) -> None:
     sides = [g.add("MatMul", g.add("Flatten", side), f"of_{side}") for side in ("left", "right")]
     model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
     left, right = pixels(rng), pixels(rng, 16)
-    y = kinds.answers(model, left=left.astype(np.float32) / 255, right=right.astype(np.float32) / 16).argmax(1)
+    y = kinds.answers(
+        model, left=left.astype(np.float32) / 255, right=right.astype(np.float32) / 16
+    ).argmax(1)
     settings, _ = begun(tmp_path, model, {"left": left, "right": right, "y": y})
     assert settings["data"]["inputs"]["left"] == {"scale": BYTE}
     assert settings["data"]["inputs"]["right"] == {"scale": 1 / 16}
@@ -88,7 +90,9 @@ def test_each_input_of_images_has_a_layout_of_its_own(tmp_path: Path) -> None:
     model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
     left, right = (rng.standard_normal((SAMPLES, 3, 8, 8)).astype(np.float32) for _ in range(2))
     y = kinds.answers(model, left=left, right=right).argmax(1)
-    settings, said = begun(tmp_path, model, {"left": left, "right": np.moveaxis(right, 1, 3), "y": y})
+    settings, said = begun(
+        tmp_path, model, {"left": left, "right": np.moveaxis(right, 1, 3), "y": y}
+    )
     assert settings["data"]["inputs"] == {"right": {"layout": "NHWC"}}
     assert "top-1 100.00 %" in said
 
@@ -113,7 +117,9 @@ def test_a_scale_that_is_better_by_chance_is_not_suggested(tmp_path: Path) -> No
     """The labels are nearly those of pixels as they are stored; of the others, some fit a scale."""
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng, dtype=np.int32)
-    stored, scaled = (kinds.answers(model, x=x.astype(np.float32) * scale).argmax(1) for scale in (1, BYTE))
+    stored, scaled = (
+        kinds.answers(model, x=x.astype(np.float32) * scale).argmax(1) for scale in (1, BYTE)
+    )
     mixed = np.where(rng.random(SAMPLES) < 0.47, stored, scaled)
     assert (mixed == scaled).mean() > (mixed == stored).mean()
     assert "scale" not in begun(tmp_path, model, {"x": x, "y": mixed})[0]["data"]
@@ -124,16 +130,26 @@ def test_bytes_of_the_whole_range_are_scaled_though_it_changes_nothing(tmp_path:
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
     assert begun(tmp_path, model, {"x": x, "y": y})[0]["data"]["scale"] == BYTE
-    line = next(line for line in (tmp_path / "ltp.toml").read_text().splitlines() if line.startswith("scale"))
+    line = next(
+        line
+        for line in (tmp_path / "ltp.toml").read_text().splitlines()
+        if line.startswith("scale")
+    )
     assert "so prepared, the original has 100.00 %, and as they are stored 100.00 %" in line
 
 
-def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_off(tmp_path: Path) -> None:
+def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_off(
+    tmp_path: Path,
+) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
     assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
-    line = next(line for line in (tmp_path / "ltp.toml").read_text().splitlines() if line.startswith("# scale = "))
+    line = next(
+        line
+        for line in (tmp_path / "ltp.toml").read_text().splitlines()
+        if line.startswith("# scale = ")
+    )
     assert "as they are stored 100.00 %" in line
 
 
@@ -163,8 +179,12 @@ def test_a_layout_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> N
         (255, np.float32, False),
     ],
 )
-def test_without_labels_only_bytes_of_the_whole_range_are_scaled(tmp_path: Path, high, dtype, scaled) -> None:
-    settings, said = begun(tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)})
+def test_without_labels_only_bytes_of_the_whole_range_are_scaled(
+    tmp_path: Path, high, dtype, scaled
+) -> None:
+    settings, said = begun(
+        tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)}
+    )
     assert settings["data"].get("scale") == (BYTE if scaled else None)
     assert "there are no labels" in said
 
@@ -200,15 +220,23 @@ def counts() -> tuple[onnx.ModelProto, dict[str, Array]]:
     g.random("weight", 8, 1, scale=1.0)
     model = g.model({"x": ("N", 8)}, [g.add("MatMul", "x", "weight")])
     x = numbers()
-    return model, {"x": x, "y": np.clip(np.rint(kinds.answers(model, x=x)[:, 0] + 3), 0, 9).astype(np.int64) % 2}
+    return model, {
+        "x": x,
+        "y": np.clip(np.rint(kinds.answers(model, x=x)[:, 0] + 3), 0, 9).astype(np.int64) % 2,
+    }
 
 
 def test_what_is_given_decides_and_is_written_in_all_sections(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError) as refused:
         begun(tmp_path, model, arrays)
-    assert "kind" in refused.value.remedy
-    given = {"task": {"kind": "regress"}, "train": {"epochs": 3}, "method": {"lambda": 1e-6}, "log": {}}
+    assert "kind" in refused.value.hint
+    given = {
+        "task": {"kind": "regress"},
+        "train": {"epochs": 3},
+        "method": {"lambda": 1e-6},
+        "log": {},
+    }
     settings, _ = begun(tmp_path, model, arrays, **given)
     assert settings["task"]["kind"] == "regress"
     assert settings["train"] == {"seed": 0, "epochs": 3}
@@ -223,11 +251,20 @@ def test_a_setting_that_is_not_known_is_refused_and_nothing_is_written(tmp_path:
     assert not (tmp_path / "ltp.toml").exists()
 
 
-def test_set_of_the_command_line_reaches_the_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_of_the_command_line_reaches_the_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, arrays = counts()
     onnx.save(model, tmp_path / "model.onnx")
     np.savez(tmp_path / "data.npz", **arrays)
-    command = ("init", tmp_path / "model.onnx", "--data", tmp_path / "data.npz", "--set", "task.kind=regress")
+    command = (
+        "init",
+        tmp_path / "model.onnx",
+        "--data",
+        tmp_path / "data.npz",
+        "--set",
+        "task.kind=regress",
+    )
     result = invoke(capsys, *command)
     assert result.code == 0, result.err
     assert 'task: "regress"' in result.out
@@ -247,7 +284,9 @@ def test_force_begins_with_data_and_task_of_the_file_that_is_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize("label", [255, -1])
-def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(tmp_path: Path, label: int) -> None:
+def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(
+    tmp_path: Path, label: int
+) -> None:
     model, arrays = kinds.segment(np.random.default_rng(0))
     y = arrays["y"].astype(np.int16)
     y[:, 0] = label
@@ -256,7 +295,9 @@ def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(tmp_path: Path,
     assert f"ignored_label = {label}" in said
 
 
-def test_a_number_that_is_no_class_is_not_ignored_where_one_class_would_be_left(tmp_path: Path) -> None:
+def test_a_number_that_is_no_class_is_not_ignored_where_one_class_would_be_left(
+    tmp_path: Path,
+) -> None:
     """Masks of 0 and 255: the second is a class."""
     model, arrays = kinds.masks(np.random.default_rng(0))
     with pytest.raises(InputError, match="255"):
@@ -290,7 +331,9 @@ def test_an_array_beside_labels_is_not_the_target(tmp_path: Path) -> None:
         begun(tmp_path, model, {**arrays, "price": arrays["y"]})
 
 
-def test_where_such_an_array_does_not_fit_the_error_says_that_it_was_read_as_labels(tmp_path: Path) -> None:
+def test_where_such_an_array_does_not_fit_the_error_says_that_it_was_read_as_labels(
+    tmp_path: Path,
+) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', which no input takes, was read as labels"):
         begun(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
@@ -317,7 +360,9 @@ def test_of_two_outputs_that_fit_the_clearly_better_is_taken(tmp_path: Path, mea
 
 
 def test_of_two_outputs_of_which_none_is_better_the_first_is_taken(tmp_path: Path) -> None:
-    settings, said = begun(tmp_path, two_outputs(CLASSES), {"x": numbers(), "y": np.arange(SAMPLES) % CLASSES})
+    settings, said = begun(
+        tmp_path, two_outputs(CLASSES), {"x": numbers(), "y": np.arange(SAMPLES) % CLASSES}
+    )
     assert settings["task"]["output"] == OUTPUTS[0]
     assert "the output that is meant" in said
 
@@ -334,16 +379,27 @@ def test_without_labels_all_outputs_are_compared(tmp_path: Path) -> None:
     assert settings["task"] == {"kind": "imitate"}
 
 
-@pytest.mark.parametrize(("name", "marked"), [("tokens_mask", "values"), ("padding_mask", "no values")])
+@pytest.mark.parametrize(
+    ("name", "marked"), [("tokens_mask", "values"), ("padding_mask", "no values")]
+)
 def test_a_doubt_names_the_masks_that_are_made(tmp_path: Path, name: str, marked: str) -> None:
     g, rng = Graph(), np.random.default_rng(0)
     g.random("of_tokens", 1, CLASSES, scale=1.0)
-    sums = g.add("ReduceSum", g.add("Mul", "tokens", name), g.tensor("axes", [1], np.int64), keepdims=1)
+    sums = g.add(
+        "ReduceSum", g.add("Mul", "tokens", name), g.tensor("axes", [1], np.int64), keepdims=1
+    )
     model = g.model({"tokens": ("N", "T"), name: ("N", "T")}, [g.add("MatMul", sums, "of_tokens")])
     lengths = rng.integers(1, 6, SAMPLES)
     tokens = rng.standard_normal(lengths.sum()).astype(np.float32)
-    arrays = {"tokens": tokens, "tokens_offsets": np.cumsum([0, *lengths]), "y": rng.integers(0, CLASSES, SAMPLES)}
-    assert f"the mask {name!r} is made: 1 where there are {marked}." in begun(tmp_path, model, arrays)[1]
+    arrays = {
+        "tokens": tokens,
+        "tokens_offsets": np.cumsum([0, *lengths]),
+        "y": rng.integers(0, CLASSES, SAMPLES),
+    }
+    assert (
+        f"the mask {name!r} is made: 1 where there are {marked}."
+        in begun(tmp_path, model, arrays)[1]
+    )
 
 
 class Task:
@@ -355,7 +411,15 @@ class Task:
         from ltp_pipeline.results.metric import Metric
 
         self.arrays = dict(np.load(folder / "data.npz"))
-        self.metric = Metric(**{"name": "MAE", "unit": "mm", "higher_is_better": False, "share": False, **metric})
+        self.metric = Metric(
+            **{
+                "name": "MAE",
+                "unit": "mm",
+                "higher_is_better": False,
+                "is_fraction": False,
+                **metric,
+            }
+        )
 
     def dataset(self, split: str):
         rows = {"train": range(200), "val": range(200, 250), "test": range(250, 300)}[split]
@@ -399,7 +463,7 @@ def test_the_budget_of_a_metric_that_is_no_share_is_off_and_tells_its_unit(folde
 
 
 def test_the_budget_of_a_share_is_a_point(folder: Path) -> None:
-    shares = Task(folder, name="recall", unit=None, higher_is_better=True, share=True)
+    shares = Task(folder, name="recall", unit=None, higher_is_better=True, is_fraction=True)
     path, _ = api.init(folder / "model.onnx", task=shares)
     assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
 
@@ -426,9 +490,14 @@ def test_an_error_in_the_users_loss_is_found_and_nothing_is_written(folder: Path
 @pytest.mark.parametrize("verb", [api.init, api.validate])
 def test_a_task_and_data_are_refused_together_as_by_run(folder: Path, verb) -> None:
     with pytest.raises(InputError) as of_run:
-        api.run(folder / "model.onnx", data={"path": folder / "data.npz"}, task=Task(folder), out=folder / "out")
+        api.run(
+            folder / "model.onnx",
+            data={"path": folder / "data.npz"},
+            task=Task(folder),
+            out=folder / "out",
+        )
     with pytest.raises(InputError) as refused:
         verb(folder / "model.onnx", folder / "data.npz", task=Task(folder))
-    assert "both a task" in refused.value.what
-    assert (refused.value.what, refused.value.remedy) == (of_run.value.what, of_run.value.remedy)
+    assert "both a task" in refused.value.message
+    assert (refused.value.message, refused.value.hint) == (of_run.value.message, of_run.value.hint)
     assert not (folder / "ltp.toml").exists()

@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from ltp_pipeline.stages.tools.init_text import quoted, toml
 
 TEXT = st.text(st.characters(codec="utf-8"))
-PLAIN = TEXT | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-VALUES = st.recursive(PLAIN, lambda of: st.lists(of, max_size=3) | st.dictionaries(TEXT, of, max_size=3), max_leaves=5)
+PLAIN = (
+    TEXT
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    PLAIN, lambda of: st.lists(of, max_size=3) | st.dictionaries(TEXT, of, max_size=3), max_leaves=5
+)
 
 
 @given(TEXT)

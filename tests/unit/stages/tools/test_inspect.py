@@ -49,14 +49,22 @@ def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).kernels
         expected = imported(model).kernels
-        assert [(k.name, k.shape, k.reason) for k in listed] == [(k.name, k.shape, k.reason) for k in expected]
+        assert [(k.name, k.shape, k.reason) for k in listed] == [
+            (k.name, k.shape, k.reason) for k in expected
+        ]
 
 
 def test_what_is_not_supported(saved, capsys) -> None:
     g = Graph()
     g.gemm("x", "fc", 4, 3)
     g.add("StringNormalizer", g.nodes[-1].output[0], name="words", outputs=["y"])
-    g.add("DequantizeLinear", g.tensor("q", [1], np.int8), g.tensor("s", 0.1), name="dq", outputs=["z"])
+    g.add(
+        "DequantizeLinear",
+        g.tensor("q", [1], np.int8),
+        g.tensor("s", 0.1),
+        name="dq",
+        outputs=["z"],
+    )
     found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
     assert len(found.unsupported) == 2
     assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]

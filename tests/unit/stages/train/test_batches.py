@@ -3,11 +3,13 @@
 import torch
 
 from ltp_pipeline.stages.train import batches
-from ltp_pipeline.stages.train.job import Job
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.system.arrays import StateDict
 
 
-def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(started: tuple[Job, State]):
+def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(
+    started: tuple[RunContext, StateDict],
+):
     """So that a run that goes on measures what an uninterrupted one measures."""
     job, _ = started
     seen = []

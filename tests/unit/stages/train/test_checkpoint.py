@@ -7,9 +7,9 @@ import torch
 
 from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from tests.support.jobs import compressed, plain, with_train
 
 KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
@@ -32,7 +32,7 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("optimizer", KEPT)
 def test_an_interrupted_phase_ends_with_the_same_bytes(
-    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch, optimizer: str
+    started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch, optimizer: str
 ):
     job, state = started
     job = with_train(job, optimizer=optimizer, weight_decay=0.1)
@@ -49,18 +49,22 @@ def test_an_interrupted_phase_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("optimizer", KEPT)
-def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(started: tuple[Job, State], optimizer: str):
+def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(
+    started: tuple[RunContext, StateDict], optimizer: str
+):
     job, state = started
     job = with_train(job, optimizer=optimizer)
     train(job, state, plain(job), 1)
     found = job.workspace.load_state("finetune")
     assert found is not None
     kept = {name for name in found[0] if name.startswith("optimizer/")}
-    assert kept == {f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weights}
+    assert kept == {
+        f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weights
+    }
 
 
 def test_interrupted_learning_with_adamw_ends_with_the_same_trail(
-    started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch
+    started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
     job, state = started
     job = compressed(with_train(job, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)

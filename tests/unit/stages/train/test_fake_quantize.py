@@ -36,7 +36,9 @@ def test_values_are_those_of_the_standard(values: list[float]) -> None:
 
 @settings(deadline=None)
 @given(numbers, st.floats(-50, 0), st.floats(0.1, 50))
-def test_the_gradient_is_one_within_the_range_and_zero_outside(values: list[float], low: float, high: float) -> None:
+def test_the_gradient_is_one_within_the_range_and_zero_outside(
+    values: list[float], low: float, high: float
+) -> None:
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
     held = torch.tensor([low, high], dtype=torch.float64)
     factors = torch.arange(1, len(values) + 1, dtype=torch.float64)
@@ -66,7 +68,9 @@ def test_a_sum_of_rounded_products_has_the_gradient_of_the_rounded_factors() -> 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([64, 127]), st.sampled_from([0, 1]))
-def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(seed: int, largest: int, axis: int) -> None:
+def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(
+    seed: int, largest: int, axis: int
+) -> None:
     torch.manual_seed(seed)
     w = torch.randn(5, 7) * (torch.rand(5, 7) < 0.4)
     scale = fake.weight_scale(w, axis, largest)
@@ -77,8 +81,13 @@ def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(seed: int, largest
 
 
 def test_a_channel_without_weights_has_the_scale_of_the_others() -> None:
-    assert fake.weight_scale(torch.tensor([[0.0, 0.0], [1.0, -3.0], [1.0, 0.0]]), 0, 1).ravel().tolist() == [2, 3, 1]
-    assert fake.weight_scale(torch.zeros(2, 2), 0, 1).ravel().tolist() == [pytest.approx(fake.EMPTY)] * 2
+    assert fake.weight_scale(
+        torch.tensor([[0.0, 0.0], [1.0, -3.0], [1.0, 0.0]]), 0, 1
+    ).ravel().tolist() == [2, 3, 1]
+    assert (
+        fake.weight_scale(torch.zeros(2, 2), 0, 1).ravel().tolist()
+        == [pytest.approx(fake.EMPTY)] * 2
+    )
 
 
 def test_a_range_follows_its_share_of_the_extremes_in_training_only() -> None:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.stages.finetune import Masked
+from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.train import batches, loop
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from tests.support.jobs import plain, with_train
 
 
@@ -24,7 +24,9 @@ def test_learning_rate_falls_from_its_start_to_zero():
 
 
 def test_learning_rate_rises_in_a_line_first_where_that_is_asked_for():
-    assert [loop.rate(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx([0.1, 0.2, 0.3, 0.15, 0.0])
+    assert [loop.rate(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx(
+        [0.1, 0.2, 0.3, 0.15, 0.0]
+    )
 
 
 @given(st.integers(1, 500), st.floats(0, 1, exclude_max=True), st.floats(1e-6, 1))
@@ -37,8 +39,10 @@ def test_a_learning_rate_is_above_zero_in_every_step_and_never_above_its_peak(st
 
 
 @pytest.mark.parametrize(("clip", "within"), [(0.0, False), (0.001, True)])
-def test_the_gradient_of_a_step_is_no_longer_than_asked_for(started: tuple[Job, State], clip: float, within: bool):
-    class Noting(Masked):
+def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
+    started: tuple[RunContext, StateDict], clip: float, within: bool
+):
+    class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
             parts = [t.grad.norm() for t in self.live.values() if t.grad is not None]
             lengths.append(float(torch.stack(parts).norm()))
@@ -51,8 +55,10 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(started: tuple[Job, 
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_every_weight_is_moved_at_the_rate_of_the_step(started: tuple[Job, State], optimizer: str):
-    class Noting(Masked):
+def test_every_weight_is_moved_at_the_rate_of_the_step(
+    started: tuple[RunContext, StateDict], optimizer: str
+):
+    class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:
             rates.append([at.lr])
 
@@ -67,8 +73,10 @@ def test_every_weight_is_moved_at_the_rate_of_the_step(started: tuple[Job, State
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(started: tuple[Job, State], optimizer: str):
-    class Noting(Masked):
+def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
+    started: tuple[RunContext, StateDict], optimizer: str
+):
+    class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:
             rates.append((at.lr, at.threshold_lr))
 
@@ -81,7 +89,9 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(started: tuple[Job, 
     assert all(mine / expected == pytest.approx(lr / 0.002) for lr, mine in rates)
 
 
-def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(started: tuple[Job, State]):
+def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(
+    started: tuple[RunContext, StateDict],
+):
     job, teacher = started
     job = replace(job, teacher=teacher, task=replace(job.task, distill=1.0))
     student = {n: t.clone().requires_grad_(t.is_floating_point()) for n, t in teacher.items()}
@@ -89,14 +99,16 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
         student["stem.weight"].zero_()
     before = {n: t.clone() for n, t in teacher.items()}
     (batch, *_) = batches.epoch_batches(job, "learn", 0, 0)
-    loss = loop._loss(job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch)
+    loss = loop._loss(
+        job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch
+    )
     loss.backward()
     assert loss.item() > 0.1
     assert student["classifier.weight"].grad.abs().sum() > 0
     assert all(torch.equal(before[n], teacher[n]) for n in teacher)
 
 
-def test_training_leaves_the_state_it_was_given_alone(started: tuple[Job, State]):
+def test_training_leaves_the_state_it_was_given_alone(started: tuple[RunContext, StateDict]):
     job, state = started
     before = {n: t.clone() for n, t in state.items()}
     trained = train(job, given := dict(state), plain(job), 1)
@@ -107,10 +119,14 @@ def test_training_leaves_the_state_it_was_given_alone(started: tuple[Job, State]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State], optimizer: str):
+def test_zeros_of_a_kernel_that_is_not_pruned_stay(
+    started: tuple[RunContext, StateDict], optimizer: str
+):
     job, state = started
     job = with_train(job, optimizer=optimizer)
-    kernels = [k if k.name != "stem.weight" else replace(k, reason="excluded") for k in job.network.kernels]
+    kernels = [
+        k if k.name != "stem.weight" else replace(k, reason="excluded") for k in job.network.kernels
+    ]
     job = replace(job, network=replace(job.network, kernels=tuple(kernels)))
     before = state["stem.weight"].clone()
     before[::2] = 0
@@ -119,8 +135,10 @@ def test_zeros_of_a_kernel_that_is_not_pruned_stay(started: tuple[Job, State], o
     assert not torch.equal(after, before)
 
 
-def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(started: tuple[Job, State]):
-    class Diverging(Masked):
+def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(
+    started: tuple[RunContext, StateDict],
+):
+    class Diverging(MaskedTrainingPhase):
         def after_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002 - the shape of a Phase
             with torch.no_grad():
                 self.live["stem.weight"].fill_(torch.nan)
@@ -128,11 +146,15 @@ def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(started: tu
     job, state = started
     job = with_train(job, batch_size=len(job.data.train))
     begin = partial(Diverging, job=job, masks={}, name="finetune", key="finetune")
-    with pytest.raises(TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"):
+    with pytest.raises(
+        TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"
+    ):
         train(job, state, begin, 2)
 
 
-def test_steps_that_become_slow_are_told_while_training(started: tuple[Job, State], monkeypatch: pytest.MonkeyPatch):
+def test_steps_that_become_slow_are_told_while_training(
+    started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
+):
     said: list[str] = []
     job, state = started
 

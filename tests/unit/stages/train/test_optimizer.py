@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import TrainSettings
-from ltp_pipeline.stages.train.optimizer import OptimizerSettings, make_optimizer, optimizer_settings
+from ltp_pipeline.stages.train.optimizer import (
+    OptimizerSettings,
+    make_optimizer,
+    optimizer_settings,
+)
 from tests.support.imported import imported
 from tests.support.models import Graph, mlp
 
@@ -20,7 +24,11 @@ def text_model() -> Any:
     """Embeddings and a number for each word, a layer norm, and two layers: one kernel with a bias, one without."""
     g = Graph()
     x = g.add("Gather", g.random("embedding", 20, 8), "tokens")
-    number = g.add("Unsqueeze", g.add("Gather", g.random("numbers", 20), "tokens"), g.tensor("axis", [-1], np.int64))
+    number = g.add(
+        "Unsqueeze",
+        g.add("Gather", g.random("numbers", 20), "tokens"),
+        g.tensor("axis", [-1], np.int64),
+    )
     x = g.add("Mul", x, number)
     x = g.add("LayerNormalization", x, g.positive("norm.scale", 8), g.random("norm.bias", 8))
     x = g.add("Add", g.add("MatMul", x, g.random("first", 8, 8)), g.random("positions", 1, 8))
@@ -36,22 +44,28 @@ def text_model() -> Any:
         ({}, True, SGD._replace(clip=1.0)),
         ({"lr": 0.5, "clip": 0.0}, True, SGD._replace(lr=0.5)),
         ({"optimizer": "adamw"}, False, ADAMW),
-        ({"optimizer": "adamw", "warmup": 0.0, "weight_decay": 0.0}, False, ADAMW._replace(warmup=0, weight_decay=0)),
+        (
+            {"optimizer": "adamw", "warmup": 0.0, "weight_decay": 0.0},
+            False,
+            ADAMW._replace(warmup=0, weight_decay=0),
+        ),
     ],
 )
-def test_what_is_given_is_obeyed_and_the_rest_is_usual(given: Any, steep: bool, expected: OptimizerSettings):
-    assert optimizer_settings(TrainSettings(**given), Model.of(mlp()), steep) == expected
+def test_what_is_given_is_obeyed_and_the_rest_is_usual(
+    given: Any, steep: bool, expected: OptimizerSettings
+):
+    assert optimizer_settings(TrainSettings(**given), OnnxModel.of(mlp()), steep) == expected
 
 
 def test_a_network_with_a_layer_norm_takes_adamw_unless_told_otherwise():
-    model = Model.of(text_model())
+    model = OnnxModel.of(text_model())
     assert optimizer_settings(TrainSettings(), model, False) == ADAMW
     assert optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
 
 
 def test_settings_that_are_complete_stay_as_they_are():
     given = TrainSettings(**ADAMW._asdict())
-    assert optimizer_settings(given, Model.of(mlp()), True) == ADAMW
+    assert optimizer_settings(given, OnnxModel.of(mlp()), True) == ADAMW
 
 
 def test_adamw_decays_kernels_and_embeddings_and_nothing_else():

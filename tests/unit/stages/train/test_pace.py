@@ -30,7 +30,9 @@ def test_much_slower_steps_are_told_once():
     assert "a step takes 8 times as long as at first (800 ms, 100 ms at first)" in said[0]
 
 
-@pytest.mark.parametrize(("count", "remedy"), [(4, "start the same command with --threads 1"), (1, "go on later")])
+@pytest.mark.parametrize(
+    ("count", "remedy"), [(4, "start the same command with --threads 1"), (1, "go on later")]
+)
 def test_the_remedy_is_one_that_is_left(count: int, remedy: str):
     with threads.used(count, None, print):
         (said,) = told(*AT_FIRST, *[0.8] * 2 * RECENT)

@@ -11,15 +11,15 @@ from onnx import TensorProto, helper
 import ltp_pipeline
 from benchmarks.restore_bn import folded
 from ltp_pipeline.stages.train import batches
-from ltp_pipeline.stages.train.job import Job
+from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refreshed
-from ltp_pipeline.system.arrays import State
+from ltp_pipeline.system.arrays import StateDict
 from tests.support.models import Graph, as_model, conv_bn_classifier
 from tests.support.restored import job_of, restored
 from tests.support.samples import only
 
 
-def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[Job, State]):
+def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContext, StateDict]):
     """The first BatchNormalization sees the stem's output: its statistics can be computed by hand."""
     job, state = started
     state = {**state, "stem.bn.mean": torch.full((16,), 7.0), "stem.bn.var": torch.full((16,), 9.0)}
@@ -42,7 +42,9 @@ def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
     assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
 
 
-def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(started: tuple[Job, State]):
+def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(
+    started: tuple[RunContext, StateDict],
+):
     job, _ = started
     g = Graph()
     x = g.batch_norm(g.conv("image", "conv", 1, 4), "outer", 4)
@@ -50,7 +52,12 @@ def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(s
     function = helper.make_function(
         "local", "Norm", ["x", "s", "b", "m", "v"], ["y"], [norm], [helper.make_opsetid("", 17)]
     )
-    names = [g.positive("s", 4), g.random("b", 4), g.tensor("m", np.full(4, 7.0)), g.tensor("v", np.full(4, 9.0))]
+    names = [
+        g.positive("s", 4),
+        g.random("b", 4),
+        g.tensor("m", np.full(4, 7.0)),
+        g.tensor("v", np.full(4, 9.0)),
+    ]
     g.nodes.append(helper.make_node("Norm", [x, *names], ["n"], domain="local"))
     g.add("GlobalAveragePool", "n", outputs=("out",))
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("image", "out")]

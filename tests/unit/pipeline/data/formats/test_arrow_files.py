@@ -9,7 +9,7 @@ from pyarrow import ipc
 from pyarrow import parquet as files
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.formats.arrow_files import Room, read
+from ltp_pipeline.data.formats.arrow_files import SizeLimit, read
 from ltp_pipeline.errors import InputError
 
 COLUMNS = {"x": [[1, 2], [3]], "text": ["a", "b"], "y": [0.5, 1.5]}
@@ -25,7 +25,7 @@ def write(file: Path, table: pa.Table, **options: object) -> Path:
 
 
 def opened(file: Path, limit: int | None = None):
-    return read(file, Room(file, limits.checked([file]), limit))
+    return read(file, SizeLimit(file, limits.checked([file]), limit))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
@@ -46,14 +46,16 @@ def test_equal_numbers_that_take_no_room_in_a_file_are_counted_before_they_are_r
 ) -> None:
     file = write(tmp_path / "a.parquet", pa.table({"x": np.zeros(10**6)}))
     assert file.stat().st_size < 10**5
-    monkeypatch.setattr("ltp_pipeline.data.formats.arrow_files._gathered", lambda *_: pytest.fail("was read"))
+    monkeypatch.setattr(
+        "ltp_pipeline.data.formats.arrow_files._gathered", lambda *_: pytest.fail("was read")
+    )
     with pytest.raises(InputError, match="says that it holds 8,000,000"):
         opened(file, 7_999_999)
 
 
 def test_batches_are_counted_as_they_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.arrow", pa.table({"x": np.zeros(64)}))  # in 64 batches
-    room = Room(file, limits.checked([file]), limit=10**6)
+    room = SizeLimit(file, limits.checked([file]), limit=10**6)
     read(file, room)
     room.require(10**6 - 64 * 8)
     with pytest.raises(InputError):

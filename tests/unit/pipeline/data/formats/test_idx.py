@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -22,7 +22,9 @@ TEST = TRAIN[:5] + 7
 
 
 def idx(array: np.ndarray) -> bytes:
-    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, CODES[array.dtype.str[1:]], array.ndim, *array.shape)
+    header = struct.pack(
+        f">BBBB{array.ndim}I", 0, 0, CODES[array.dtype.str[1:]], array.ndim, *array.shape
+    )
     return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
 
@@ -39,7 +41,7 @@ def mnist(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(path: Path) -> Data:
+def opened(path: Path) -> DatasetSplits:
     return open_data(DataSettings(path=path), [GREY], 0)
 
 
@@ -91,7 +93,7 @@ def test_plain_and_gz_side_by_side_are_one_file(mnist: Path) -> None:
 
 def test_two_data_sets_in_one_folder_are_refused(mnist: Path) -> None:
     (mnist / "letters-train-images-idx3-ubyte").write_bytes(idx(TRAIN))
-    assert "two files of train images" in refusal(mnist).what
+    assert "two files of train images" in refusal(mnist).message
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
@@ -110,17 +112,20 @@ def test_the_fingerprint_follows_the_content(mnist: Path) -> None:
 
 def test_images_without_labels_are_refused(mnist: Path) -> None:
     (mnist / "t10k-labels-idx1-ubyte").unlink()
-    assert "has t10k-images-idx3-ubyte but no labels" in refusal(mnist).what
+    assert "has t10k-images-idx3-ubyte but no labels" in refusal(mnist).message
 
 
 def test_test_without_train_is_refused(mnist: Path) -> None:
     (mnist / "train-images-idx3-ubyte").unlink()
-    assert "no training images" in refusal(mnist).what
+    assert "no training images" in refusal(mnist).message
 
 
 def test_lengths_that_differ_are_named(mnist: Path) -> None:
     (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(4)))
-    assert "t10k-images-idx3-ubyte has 5 samples but t10k-labels-idx1-ubyte has 4" in refusal(mnist).what
+    assert (
+        "t10k-images-idx3-ubyte has 5 samples but t10k-labels-idx1-ubyte has 4"
+        in refusal(mnist).message
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,9 +139,22 @@ def test_lengths_that_differ_are_named(mnist: Path) -> None:
         (idx(TRAIN)[:-1], "promises 320 bytes in its header but holds fewer"),
         (idx(TRAIN) + b"x", "promises 320 bytes in its header but holds more"),
         (b"\0\0\x08\x03" + b"\xff" * 12 + bytes(16), "holds fewer"),
-        (b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4), "is empty: its header says 4294967295×4294967295×4294967295×0"),
+        (
+            b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4),
+            "is empty: its header says 4294967295×4294967295×4294967295×0",
+        ),
     ],
-    ids=["empty", "jpeg", "type", "rank", "header", "truncated", "longer", "huge", "huge and empty"],
+    ids=[
+        "empty",
+        "jpeg",
+        "type",
+        "rank",
+        "header",
+        "truncated",
+        "longer",
+        "huge",
+        "huge and empty",
+    ],
 )
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gz"])
 def test_a_file_that_is_not_what_its_header_says_is_refused(
@@ -148,16 +166,18 @@ def test_a_file_that_is_not_what_its_header_says_is_refused(
         file = Path(f"{file}.gz")
     file.write_bytes(gzip.compress(content) if compress else content)
     error = refusal(mnist)
-    assert said in error.what
-    assert file.name in error.what
+    assert said in error.message
+    assert file.name in error.message
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b[:30] + b"\xff\xff" + b[32:], lambda b: b[4:]])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-9], lambda b: b[:30] + b"\xff\xff" + b[32:], lambda b: b[4:]]
+)
 def test_a_broken_gz_is_refused(mnist: Path, damage: Callable[[bytes], bytes]) -> None:
     file = mnist / "t10k-images-idx3-ubyte.gz"
     file.write_bytes(damage(gzip.compress(idx(TEST))))
     (mnist / "t10k-images-idx3-ubyte").unlink()
-    assert file.name in refusal(mnist).what
+    assert file.name in refusal(mnist).message
 
 
 def test_a_gz_that_unpacks_to_far_more_than_its_size_is_refused_unread(mnist: Path) -> None:
@@ -166,5 +186,5 @@ def test_a_gz_that_unpacks_to_far_more_than_its_size_is_refused_unread(mnist: Pa
     piece = gzip.compress(bytes(2**20))  # many of which are one file of zeros
     file.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**20, 16, 16)) + piece * 300)
     error = refusal(mnist)
-    assert "says that it holds 268,435,5" in error.what
-    assert "max_bytes" in error.remedy
+    assert "says that it holds 268,435,5" in error.message
+    assert "max_bytes" in error.hint

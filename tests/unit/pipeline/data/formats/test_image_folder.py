@@ -40,7 +40,9 @@ def test_class_folders_are_numbered_by_name(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation"])
-def test_split_folders_above_the_classes_are_followed(folder: Path, tmp_path: Path, val: str) -> None:
+def test_split_folders_above_the_classes_are_followed(
+    folder: Path, tmp_path: Path, val: str
+) -> None:
     for name in ("train", val, "test"):
         (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
         for c in ("cat", "dog"):
@@ -79,13 +81,13 @@ def test_every_usual_format_and_nested_folders_are_read(tmp_path: Path) -> None:
 
 def test_a_class_without_images_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
-    assert "empty has no images" in refused_folder(folder).what
+    assert "empty has no images" in refused_folder(folder).message
 
 
 def test_a_class_that_training_lacks_is_refused(tmp_path: Path) -> None:
     for where in ("train/a", "train/b", "val/a", "val/c"):
         save(tmp_path / where / "0.png", picture(0))
-    assert "has class c" in refused_folder(tmp_path).what
+    assert "has class c" in refused_folder(tmp_path).message
 
 
 def test_a_class_that_validation_lacks_keeps_the_numbers(tmp_path: Path) -> None:
@@ -97,24 +99,24 @@ def test_a_class_that_validation_lacks_keeps_the_numbers(tmp_path: Path) -> None
 
 def test_split_folders_without_train_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "val" / "a" / "0.png", picture(0))
-    assert "no folder train" in refused_folder(tmp_path).what
+    assert "no folder train" in refused_folder(tmp_path).message
 
 
 def test_val_and_valid_together_are_refused(tmp_path: Path) -> None:
     for where in ("train/a", "val/a", "valid/a"):
         save(tmp_path / where / "0.png", picture(0))
-    assert "both val and valid" in refused_folder(tmp_path).what
+    assert "both val and valid" in refused_folder(tmp_path).message
 
 
 def test_images_of_one_class_only_are_refused(folder: Path) -> None:
     error = refused_folder(folder / "..")
-    assert "one class, pets" in error.what
-    assert "without labels" in error.remedy
+    assert "one class, pets" in error.message
+    assert "without labels" in error.hint
 
 
 def test_loose_images_beside_class_folders_are_refused(folder: Path) -> None:
     save(folder / "0.png", picture(0))
-    assert "beside folders of images" in refused_folder(folder).what
+    assert "beside folders of images" in refused_folder(folder).message
 
 
 def test_a_folder_train_of_images_alone_has_no_labels(tmp_path: Path) -> None:
@@ -127,18 +129,22 @@ def test_a_split_without_classes_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "train" / "a" / "0.png", picture(0))
     save(tmp_path / "train" / "b" / "0.png", picture(0))
     save(tmp_path / "val" / "0.png", picture(0))
-    assert "has no class folders" in refused_folder(tmp_path).what
+    assert "has no class folders" in refused_folder(tmp_path).message
 
 
-def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(folder: Path, tmp_path: Path) -> None:
+def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(
+    folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(folder)
     assert open_folder(tmp_path / "link").classes == 2
     save(tmp_path / "elsewhere" / "0.png", picture(0))
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
-    assert "outside is a link to a place outside" in refused_folder(folder).what
+    assert "outside is a link to a place outside" in refused_folder(folder).message
 
 
-def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_splits(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_splits(
+    folder: Path, tmp_path: Path
+) -> None:
     assert takes_in(folder, folder / "model-ltp")
     assert not takes_in(folder, tmp_path / "model-ltp")
     for name in ("train", "val"):
@@ -175,24 +181,26 @@ def test_links_to_images_are_followed_and_noted(folder: Path, tmp_path: Path) ->
         (folder / "cat" / name).symlink_to(tmp_path / name)
     after = open_folder(folder)
     assert after.fingerprint == before.fingerprint
-    assert set(after.notes) - set(before.notes) == {"2 files of the data are links and were followed"}
+    assert set(after.notes) - set(before.notes) == {
+        "2 files of the data are links and were followed"
+    }
 
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_pipe_among_images_is_told_without_waiting_for_it(folder: Path, flat: bool) -> None:
     where = folder / "cat"
     os.mkfifo(where / "x.jpg")
-    assert "x.jpg is a pipe, no file" in refused_folder(where if flat else folder).what
+    assert "x.jpg is a pipe, no file" in refused_folder(where if flat else folder).message
 
 
 def test_a_link_to_a_device_among_images_is_told(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("/dev/zero")
-    assert "x.jpg is a device, no file" in refused_folder(folder).what
+    assert "x.jpg is a device, no file" in refused_folder(folder).message
 
 
 def test_a_link_in_a_circle_is_told(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("x.jpg")
-    assert "x.jpg cannot be read" in refused_folder(folder).what
+    assert "x.jpg cannot be read" in refused_folder(folder).message
     (folder / "x").symlink_to("x")
     with pytest.raises(InputError, match="cannot read data"):
         takes_in(folder, folder / "out")
@@ -200,12 +208,12 @@ def test_a_link_in_a_circle_is_told(folder: Path) -> None:
 
 def test_a_link_to_a_folder_below_a_class_is_told(folder: Path) -> None:
     (folder / "cat" / "more").symlink_to(folder / "dog")
-    assert "more is a link to a folder" in refused_folder(folder).what
+    assert "more is a link to a folder" in refused_folder(folder).message
 
 
 def test_a_class_whose_name_is_no_utf8_is_told(folder: Path) -> None:
     (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/\xff"))
-    assert refused_folder(folder).what.endswith(", ? has a name that is no UTF-8")
+    assert refused_folder(folder).message.endswith(", ? has a name that is no UTF-8")
 
 
 def test_an_image_whose_name_is_no_utf8_is_read_and_shown_where_it_must_be(folder: Path) -> None:

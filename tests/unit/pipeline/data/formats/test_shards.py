@@ -20,7 +20,10 @@ from tests.support.samples import only
 def test_shards_hold_what_class_folders_hold(photos: Path, tmp_path: Path, workers: int) -> None:
     for k in range(2):
         shard(tmp_path / "shards" / f"part-{k:06}.tar", pairs(range(k, 20, 2)))
-    one, other = opened(photos, augment=True), opened(tmp_path / "shards", augment=True, workers=workers)
+    one, other = (
+        opened(photos, augment=True),
+        opened(tmp_path / "shards", augment=True, workers=workers),
+    )
     np.testing.assert_array_equal(one.train.labels, other.train.labels)
     for seed in (None, 4):
         np.testing.assert_array_equal(everything(one, seed), everything(other, seed))
@@ -56,7 +59,7 @@ def test_names_that_all_mean_one_split_divide_nothing(tmp_path: Path) -> None:
 def test_names_that_leave_splits_in_doubt_are_told(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         shard(tmp_path / name, pairs(range(10)))
-    assert "do not seem to be of one split" in refusal(tmp_path).what
+    assert "do not seem to be of one split" in refusal(tmp_path).message
 
 
 def test_shards_without_cls_have_no_labels(tmp_path: Path) -> None:
@@ -69,7 +72,9 @@ def test_a_tar_file_beside_class_folders_is_what_they_came_in(photos: Path) -> N
 
 
 def test_other_members_of_a_sample_are_passed_over(tmp_path: Path) -> None:
-    members = [(f"n{i}.{ending}", jpeg(i)) for i in range(9) for ending in ("jpg", "mask.png", "txt")]
+    members = [
+        (f"n{i}.{ending}", jpeg(i)) for i in range(9) for ending in ("jpg", "mask.png", "txt")
+    ]
     assert len(opened(shard(tmp_path / "0.tar", members)).train) == 7
 
 
@@ -93,17 +98,17 @@ def test_a_broken_image_in_a_shard_is_named_with_its_shard(tmp_path: Path) -> No
 )
 def test_a_bad_shard_is_told(tmp_path: Path, members: list[tuple[str, bytes]], said: str) -> None:
     shard(tmp_path / "0.tar", members)
-    assert said in refusal(tmp_path).what
+    assert said in refusal(tmp_path).message
 
 
 def test_a_shard_cut_short_or_compressed_or_none_is_told(tmp_path: Path) -> None:
     whole = shard(tmp_path / "0.tar", pairs(range(9))).read_bytes()
     put(tmp_path / "0.tar", whole[:1000])
-    assert "0.tar is not a readable tar file" in refusal(tmp_path).what
+    assert "0.tar is not a readable tar file" in refusal(tmp_path).message
     put(tmp_path / "0.tar", b"no tar file at all" * 100)
-    assert "0.tar is not a readable tar file" in refusal(tmp_path).what
+    assert "0.tar is not a readable tar file" in refusal(tmp_path).message
     (tmp_path / "0.tar").rename(tmp_path / "0.tar.gz")
-    assert "is compressed" in refusal(tmp_path).what
+    assert "is compressed" in refusal(tmp_path).message
 
 
 def test_a_shard_that_ends_between_two_members_is_told(tmp_path: Path) -> None:
@@ -112,11 +117,13 @@ def test_a_shard_that_ends_between_two_members_is_told(tmp_path: Path) -> None:
         boundary = tar.getmembers()[8].offset
     for rest in (b"", b"garbage" * 200):
         put(file, file.read_bytes()[:boundary] + rest)
-        assert f"no member and no end stands at byte {boundary}" in refusal(tmp_path).what
+        assert f"no member and no end stands at byte {boundary}" in refusal(tmp_path).message
 
 
 def tar_header(name: str, size: bytes, kind: bytes) -> bytes:
-    block = bytearray(name.encode().ljust(100, b"\0") + bytes(24) + size + bytes(20) + kind + bytes(355))
+    block = bytearray(
+        name.encode().ljust(100, b"\0") + bytes(24) + size + bytes(20) + kind + bytes(355)
+    )
     return bytes(summed(block))
 
 
@@ -130,13 +137,15 @@ def test_headers_that_lead_back_or_nest_without_end_are_told(tmp_path: Path) -> 
     none = b"%011o\0" % 0
     negative = tar_header("b.jpg", b"\xff" * 10 + b"\xfc\x00", b"0")  # −1024 in base 256
     put(tmp_path / "0.tar", tar_header("a.jpg", none, b"0") * 2 + negative + bytes(1024))
-    assert "is not a readable tar file" in refusal(tmp_path).what
+    assert "is not a readable tar file" in refusal(tmp_path).message
     put(tmp_path / "0.tar", tar_header("x", none, b"L") * 5000 + bytes(1024))
-    assert "is not a readable tar file" in refusal(tmp_path).what
+    assert "is not a readable tar file" in refusal(tmp_path).message
 
 
 def test_a_shard_with_changed_bytes_is_read_or_told(tmp_path: Path) -> None:
-    whole = shard(tmp_path / "0.tar", [(f"n{i}.{e}", b"1") for i in range(4) for e in ("jpg", "cls")]).read_bytes()
+    whole = shard(
+        tmp_path / "0.tar", [(f"n{i}.{e}", b"1") for i in range(4) for e in ("jpg", "cls")]
+    ).read_bytes()
     rng = np.random.default_rng(0)
     for _ in range(200):
         content = bytearray(whole)
@@ -150,7 +159,10 @@ def test_a_shard_with_changed_bytes_is_read_or_told(tmp_path: Path) -> None:
 
 
 def test_pickles_in_a_shard_are_not_read(tmp_path: Path) -> None:
-    samples = ([(f"n{i}.pyd", b"cos\nsystem\n."), (f"n{i}.jpg", jpeg(i)), (f"n{i}.cls", b"1")] for i in range(9))
+    samples = (
+        [(f"n{i}.pyd", b"cos\nsystem\n."), (f"n{i}.jpg", jpeg(i)), (f"n{i}.cls", b"1")]
+        for i in range(9)
+    )
     shard(tmp_path / "0.tar", [member for sample in samples for member in sample])
     assert len(opened(tmp_path).train) == 7
     assert [f.name for f in tmp_path.iterdir()] == ["0.tar"]
@@ -169,14 +181,16 @@ def test_pickles_in_a_shard_are_not_read(tmp_path: Path) -> None:
         ({"name": "n\udcff9.jpg"}, "a name that is no UTF-8"),
     ],
 )
-def test_a_member_that_is_no_plain_file_inside_is_refused(tmp_path: Path, member: dict, said: str) -> None:
+def test_a_member_that_is_no_plain_file_inside_is_refused(
+    tmp_path: Path, member: dict, said: str
+) -> None:
     file = shard(tmp_path / "0.tar", [(f"n{i}.jpg", jpeg(i)) for i in range(3)])
     info = tarfile.TarInfo("n9.jpg")
     for name, value in member.items():
         setattr(info, name, value)
     with tarfile.open(file, "a") as tar:
         tar.addfile(info)
-    assert said in refusal(tmp_path).what
+    assert said in refusal(tmp_path).message
 
 
 def test_the_webdataset_library_reads_and_writes_the_same(tmp_path: Path) -> None:
@@ -184,13 +198,17 @@ def test_the_webdataset_library_reads_and_writes_the_same(tmp_path: Path) -> Non
 
     with wds.TarWriter(str(tmp_path / "0.tar")) as writer:
         for i in range(9):
-            writer.write({"__key__": f"deep.er/n{i:04}", "jpg": jpeg(i), "cls": i % 3, "json": {"any": i}})
+            writer.write(
+                {"__key__": f"deep.er/n{i:04}", "jpg": jpeg(i), "cls": i % 3, "json": {"any": i}}
+            )
     data = opened(tmp_path)
     theirs = list(wds.WebDataset(str(tmp_path / "0.tar"), shardshuffle=False))
     assert len(theirs) == 9
     for split in (data.train, data.val, data.test):
         for place, row in enumerate(split.rows):
             assert split.labels[place] == int(theirs[row]["cls"])
-            image = Image.open(io.BytesIO(theirs[row]["jpg"])).resize((8, 8), Image.Resampling.BILINEAR)
+            image = Image.open(io.BytesIO(theirs[row]["jpg"])).resize(
+                (8, 8), Image.Resampling.BILINEAR
+            )
             expected = np.asarray(image).transpose(2, 0, 1)
             np.testing.assert_array_equal(only(split.read(np.array([place])))[0], expected)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.dataset import Data
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -15,7 +15,10 @@ from ltp_pipeline.settings.schema import DataSettings, TaskSettings
 pa = pytest.importorskip("pyarrow", reason="pyarrow reads these files")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow reads these files")
 
-TOKENS = [TensorInfo("input_ids", "INT64", ("N", "T")), TensorInfo("attention_mask", "INT64", ("N", "T"))]
+TOKENS = [
+    TensorInfo("input_ids", "INT64", ("N", "T")),
+    TensorInfo("attention_mask", "INT64", ("N", "T")),
+]
 SEQUENCES = [[1, 2], [3], [4, 5, 6], [7], [8, 9], [10]]
 
 
@@ -23,7 +26,7 @@ def table(**more: Any) -> Any:
     return pa.table({"input_ids": SEQUENCES, "label": [0, 1, 0, 1, 0, 1], **more})
 
 
-def opened(path: Path, inputs: Any = TOKENS) -> Data:
+def opened(path: Path, inputs: Any = TOKENS) -> DatasetSplits:
     return open_data(DataSettings(path=path), inputs, 0)
 
 
@@ -38,7 +41,9 @@ def test_lists_of_uneven_length_are_sequences_with_a_mask(tmp_path: Path) -> Non
 
 def test_lists_of_one_length_are_arrays(tmp_path: Path) -> None:
     vectors = np.arange(24, dtype=np.float32).reshape(6, 2, 2)
-    parquet.write_table(pa.table({"x": vectors.tolist(), "y": [0, 1] * 3}), tmp_path / "data.parquet")
+    parquet.write_table(
+        pa.table({"x": vectors.tolist(), "y": [0, 1] * 3}), tmp_path / "data.parquet"
+    )
     data = opened(tmp_path / "data.parquet", [TensorInfo("image", "FLOAT", ("N", 2, 2))])
     np.testing.assert_array_equal(data.test.first(1).inputs["image"][0], vectors[data.test.rows[0]])
 
@@ -84,29 +89,41 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
 def test_labels_of_text_are_refused_with_the_column_and_what_to_do(tmp_path: Path) -> None:
     words = ["good", "bad"] * 3
     parquet.write_table(table(label=words), tmp_path / "words.parquet")
-    with pytest.raises(InputError, match=r"column 'label' of words.parquet holds string, and labels are num") as told:
+    with pytest.raises(
+        InputError, match=r"column 'label' of words.parquet holds string, and labels are num"
+    ) as told:
         opened(tmp_path / "words.parquet")
-    assert "replace each text by the number" in told.value.remedy
+    assert "replace each text by the number" in told.value.hint
     parquet.write_table(table(mood=pa.array(words).dictionary_encode()), tmp_path / "words.parquet")
     with pytest.raises(InputError, match=r"column 'mood' of .* holds dictionary"):
-        open_data(DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(target="mood"))
+        open_data(
+            DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(target="mood")
+        )
 
 
 def test_imitation_needs_no_labels_and_takes_a_table_with_text(tmp_path: Path) -> None:
     parquet.write_table(table(label=["good", "bad"] * 3), tmp_path / "words.parquet")
-    data = open_data(DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(kind="imitate"))
+    data = open_data(
+        DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(kind="imitate")
+    )
     assert not data.has_labels
     assert any("hold no numbers are left aside: label" in note for note in data.notes)
 
 
 def test_an_input_of_text_is_refused(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({"input_ids": ["a b", "c"], "label": [0, 1]}), tmp_path / "words.parquet")
-    with pytest.raises(InputError, match="holds string, and the model's input 'input_ids' takes numbers"):
+    parquet.write_table(
+        pa.table({"input_ids": ["a b", "c"], "label": [0, 1]}), tmp_path / "words.parquet"
+    )
+    with pytest.raises(
+        InputError, match="holds string, and the model's input 'input_ids' takes numbers"
+    ):
         opened(tmp_path / "words.parquet")
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-def test_lists_are_sequences_in_all_splits_where_they_are_in_one(tmp_path: Path, fixed: bool) -> None:
+def test_lists_are_sequences_in_all_splits_where_they_are_in_one(
+    tmp_path: Path, fixed: bool
+) -> None:
     kind = pa.list_(pa.int64(), 4) if fixed else pa.list_(pa.int64())
     even = pa.table({"input_ids": pa.array([[1, 2, 3, 4]] * 6, kind), "label": [0, 1] * 3})
     parquet.write_table(table(), tmp_path / "train.parquet")
@@ -118,14 +135,19 @@ def test_lists_are_sequences_in_all_splits_where_they_are_in_one(tmp_path: Path,
 
 def test_what_datasets_keeps_from_a_map_is_no_data(tmp_path: Path) -> None:
     for name in ("data-00000-of-00001", "cache-0123456789abcdef"):
-        with pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as file, pa.ipc.new_stream(file, table().schema) as out:
+        with (
+            pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as file,
+            pa.ipc.new_stream(file, table().schema) as out,
+        ):
             out.write_table(table())
     assert sum(len(split) for split in opened(tmp_path).splits) == 6
 
 
 def test_an_empty_field_in_a_list_is_refused(tmp_path: Path) -> None:
     sequences = [[1, None], *SEQUENCES[1:]]
-    parquet.write_table(pa.table({"input_ids": sequences, "label": [0, 1] * 3}), tmp_path / "data.parquet")
+    parquet.write_table(
+        pa.table({"input_ids": sequences, "label": [0, 1] * 3}), tmp_path / "data.parquet"
+    )
     with pytest.raises(InputError, match=r"column 'input_ids' of data.parquet has 1 empty field$"):
         opened(tmp_path / "data.parquet")
 

@@ -31,14 +31,23 @@ def test_augmentation_is_a_function_of_seed_and_sample(
 
 def test_only_a_training_split_that_asks_for_it_is_augmented(photos: Path) -> None:
     data = opened(photos, augment=True)
-    np.testing.assert_array_equal(only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1))))
+    np.testing.assert_array_equal(
+        only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1)))
+    )
     plain = opened(photos)
     np.testing.assert_array_equal(everything(plain, 1), everything(plain))
 
 
 def test_draws_are_those_of_splitmix64() -> None:
-    known = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]  # its first with state 0
-    np.testing.assert_array_equal(uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known])
+    known = [
+        0xE220A8397B1DCDAF,
+        0x6E789E6AA1B965F4,
+        0x06C45D188009454F,
+        0xF88BB8A8724C81EC,
+    ]  # its first with state 0
+    np.testing.assert_array_equal(
+        uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known]
+    )
 
 
 def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None:
@@ -51,7 +60,13 @@ def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None
 def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
     x = np.random.default_rng(0).integers(1, 256, (40, 3, 8, 8), dtype=np.uint8)
     stored = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
-    np.savez(tmp_path / "d.npz", x_train=stored, y_train=np.arange(40) % 2, x_val=stored[:2], y_val=[0, 1])
+    np.savez(
+        tmp_path / "d.npz",
+        x_train=stored,
+        y_train=np.arange(40) % 2,
+        x_val=stored[:2],
+        y_val=[0, 1],
+    )
     data = opened(tmp_path / "d.npz", augment=True, layout=layout)
     got = only(data.train.read(np.arange(40), 5)).astype(np.uint8)
     np.testing.assert_array_equal(got, shifted(x, np.arange(40), 5, 2))
@@ -59,7 +74,9 @@ def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
     seen = set()
     for i in range(40):
         ways = {
-            (top, left, flip): padded[i, :, top : top + 8, left : left + 8][:, :, :: -1 if flip else 1]
+            (top, left, flip): padded[i, :, top : top + 8, left : left + 8][
+                :, :, :: -1 if flip else 1
+            ]
             for top in range(3)
             for left in range(3)
             for flip in (False, True)

@@ -47,7 +47,9 @@ def test_which_image_stands_in_does_not_depend_on_what_was_read_first(photos: Pa
         data = opened(photos)
         assert {2, 3} <= set(data.train.rows)
         with pytest.warns(UserWarning, match="another stands in for it"):
-            got = {row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order}
+            got = {
+                row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order
+            }
         found.append(np.stack([got[2], got[3]]))
     np.testing.assert_array_equal(found[0], found[1])
 

@@ -19,7 +19,10 @@ from tests.support.samples import only
 
 def test_crop_serves_training_and_evaluation(photos: Path) -> None:
     squeezed, cropped = opened(photos), opened(photos, crop=0.5)
-    assert "images are resized and cropped to 8×8 (height×width), the centre 0.5 of the shorter side" in cropped.notes
+    assert (
+        "images are resized and cropped to 8×8 (height×width), the centre 0.5 of the shorter side"
+        in cropped.notes
+    )
     for name in ("train", "val"):
         one, other = (only(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped))
         assert (one != other).any()
@@ -39,16 +42,20 @@ def test_more_broken_images_than_the_limit_are_an_error(photos: Path) -> None:
     for i in range(6):
         put(photos / "a" / f"bad{i}.jpg", b"")
     error = refusal(photos)
-    assert "6 of 26 images cannot be used, 2 may be passed over" in error.what
-    assert "bad0.jpg" in error.what
-    assert error.remedy == "repair or remove them"  # raising max_broken would not help: a tenth is the most
+    assert "6 of 26 images cannot be used, 2 may be passed over" in error.message
+    assert "bad0.jpg" in error.message
+    assert (
+        error.hint == "repair or remove them"
+    )  # raising max_broken would not help: a tenth is the most
 
 
 @pytest.mark.usefixtures("large")
 def test_raising_the_limit_is_offered_where_it_helps(photos: Path) -> None:
     for i in range(2):
         put(photos / "a" / f"bad{i}.jpg", b"")
-    assert refusal(photos, max_broken=1).remedy == "repair or remove them, or raise max_broken in [data]"
+    assert (
+        refusal(photos, max_broken=1).hint == "repair or remove them, or raise max_broken in [data]"
+    )
 
 
 @pytest.mark.usefixtures("large")
@@ -64,11 +71,17 @@ def test_an_image_that_has_gone_is_an_error_and_not_passed_over(photos: Path) ->
 def test_of_many_images_a_share_is_looked_at(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "LOOK_AT", 5)
     looked = []
-    monkeypatch.setattr(collection, "header", lambda source, most: looked.append(source) or decode.header(source, most))
+    monkeypatch.setattr(
+        collection,
+        "header",
+        lambda source, most: looked.append(source) or decode.header(source, most),
+    )
     opened(photos)
     assert len(looked) == 5
     put(photos / "b" / "other.jpg", jpeg(0, 31, 40))
-    with pytest.raises(InputError, match="differ in size"):  # where the images decide the size, all are looked at
+    with pytest.raises(
+        InputError, match="differ in size"
+    ):  # where the images decide the size, all are looked at
         opened(photos, TensorInfo("image", "FLOAT", ("N", 3, "H", "W")))
 
 
@@ -104,17 +117,19 @@ def test_images_of_one_size_need_no_resize(folder: Path) -> None:
 def test_images_that_differ_in_size_are_named_with_the_remedy(folder: Path) -> None:
     save(folder / "dog" / "large.png", picture(3, 20, 30, 3))
     error = refused_folder(folder, ANY)
-    assert "20×30" in error.what
-    assert "large.png" in error.what
-    assert "resize" in error.remedy
+    assert "20×30" in error.message
+    assert "large.png" in error.message
+    assert "resize" in error.hint
 
 
 def test_a_resize_the_model_cannot_take_is_refused(folder: Path) -> None:
-    assert "10×10; the model takes 6×8" in refused_folder(folder, resize=(10, 10)).what
+    assert "10×10; the model takes 6×8" in refused_folder(folder, resize=(10, 10)).message
 
 
 def test_colour_becomes_grey_for_a_model_of_one_channel(folder: Path) -> None:
-    batch = only(open_folder(folder, TensorInfo("image", "FLOAT", ("N", 1, 6, 8))).train.read(np.arange(1)))
+    batch = only(
+        open_folder(folder, TensorInfo("image", "FLOAT", ("N", 1, 6, 8))).train.read(np.arange(1))
+    )
     assert batch.shape == (1, 1, 6, 8)
 
 
@@ -126,7 +141,9 @@ def test_grey_becomes_colour_for_a_model_of_three(folder: Path) -> None:
 def test_grey_images_stay_grey_where_the_model_does_not_say(tmp_path: Path) -> None:
     for name in "abcd":
         save(tmp_path / name / "0.png", picture(ord(name), 6, 8))
-    assert only(open_folder(tmp_path, TensorInfo("row", "FLOAT", ("N", 48))).train.read(np.arange(2))).shape == (2, 48)
+    assert only(
+        open_folder(tmp_path, TensorInfo("row", "FLOAT", ("N", 48))).train.read(np.arange(2))
+    ).shape == (2, 48)
 
 
 def test_a_model_that_takes_nhwc_gets_images_so(folder: Path) -> None:
@@ -135,11 +152,15 @@ def test_a_model_that_takes_nhwc_gets_images_so(folder: Path) -> None:
 
 
 def test_a_model_of_two_channels_cannot_take_images(folder: Path) -> None:
-    assert "2 channels" in refused_folder(folder, TensorInfo("image", "FLOAT", ("N", 2, 6, 8))).what
+    assert (
+        "2 channels" in refused_folder(folder, TensorInfo("image", "FLOAT", ("N", 2, 6, 8))).message
+    )
 
 
 @pytest.mark.parametrize("much", [False, True])
-def test_the_fingerprint_follows_names_and_contents(folder: Path, much: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_follows_names_and_contents(
+    folder: Path, much: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collection, "HASHED_BYTES", 0 if much else 2**28)
     first = open_folder(folder).fingerprint
     assert open_folder(folder).fingerprint == first
@@ -161,12 +182,14 @@ def test_times_of_change_count_only_where_reading_all_would_take_long(
 
 
 @pytest.mark.usefixtures("either_way")
-@pytest.mark.parametrize("content", [b"", b"not an image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"not an image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
+)
 def test_a_file_that_is_no_image_is_named(folder: Path, content: bytes) -> None:
     (folder / "cat" / "bad.png").write_bytes(content)
     error = refused_folder(folder)
-    assert "bad.png cannot be decoded" in error.what
-    assert "repair or remove" in error.remedy
+    assert "bad.png cannot be decoded" in error.message
+    assert "repair or remove" in error.hint
 
 
 def cut_short(folder: Path) -> Path:
@@ -178,59 +201,83 @@ def cut_short(folder: Path) -> Path:
 
 def test_an_image_cut_short_is_named_before_training(folder: Path) -> None:
     file = cut_short(folder)
-    assert str(file) in refused_folder(folder).what
+    assert str(file) in refused_folder(folder).message
 
 
-def test_an_image_cut_short_in_a_large_folder_is_named_when_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_cut_short_in_a_large_folder_is_named_when_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(collection, "KEEP_BYTES", 0)
     file = cut_short(folder)
     data = open_folder(folder, max_broken=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
     with pytest.raises(InputError) as caught:
         only(split.read(np.arange(len(split))))
-    assert str(file) in caught.value.what
+    assert str(file) in caught.value.message
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize("side", [9_000, 10_000, 50_000])
 def test_a_decompression_bomb_is_named_and_not_decoded(folder: Path, side: int) -> None:
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
+    png = (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(99)))
+        + chunk(b"IEND", b"")
+    )
     (folder / "dog" / "bomb.png").write_bytes(png)
     error = refused_folder(folder)
-    assert "bomb.png has" in error.what
-    assert "pixels" in error.what
+    assert "bomb.png has" in error.message
+    assert "pixels" in error.message
 
 
 def test_an_image_of_sixteen_bits_is_refused(folder: Path) -> None:
     Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
-    assert "deep.png has more than 8 bits" in refused_folder(folder).what
+    assert "deep.png has more than 8 bits" in refused_folder(folder).message
 
 
 @pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
-def test_of_an_image_with_several_frames_the_first_is_read_and_it_is_noted(tmp_path: Path, kind: str) -> None:
+def test_of_an_image_with_several_frames_the_first_is_read_and_it_is_noted(
+    tmp_path: Path, kind: str
+) -> None:
     frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
     for i in range(12):
-        frames[0].save(tmp_path / f"{i}.{kind}", save_all=not i, append_images=[] if i else frames[1:], lossless=True)
+        frames[0].save(
+            tmp_path / f"{i}.{kind}",
+            save_all=not i,
+            append_images=[] if i else frames[1:],
+            lossless=True,
+        )
     data = opened(tmp_path)
     (note,) = [n for n in data.notes if "frame" in n]
-    assert note == f"of 1 image with several frames the first frame is read: {tmp_path / f'0.{kind}'}"
+    assert (
+        note == f"of 1 image with several frames the first frame is read: {tmp_path / f'0.{kind}'}"
+    )
     assert {tuple(pixel) for pixel in everything(data)[:, :, 0, 0].astype(int)} == {(255, 0, 0)}
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [((80_000_000, 1), "a side of 80000000 pixels"), ((9_000, 9_000), "81000000 pixels")]
+    ("size", "said"),
+    [((80_000_000, 1), "a side of 80000000 pixels"), ((9_000, 9_000), "81000000 pixels")],
 )
-def test_an_image_that_is_too_large_is_told_by_its_header(tmp_path: Path, size: tuple[int, int], said: str) -> None:
+def test_an_image_that_is_too_large_is_told_by_its_header(
+    tmp_path: Path, size: tuple[int, int], said: str
+) -> None:
     put(tmp_path / "x.png", png_header(*size))
-    assert said in refusal(tmp_path).what
+    assert said in refusal(tmp_path).message
 
 
 def test_the_most_pixels_are_a_setting(photos: Path) -> None:
-    assert "1200 pixels, more than 1199" in refusal(photos, max_pixels=1199).what
+    assert "1200 pixels, more than 1199" in refusal(photos, max_pixels=1199).message
     opened(photos, max_pixels=1200)
 
 
@@ -239,4 +286,4 @@ def test_a_file_that_is_too_long_for_an_image_is_not_read(tmp_path: Path) -> Non
     with file.open("r+b") as content:
         content.truncate(2**29)
     with pytest.raises(decode.BrokenImageError, match="has 536,870,912 bytes"):
-        decode.header(decode.Source(str(file)))
+        decode.header(decode.ImageSource(str(file)))

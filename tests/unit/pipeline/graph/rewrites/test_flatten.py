@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ltp_pipeline.graph.model import Model
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from tests.support.models import parsed
 
@@ -27,8 +27,15 @@ def test_an_if_inside_a_branch_that_is_written_out_is_written_out_too() -> None:
         w=np.ones(2, np.float32),
     )
     before = model.SerializeToString()
-    flat, notes = flatten(Model.of(model))
-    assert [node.op_type for node in flat.graph.node] == ["Constant", "Neg", "Add", "Identity", "Identity", "Relu"]
+    flat, notes = flatten(OnnxModel.of(model))
+    assert [node.op_type for node in flat.graph.node] == [
+        "Constant",
+        "Neg",
+        "Add",
+        "Identity",
+        "Identity",
+        "Relu",
+    ]
     assert flat.graph.node[2].input[:] == [flat.graph.node[1].output[0], "w"]
     assert notes == ["2 If nodes with a constant condition are walked as their branch"]
     assert model.SerializeToString() == before

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph.model import Model, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplified
 from ltp_pipeline.settings.schema import Settings
@@ -22,7 +22,10 @@ def strings_that_fold_away() -> ModelProto:
     g.gemm("x", "fc", 6, 4)
     h = g.nodes[-1].output[0]
     branches = {}
-    for name, operators in (("then_branch", ["Relu"]), ("else_branch", ["Cast", "Identity", "Cast"])):
+    for name, operators in (
+        ("then_branch", ["Relu"]),
+        ("else_branch", ["Cast", "Identity", "Cast"]),
+    ):
         nodes, last = [], h
         for i, op in enumerate(operators):
             nodes.append(helper.make_node(op, [last], [f"{name}{i}"], name=f"{name}_{op}{i}"))
@@ -62,15 +65,17 @@ def test_always_keeps_norms_and_names() -> None:
     assert [k.name for k in result.kernels] == ["conv1.weight", "conv2.weight", "fc.weight"]
     feeds = random_inputs(model)
     check_gradients(result, feeds)
-    assert {t.name for t in model.graph.initializer} <= {t.name for t in result.file.model.graph.initializer}
+    assert {t.name for t in model.graph.initializer} <= {
+        t.name for t in result.file.model.graph.initializer
+    }
 
 
 @pytest.mark.long
 def test_limits_of_time_and_memory() -> None:
     with pytest.raises(SimplifyFailed, match="longer than"):
-        simplified(Model.of(mlp()), seconds=0.05)
+        simplified(OnnxModel.of(mlp()), seconds=0.05)
     with pytest.raises(SimplifyFailed, match="onnxsim failed"):
-        simplified(Model.of(mlp()), memory=50 << 20)
+        simplified(OnnxModel.of(mlp()), memory=50 << 20)
 
 
 @pytest.mark.long
@@ -96,7 +101,7 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
 
 
 def test_write_back_after_simplifying(monkeypatch) -> None:
-    def same(model: Model) -> Model:
+    def same(model: OnnxModel) -> OnnxModel:
         copy = copy_of(model.proto)
         copy.graph.node[0].name = "renamed"
         return replace(model, proto=copy)
