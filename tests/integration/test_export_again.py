@@ -185,7 +185,7 @@ def test_what_could_not_be_written_is_not_asked_for_again(
         """Of the files alone: the import of the model is compared as ever."""
 
         gap, Verdict = tolerance.max_difference, tolerance.Agreement
-        judge = staticmethod(lambda *_: tolerance.Agreement.DIFFERENT)
+        check_tolerance = staticmethod(lambda *_: tolerance.Agreement.DIFFERENT)
 
     with monkeypatch.context() as patched:
         patched.setattr(network, "tolerance", Different)

@@ -286,7 +286,7 @@ def test_accelerate_leaves_no_file_where_it_is_interrupted(
         raise KeyboardInterrupt
 
     onnx.save(conv_net(0.9, size=8), tmp_path / "sparse.onnx")
-    monkeypatch.setattr("ltp_pipeline.stages.tools.accelerate.in_turns", stop)
+    monkeypatch.setattr("ltp_pipeline.stages.tools.accelerate.time_interleaved", stop)
     with pytest.raises(KeyboardInterrupt):
         ltp_pipeline.accelerate(tmp_path / "sparse.onnx", out=tmp_path / "fast.onnx", fast_from=0.5)
     assert [path.name for path in tmp_path.iterdir()] == ["sparse.onnx"]

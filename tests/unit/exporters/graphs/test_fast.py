@@ -45,7 +45,7 @@ def made(
 
 def timed(monkeypatch: pytest.MonkeyPatch, *ms: float) -> None:
     """Let the fast, the deploy and the given graph take these times."""
-    monkeypatch.setattr(fast, "in_turns", lambda *_, **__: [Timing(t, (t, t)) for t in ms])
+    monkeypatch.setattr(fast, "time_interleaved", lambda *_, **__: [Timing(t, (t, t)) for t in ms])
 
 
 @needs_kernels
@@ -98,7 +98,7 @@ def test_it_must_be_faster_than_the_faster_of_the_deploy_graph_and_the_given_one
 
 @needs_kernels
 def test_a_network_with_few_zeros_is_not_even_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "in_turns", lambda *_, **__: pytest.fail("it was timed"))
+    monkeypatch.setattr(fast, "time_interleaved", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(
         NotFaster, match=r"no layer is worth turning over: conv1\.weight and 1 more: would take"
     ) as found:
@@ -160,7 +160,7 @@ def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.M
         ), turned
 
     turn_over = fast.convert_to_sparse_ops
-    monkeypatch.setattr(fast, "turn_over", wrong)
+    monkeypatch.setattr(fast, "convert_to_sparse_ops", wrong)
     with pytest.raises(ExportFailed, match="sparse kernels compute something else"):
         made(mlp())
 

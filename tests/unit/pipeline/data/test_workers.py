@@ -119,8 +119,8 @@ def test_no_process_outlives_the_one_that_asked(photos: Path) -> None:
     code = """
 import os, signal
 from ltp_pipeline.data.images.decode import Form
-from ltp_pipeline.data.workers import Worker
-worker = Worker(Form("L", (4, 4)))
+from ltp_pipeline.data.workers import DecodeWorker
+worker = DecodeWorker(Form("L", (4, 4)))
 print(worker._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

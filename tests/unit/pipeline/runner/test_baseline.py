@@ -58,7 +58,7 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
         return None, None, 0.8
 
     monkeypatch.setattr(baseline_curve, "_trained", trained)
-    monkeypatch.setattr(baseline_curve, "prove", lambda *rest: rest[4])
+    monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
     found = baseline_curve._single_weights(
         job(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
     )
