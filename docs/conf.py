@@ -2,16 +2,15 @@
 
 Build it with `sphinx-build -W --keep-going -b html docs build/docs`.
 
-Three reference pages are filled at build time. A line `<!-- generated: NAME -->` in a page is replaced by the Markdown
-that the function `NAME` of `GENERATORS` returns: the commands from Typer, the settings and the report keys from their
-pydantic models, the Python API from `ltp_pipeline.__all__`.
+Four reference pages are filled at build time. A line `<!-- generated: NAME -->` in a page is
+replaced by the Markdown that the function `NAME` of `GENERATORS` yields: the commands from Typer,
+the settings and the report keys from their pydantic models, the Python API from the public names.
 """
 
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 from pygments.lexers.special import TextLexer
@@ -19,6 +18,7 @@ from typer import Context
 from typer.main import get_command
 
 import ltp_pipeline
+from ltp_pipeline.cli import app
 
 project = "ltp-pipeline"
 author = "The ltp-pipeline authors"
@@ -45,30 +45,30 @@ PLACEHOLDER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 def command_reference() -> Iterator[str]:
     """Yield a section for each command with its arguments and options."""
-    cli = import_module("ltp_pipeline.cli")
-    typer_app = cli.app if not inspect.ismodule(cli.app) else cli.app.app
-    for name, command in get_command(typer_app).commands.items():
+    for name, command in get_command(app.app).commands.items():
         yield f"## {name}\n\n{_as_text(command.help)}\n\n"
         context = Context(command)
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
         usage = " ".join(_value_name(p, context) for p in arguments)
-        yield f"```text\nltp-pipeline {name} {usage} [OPTIONS]\n```\n\n| option | value | effect |\n|---|---|---|\n"
+        yield f"```text\nltp-pipeline {name} {usage} [OPTIONS]\n```\n\n"
+        yield _table_head("option", "value", "effect")
         for option in options:
             names = ", ".join(f"`{n}`" for n in (*option.opts, *option.secondary_opts))
             value = "" if getattr(option, "is_flag", False) else f"`{_value_name(option, context)}`"
-            yield f"| {names} | {value} | {_cell(option.help)} |\n"
+            repeatable = ", repeatable" if option.multiple else ""
+            yield f"| {names} | {value}{repeatable} | {_cell(option.help)} |\n"
         yield "\n"
 
 
 def settings_reference() -> Iterator[str]:
-    """Yield a table for each section of ltp.toml: key, value, default and, if the schema has one, the description."""
+    """Yield a table for each section of ltp.toml; with meanings if the schema has any."""
     sections = ltp_pipeline.Settings.model_json_schema()["$defs"]
     for section, field in ltp_pipeline.Settings.model_fields.items():
         properties = sections[field.annotation.__name__]["properties"]
         is_described = any("description" in value for value in properties.values())
-        yield f"### `[{section}]`\n\n| key | value | default |{' meaning |' if is_described else ''}\n"
-        yield "|---" * (4 if is_described else 3) + "|\n"
+        yield f"### `[{section}]`\n\n"
+        yield _table_head("key", "value", "default", *["meaning"][:is_described])
         for key, value in properties.items():
             default = value.get("default")
             shown = "" if default in (None, [], {}) else f"`{json.dumps(default)}`"
@@ -86,9 +86,11 @@ def report_reference() -> Iterator[str]:
         if "properties" not in definition:
             continue
         description = _as_text(definition.get("description"))
-        yield f"({anchors[name]})=\n### {name}\n\n{description}\n\n| key | type | meaning |\n|---|---|---|\n"
+        yield f"({anchors[name]})=\n### {name}\n\n{description}\n\n"
+        yield _table_head("key", "type", "meaning")
         for key, value in definition["properties"].items():
-            yield f"| `{key}` | {_type_name(value, anchors)} | {_cell(value.get('description'))} |\n"
+            meaning = _cell(value.get("description"))
+            yield f"| `{key}` | {_type_name(value, anchors)} | {meaning} |\n"
         yield "\n"
 
 
@@ -103,14 +105,14 @@ def api_reference() -> Iterator[str]:
     ]
     yield "## Functions\n\n"
     for name in functions:
-        yield f"```{{eval-rst}}\n.. autofunction:: ltp_pipeline.{name}\n```\n\n"
+        yield _directive(f".. autofunction:: ltp_pipeline.{name}")
     yield "## Types\n\n"
     for name in types:
-        members = (
-            "" if hasattr(public[name], "model_fields") else "\n   :members:\n   :undoc-members:"
-        )
-        yield f"```{{eval-rst}}\n.. autoclass:: ltp_pipeline.{name}{members}\n```\n\n"
-    yield "## Errors\n\n```{eval-rst}\n.. automodule:: ltp_pipeline.errors\n   :members:\n   :show-inheritance:\n```\n"
+        is_model = hasattr(public[name], "model_fields")  # its keys are on the page of the report
+        members = "" if is_model else "\n   :members:\n   :undoc-members:"
+        yield _directive(f".. autoclass:: ltp_pipeline.{name}{members}")
+    yield "## Errors\n\n"
+    yield _directive(".. automodule:: ltp_pipeline.errors\n   :members:\n   :show-inheritance:")
 
 
 GENERATORS: dict[str, Callable[[], Iterator[str]]] = {
@@ -128,13 +130,13 @@ RESULTS_LINKS = {
 }
 
 
-def setup(app: Any) -> None:
-    """Register the handler that fills the generated pages, and the block that states the layer rule."""
-    app.add_lexer("layers", TextLexer)
-    app.connect("source-read", fill_placeholders)
+def setup(sphinx: Any) -> None:
+    """Register the handler that fills pages, and the language of the layer rule's block."""
+    sphinx.add_lexer("layers", TextLexer)
+    sphinx.connect("source-read", fill_placeholders)
 
 
-def fill_placeholders(_app: Any, page: str, source: list[str]) -> None:
+def fill_placeholders(_sphinx: Any, page: str, source: list[str]) -> None:
     """Replace each placeholder of a page by generated Markdown."""
     source[0] = PLACEHOLDER.sub(lambda match: "".join(GENERATORS[match[1]]()), source[0])
     if page == "results":
@@ -142,9 +144,20 @@ def fill_placeholders(_app: Any, page: str, source: list[str]) -> None:
             source[0] = source[0].replace(link, target)
 
 
+def _table_head(*columns: str) -> str:
+    """Return the first two lines of a Markdown table."""
+    return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+
+
+def _directive(text: str) -> str:
+    """Return a reStructuredText directive as a MyST block."""
+    return f"```{{eval-rst}}\n{text}\n```\n\n"
+
+
 def _value_name(parameter: Any, context: Context) -> str:
     """Return the name that stands for the value of an argument or option."""
-    return str(parameter.metavar or parameter.display_type(context)).strip("<>")
+    name = str(parameter.metavar or parameter.display_type(context)).strip("<>")
+    return name.removeprefix("list[").removesuffix("]") if name.startswith("list[") else name
 
 
 def _as_text(text: str | None) -> str:

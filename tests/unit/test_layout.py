@@ -57,7 +57,9 @@ def imports(path: Path) -> set[str]:
 def layers() -> dict[str, int]:
     """The lines of the list in docs/explanation/architecture.md, by the modules and packages on them."""
     (listed,) = re.findall(
-        r"```layers\n(.*?)```", (ROOT / "docs" / "explanation" / "architecture.md").read_text(), re.S
+        r"```layers\n(.*?)```",
+        (ROOT / "docs" / "explanation" / "architecture.md").read_text(),
+        re.S,
     )
     return {
         f"ltp_pipeline.{name}": i
