@@ -184,7 +184,7 @@ def test_what_could_not_be_written_is_not_asked_for_again(
     class Different:
         """Of the files alone: the import of the model is compared as ever."""
 
-        gap, Verdict = tolerance.max_difference, tolerance.Agreement
+        max_difference, Agreement = tolerance.max_difference, tolerance.Agreement
         check_tolerance = staticmethod(lambda *_: tolerance.Agreement.DIFFERENT)
 
     with monkeypatch.context() as patched:
