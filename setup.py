@@ -55,7 +55,10 @@ class BuildKernels(Command):
             library.build(target)
         except (errors.InputError, OSError) as error:
             target.unlink(missing_ok=True)  # of an earlier build
-            print(f"warning: the sparse kernels are not built, the package works without: {error}", file=sys.stderr)
+            print(
+                f"warning: the sparse kernels are not built, the package works without: {error}",
+                file=sys.stderr,
+            )
 
     def get_outputs(self) -> list[str]:
         target = self._target()

@@ -1,50 +1,56 @@
-"""The ltp.toml of a handoff: what `validate` needs to know to repeat the measurement, from the report alone."""
+"""Write settings as TOML. Everything that writes TOML uses these functions."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ltp_pipeline.settings.schema import InputSettings, Section, TaskSettings
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def render(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
-    """The ltp.toml with which `ltp-pipeline validate` repeats the measurement."""
-    data, train = (settings.get(section, {}) for section in ("data", "train"))
-    lines = [
-        f"# How samples become the model's input; give the data themselves by {data_option}.",
-        "[data]",
-    ]
-    for key in ("scale", "mean", "std", "layout", "resize", "crop", "validation_share"):
-        if data.get(key) not in (None, []):
-            lines.append(f"{key} = {_toml(data[key])}")
-    if data.get("pad"):
-        lines.append(f"pad = {_toml(data['pad'])}")
-    if data.get("classes"):
-        table = ", ".join(f"{_toml(name)} = {n}" for name, n in data["classes"].items())
-        lines.append(f"classes = {{ {table} }}")
-    for name, own in data.get("inputs", {}).items():
-        lines += ["", f"[data.inputs.{_toml(name)}]"]
-        lines += _said(own, InputSettings)
-    if task := _said(settings.get("task", {}), TaskSettings, unless_default=True):
-        lines += ["", "[task]", *task]
-    lines += ["", "[train]", f"seed = {train.get('seed') or 0}"]
-    if train.get("imitate"):
-        lines.append(f"imitate = {_toml(train['imitate'])}")
-    return "\n".join(lines) + "\n"
+def format_toml(settings: Mapping[str, Any]) -> str:
+    """Return a mapping as a TOML document.
+
+    Args:
+        settings: Values by key. Mappings become sections, also inside each other. TOML has no
+            null, so keys with the value None are left out.
+
+    Returns:
+        The document, which ends with a line break; sections are separated by an empty line.
+    """
+    return "\n".join("".join(f"{line}\n" for line in part) for part in _iter_sections(settings, ()))
 
 
-def _said(
-    values: Mapping[str, Any], section: type[Section], unless_default: bool = False
-) -> list[str]:
-    """The lines of a section that say something."""
-    known = {key: values[key] for key in section.model_fields if values.get(key) is not None}
-    return [
-        f"{key} = {_toml(value)}"
-        for key, value in known.items()
-        if not unless_default or value != section.model_fields[key].default
-    ]
+def format_section_name(*names: str) -> str:
+    """Return the header of a TOML section, for example `[data.inputs."a.b"]`."""
+    return f"[{'.'.join(map(format_key, names))}]"
 
 
-def _toml(value: Any) -> str:
-    """A value or a quoted key; JSON's strings are TOML's, but for one character that TOML wants escaped."""
+def format_key(name: str) -> str:
+    """Return a TOML key, quoted unless it has only letters, digits, `_` and `-`."""
+    return name if _BARE_KEY.fullmatch(name) else format_value(name)
+
+
+def format_value(value: Any) -> str:
+    """Return a value as a TOML expression on one line. Mappings become inline tables."""
+    if isinstance(value, Mapping):
+        entries = [f"{format_key(key)} = {format_value(item)}" for key, item in value.items()]
+        return f"{{ {', '.join(entries)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_value, value))}]"
+    # JSON and TOML write numbers and strings alike, except that TOML wants DEL escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _iter_sections(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[list[str]]:
+    """Yield the lines of a table, then those of each table inside it."""
+    lines = [] if not path else [format_section_name(*path)]
+    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    values = {key: value for key, value in table.items() if key not in tables}
+    for key, value in values.items():
+        if value is not None:
+            lines.append(f"{format_key(key)} = {format_value(value)}")
+    if values or (path and not tables):
+        yield lines
+    for key, value in tables.items():
+        yield from _iter_sections(value, (*path, key))

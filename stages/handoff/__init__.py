@@ -1,7 +1,8 @@
 """The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.errors import InputError
@@ -10,7 +11,8 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.run_directory import names
 from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings import write
+from ltp_pipeline.settings.schema import DataSettings, InputSettings, Section, TaskSettings
+from ltp_pipeline.settings.write import format_toml
 from ltp_pipeline.stages.handoff import example, of_baseline, scripts, sparse_ops, text
 from ltp_pipeline.stages.report import html
 from ltp_pipeline.system.files import copy, json_text, write_bytes
@@ -19,6 +21,8 @@ from ltp_pipeline.system.hashing import sha256_of, write_sums
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
 PREPROCESS, EXAMPLE, VERIFY = names.HANDOFF_PREPROCESS, names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
+# Settings of data that decide which samples are measured and how these become inputs.
+DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_share", "classes")
 
 
 def run(
@@ -98,7 +102,9 @@ def _made(
     libraries = {file.path: library for file in sparse_ops.fast_files(report) if library}
     shown = example.make(inputs, models, samples, libraries)
     pages = {
-        SETTINGS: write.render(report.settings, "--data" if report.own_task is None else "--task"),
+        SETTINGS: format_settings(
+            report.settings, "--data" if report.own_task is None else "--task"
+        ),
         README: text.render(report, shown.tolerance, shown.real, handed),
         PREPROCESS: scripts.preprocess(inputs),
         VERIFY: scripts.verify(),
@@ -108,6 +114,41 @@ def _made(
         EXAMPLE: shown.content,
         **{name: page.encode() for name, page in pages.items()},
         **sources,
+    }
+
+
+def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
+    """Return the ltp.toml with which `ltp-pipeline validate` repeats the measurement.
+
+    Args:
+        settings: Settings of the run by section, as report.json holds them.
+        data_option: Option by which a user passes the data, which are not part of the handoff.
+    """
+    data, train = settings.get("data", {}), settings.get("train", {})
+    sections = {
+        "data": _changed_settings(data, DATA_KEYS, DataSettings),
+        "task": _changed_settings(
+            settings.get("task", {}), TaskSettings.model_fields, TaskSettings
+        ),
+        "train": {"seed": train.get("seed") or 0, "imitate": train.get("imitate")},
+    }
+    sections["data"]["inputs"] = {
+        name: {key: own[key] for key in InputSettings.model_fields if key in own}
+        for name, own in data.get("inputs", {}).items()
+    }
+    comment = "# How samples become the model's inputs. Pass the data themselves with"
+    filled = {name: section for name, section in sections.items() if section}
+    return f"{comment} {data_option}.\n{format_toml(filled)}"
+
+
+def _changed_settings(
+    values: Mapping[str, Any], keys: Iterable[str], section: type[Section]
+) -> dict[str, Any]:
+    """Return the settings under these keys that are set and differ from their defaults."""
+    return {
+        key: values[key]
+        for key in keys
+        if values.get(key) not in (None, [], section.model_fields[key].default)
     }
 
 

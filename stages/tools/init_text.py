@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.data import recipe
 from ltp_pipeline.results.metric import BUDGET
 from ltp_pipeline.settings.schema import TaskSettings
+from ltp_pipeline.settings.write import format_key, format_value
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def how_well(trial: Trial, task: CustomTask | None) -> str:
 def suggested(trial: Trial, given: Settings) -> Iterator[str]:
     """What labels and outputs ask for, beyond what the user says, a line each."""
     for key, why in _reasons(trial, given).items():
-        yield f"{key} = {toml(getattr(trial.asked, key))}: {why}"
+        yield f"{key} = {format_value(getattr(trial.asked, key))}: {why}"
 
 
 def _reasons(trial: Trial, given: Settings) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _with(usual: Iterable[str], said: Mapping[str, Any]) -> Iterator[str]:
         if line.removeprefix("# ").partition(" = ")[0] not in said:
             yield line
     for key, value in said.items():
-        yield f"{key} = {toml(value)}  # {GIVEN}"
+        yield f"{key} = {format_value(value)}  # {GIVEN}"
 
 
 def _unpruned(found: InspectionResult) -> Iterator[str]:
@@ -196,7 +196,7 @@ def _data_lines(
             beside = Path(
                 os.path.relpath(trial.settings.path.resolve(), model.parent.resolve())
             ).as_posix()
-            yield f"path = {quoted(beside)}  # relative to this file"
+            yield f"path = {format_value(beside)}  # relative to this file"
         alone = len(found.inputs) < 2 and task is None
         yield from _with(_input_lines(trial, found.inputs[0].name) if alone else [], said)
         if not alone and task is None:
@@ -204,7 +204,7 @@ def _data_lines(
             yield "# them: a section [data.inputs.NAME], the name in quotes."
             own = {name: own.get(name, {}) for name in [*own, *trial.chosen, *trial.unscaled]}
     for name, of_input in own.items():
-        yield from ("", f"[data.inputs.{quoted(name)}]")
+        yield from ("", f"[data.inputs.{format_key(name)}]")
         yield from _with([] if trial is None else _input_lines(trial, name), of_input)
 
 
@@ -248,12 +248,12 @@ def _task_lines(
     yield f'kind = "{trial.task.asked.kind}"  # {GIVEN if "kind" in said else labels}; the metric is {metric}'
     why = {"output": WHY["output"], **_reasons(trial, given), **dict.fromkeys(said, GIVEN)}
     if len(trial.task.outputs) == 1:
-        yield f"output = {quoted(trial.task.outputs[0].name)}  # {why['output']}"
+        yield f"output = {format_value(trial.task.outputs[0].name)}  # {why['output']}"
     else:
         yield f"# all of {', '.join(_plain(output.name) for output in trial.task.outputs)} are compared"
     for key in TaskSettings.model_fields:
         if key in why and key not in ("kind", "output"):
-            yield f"{key} = {toml(getattr(trial.asked, key))}  # {why[key]}"
+            yield f"{key} = {format_value(getattr(trial.asked, key))}  # {why[key]}"
 
 
 def _budget_lines(trial: Trial | None) -> Iterator[str]:
@@ -279,24 +279,6 @@ def _budget(trial: Trial | None) -> float:
         if trial is None or trial.value is None
         else trial.task.metric.default_budget(trial.value)
     )
-
-
-def toml(value: Any) -> str:
-    """A value of settings as TOML has it."""
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, Mapping):
-        return (
-            "{ " + ", ".join(f"{quoted(key)} = {toml(part)}" for key, part in value.items()) + " }"
-        )
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    return json.dumps(value)
-
-
-def quoted(text: str) -> str:
-    """As a string or a key of TOML."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _plain(text: str) -> str:

@@ -1,64 +1,57 @@
-"""The ltp.toml of a handoff."""
+"""TOML that is written is read again as the same settings."""
 
 import tomllib
-from pathlib import Path
 
-from ltp_pipeline.settings import write
-from ltp_pipeline.settings.load import load_settings
-from tests.support.finished import finished
-from tests.support.sample_report import sample
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ltp_pipeline.settings.write import format_key, format_section_name, format_toml, format_value
 
-def test_the_settings_beside_the_page_are_those_of_the_run(tmp_path: Path):
-    report = finished(tmp_path)
-    (tmp_path / "ltp.toml").write_text(write.render(report["settings"], "--data"))
-    data = load_settings(tmp_path / "model.onnx").data
-    wanted = report["settings"]["data"]
-    assert (data.scale, list(data.mean), list(data.std)) == (
-        wanted["scale"],
-        wanted["mean"],
-        wanted["std"],
-    )
-    assert (data.layout, data.resize, data.path) == ("NCHW", (32, 32), None)
-
-
-def test_a_centre_crop_and_what_outputs_are_is_repeated():
-    report, _ = sample()
-    report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
-    report["settings"]["train"]["imitate"] = "values"
-    made = tomllib.loads(write.render(report["settings"], "--data"))
-    assert (made["data"]["crop"], made["train"]["imitate"]) == (0.875, "values")
+TEXT = st.text(st.characters(codec="utf-8"))
+SCALARS = (
+    TEXT
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda of: st.lists(of, max_size=3) | st.dictionaries(TEXT, of, max_size=3),
+    max_leaves=5,
+)
 
 
-def test_inputs_and_the_task_are_told_under_quoted_names(tmp_path: Path):
-    report, _ = sample()
-    names = ("tokens:0", "a.b", 'x"]\npath = "/etc"\n#', "é\x7f\\")
-    report["settings"]["data"]["inputs"] = {
-        name: {"scale": 0.5, "mean": [], "layout": "NHWC"} for name in names
-    }
-    report["settings"]["task"] = {
-        "kind": "regress",
-        "target": 'y"\n',
-        "output": None,
-        "error": "squared",
-    }
-    (tmp_path / "ltp.toml").write_text(write.render(report["settings"], "--data"), encoding="utf-8")
-    found = load_settings(tmp_path / "model.onnx")
-    assert tuple(found.data.inputs) == names
-    for name in names:
-        assert (
-            found.data.of(name).scale,
-            found.data.of(name).mean,
-            found.data.of(name).layout,
-        ) == (0.5, (), "NHWC")
-    assert (found.task.kind, found.task.target, found.task.output) == ("regress", 'y"\n', None)
-    assert found.data.path is None
+@given(TEXT)
+def test_format_key_any_name_is_read_as_that_name(name: str) -> None:
+    assert tomllib.loads(f"{format_key(name)} = 1") == {name: 1}
 
 
-def test_what_no_section_knows_is_not_repeated(tmp_path: Path):
-    report, _ = sample()
-    report["settings"]["data"]["inputs"] = {"a": {"scale = 1\n[train]\nseed": 7, "pad": 3.0}}
-    report["settings"]["task"] = {"other": 1, "ignored_label": -100}
-    made = tomllib.loads(write.render(report["settings"], "--data"))
-    assert made["data"]["inputs"] == {"a": {"pad": 3.0}}
-    assert "task" not in made
+@pytest.mark.parametrize("name", ["image", "input_0", "a-b"])
+def test_format_key_plain_name_is_not_quoted(name: str) -> None:
+    assert format_key(name) == name
+
+
+@given(VALUES)
+def test_format_value_any_value_is_read_as_that_value(value: object) -> None:
+    text = format_value(value)
+    assert "\n" not in text
+    assert tomllib.loads(f"value = {text}") == {"value": value}
+
+
+def test_format_section_name_quotes_dots_inside_a_name() -> None:
+    assert format_section_name("data", "inputs", "a.b") == '[data.inputs."a.b"]'
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=4))
+def test_format_toml_any_mapping_is_read_as_that_mapping(settings: dict[str, object]) -> None:
+    assert tomllib.loads(format_toml(settings)) == settings
+
+
+def test_format_toml_none_is_left_out() -> None:
+    assert format_toml({"train": {"seed": 0, "lr": None}}) == "[train]\nseed = 0\n"
+
+
+def test_format_toml_nested_mapping_becomes_a_section_without_an_empty_parent() -> None:
+    settings = {"data": {"inputs": {"a": {"scale": 0.5}}}, "log": {}}
+    assert format_toml(settings) == "[data.inputs.a]\nscale = 0.5\n\n[log]\n"
