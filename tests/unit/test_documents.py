@@ -1,7 +1,6 @@
-"""What the repository says of itself is true: the API page, versions, and the files that other programs read."""
+"""Check what the repository says of itself: versions, and the files that other programs read."""
 
 import re
-import sys
 import tomllib
 
 import pytest
@@ -9,15 +8,6 @@ import yaml
 
 import ltp_pipeline
 from tests.support.paths import ROOT
-
-
-def test_the_page_of_the_api_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    import write_api
-
-    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert written == write_api.page(), "run python scripts/write_api.py"
-    del sys.modules["write_api"]
 
 
 def test_one_version_stands_everywhere() -> None:
