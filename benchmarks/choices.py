@@ -19,7 +19,7 @@ from benchmarks import datasets, matrix, series
 from benchmarks.jobs import prepared
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 
 SEEDS = (0, 1)
 SHARES = (0.0, 0.5)  # of the loss, learned from the original
@@ -65,14 +65,16 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     }
     with tempfile.TemporaryDirectory() as scratch:
         job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
-        original = accuracy(job, state, job.data.val)
+        original = evaluate_metric(job, state, job.data.val)
         if plan.get("strength", job.strength) is None:
             count = int(sum(k.elements for k in job.network.kernels) / plan["compression"])
             pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
         else:
             job = replace(job, strength=plan.get("strength", job.strength))
-            pruned = select_entry.finish(job, learn_thresholds.run(job, state, original).trail[-1])
-        return {"original": original, "val": accuracy(job, pruned.state, job.data.val)}
+            pruned = select_entry.finish_entry(
+                job, learn_thresholds.run(job, state, original).trail[-1]
+            )
+        return {"original": original, "val": evaluate_metric(job, pruned.state, job.data.val)}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from benchmarks.competitors import CommonThreshold, GradualMagnitude
 from benchmarks.jobs import final_numbers, finish, learn, prepared
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
-from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
@@ -36,8 +36,8 @@ def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dic
 
 def _classifier_spared(job: RunContext, state: StateDict) -> dict[str, Any]:
     """One-shot magnitude that leaves the classifier as it is; nothing where that takes up more than may be kept."""
-    count, spared = _count(job), baseline.classifier(job)
-    if baseline.fewest_nonzeros(job.network, state, spared) > count:
+    count, spared = _count(job), baseline.find_classifier(job)
+    if baseline.min_nonzeros(job.network, state, spared) > count:
         return {"test": None, "val": None}
     plain = baseline.run(job, state, count, job.epochs + job.finetune_epochs, spared=spared)
     return final_numbers(job, plain.state)
@@ -53,9 +53,11 @@ def _count(job: RunContext) -> int:
 def _make(method: str, job: RunContext, live: StateDict) -> PruningMethod:
     if method == "gradual":
         return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, _count(job))
-    made = make_method(job.network, live, job.settings, job.strength)
+    made = make_pruning_method(job.network, live, job.settings, job.strength)
     if isinstance(
         made, SolvedLambdaPruning
     ):  # not where masks are held: there are no thresholds to learn
-        return CommonThreshold(made.live, made.lowest, made.schedule, made.scaled, made.axes)
+        return CommonThreshold(
+            made.layer_weights, made.lowest, made.schedule, made.scaled, made.axes
+        )
     return made

@@ -10,7 +10,7 @@ from ltp_pipeline.stages.learn_thresholds.masks import (
     TINY,
     count_above,
     keep_exactly,
-    thresholds_for,
+    scale_thresholds,
 )
 from ltp_pipeline.stages.train.phase import StepPosition
 
@@ -48,7 +48,7 @@ class GradualMagnitude:
     @torch.no_grad()
     def _solve(self, count: int) -> None:
         alike = dict.fromkeys(self.live, torch.ones(()))
-        self.tau = torch.stack(thresholds_for(self.live, alike, self.none, count))
+        self.tau = torch.stack(scale_thresholds(self.live, alike, self.none, count))
 
     @torch.no_grad()
     def hard(self, share: float) -> dict[str, Tensor]:

@@ -16,10 +16,10 @@ from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.prune import count_nonzeros, nonzero_masks
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device
 from ltp_pipeline.stages.train.loop import train
-from ltp_pipeline.stages.train.phase import Begin
+from ltp_pipeline.stages.train.phase import PhaseFactory
 from ltp_pipeline.stages.write_back import file_names, from_file_weights, to_file_weights
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
@@ -58,10 +58,10 @@ def train_dense(
     return final_numbers(job, state)
 
 
-def learn(job: RunContext, state: StateDict, begin: Begin) -> TrailEntry:
+def learn(job: RunContext, state: StateDict, begin: PhaseFactory) -> TrailEntry:
     """Learn for `train.epochs`; the last network of the trail."""
     train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
-    return trail.read(job.workspace)[-1]
+    return trail.read_entries(job.workspace)[-1]
 
 
 def finish(job: RunContext, entry: TrailEntry) -> StateDict:
@@ -81,7 +81,7 @@ def final_numbers(job: RunContext, state: StateDict) -> dict[str, float]:
     """Accuracies and compression."""
     nonzeros = sum(count_nonzeros(job.network, state).values())
     return {
-        "test": accuracy(job, state, job.data.test),
-        "val": accuracy(job, state, job.data.val),
+        "test": evaluate_metric(job, state, job.data.test),
+        "val": evaluate_metric(job, state, job.data.val),
         "reached": sum(k.elements for k in job.network.kernels) / nonzeros,
     }

@@ -23,9 +23,9 @@ from benchmarks.jobs import final_numbers, learn, prepared
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
-from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 
 CELL = "resnet"
 FORMS = {
@@ -79,16 +79,16 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     with tempfile.TemporaryDirectory() as scratch:
         given = model if plan["form"] == "never folded" else folded(model)
         job, state = prepared(given, Settings.model_validate(settings), Path(scratch))
-        original = {"original": accuracy(job, state, job.data.test)}
+        original = {"original": evaluate_metric(job, state, job.data.test)}
         try:
             entry = learn(
                 job,
                 state,
                 lambda live: ThresholdLearningPhase(
-                    live, job, make_method(job.network, live, job.settings, job.strength)
+                    live, job, make_pruning_method(job.network, live, job.settings, job.strength)
                 ),
             )
-            state = select_entry.finish(job, entry).state
+            state = select_entry.finish_entry(job, entry).state
         except TrainingFailed as error:
             return {**original, "test": None, "failed": str(error)}
         return {**original, **final_numbers(job, state)}

@@ -38,11 +38,11 @@ from ltp_pipeline.data.dataset import (
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model import import_model
-from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.batches import TensorBatch
-from ltp_pipeline.stages.train.distributed import wrap
+from ltp_pipeline.stages.train.distributed import wrap_forward
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 from ltp_pipeline.stages.train.optimizer import make_optimizer
@@ -97,16 +97,16 @@ class Steps:
             "train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x))
         )
         self.job = start(network, DatasetSplits(split, split, split, 10, ""), settings, scratch)
-        live = loop._live(self.job, state)
+        live = loop._copy_to_device(self.job, state)
         parameters = {name: live[name] for name in network.forward.weights}
-        self.forward = wrap(network.forward, live, parameters)
+        self.forward = wrap_forward(network.forward, live, parameters)
         masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable}
-        self.method = make_method(network, live, settings)
+        self.method = make_pruning_method(network, live, settings)
         self.phases: dict[str, Phase] = {
             "plain": MaskedTrainingPhase(live, self.job, masks, "plain", "plain"),
             "ltp": ThresholdLearningPhase(live, self.job, self.method),
         }
-        self.method.hard(0.5)  # thresholds as they stand half way
+        self.method.pruned_weights(0.5)  # thresholds as they stand half way
         self.optimizer = make_optimizer(
             network, parameters, self.job.optimizer, settings.train.momentum
         )
@@ -119,13 +119,15 @@ class Steps:
         """Seconds of one step."""
         begun = time.perf_counter()
         at = StepPosition(0, STEPS // 2 + i, STEPS, lr=LR, threshold_lr=LR)
-        loop._step(self.job, self.forward, self.phases[kind], self.optimizer, at, self.batch, [])
+        loop._train_step(
+            self.job, self.forward, self.phases[kind], self.optimizer, at, self.batch, []
+        )
         return time.perf_counter() - begun
 
     def solve(self) -> float:
         """Seconds of solving for λ once."""
         begun = time.perf_counter()
-        self.method.hard(0.5)
+        self.method.pruned_weights(0.5)
         return time.perf_counter() - begun
 
 

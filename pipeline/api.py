@@ -243,14 +243,14 @@ def _settings_of(
 
 def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
     """List the networks a run met on its way; for a picked entry, those of its run."""
-    from ltp_pipeline.stages.learn_thresholds import recall
-    from ltp_pipeline.stages.select_entry import pareto
+    from ltp_pipeline.stages.learn_thresholds import load_trail
+    from ltp_pipeline.stages.select_entry import pareto_entries
 
     workspace = RunDirectory(Path(run))
     workspace.inputs()
     whole = workspace.run_of()
-    entries = recall(whole).trail
-    best = pareto(entries, whole.manifest.metric)
+    entries = load_trail(whole).trail
+    best = pareto_entries(entries, whole.manifest.metric)
     files = [workspace.relative(whole.path(e.file)) for e in entries]
     return tuple(
         TrailEntryInfo(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ltp_pipeline.results.gain import WIDE, TradeoffPoint, between, bracket, by_compression
 from ltp_pipeline.results.metric import Metric
 
-MOST_POINTS = 4  # with the one at LTP's compression
+MAX_POINTS = 4  # with the one at LTP's compression
 NARROW = 1.1  # ratio of compressions below which two points around a budget's accuracy are near enough; else WIDE
 NEAR = 1.05  # points that are nearer to each other tell nothing new
 STEP, FARTHEST = (
@@ -33,22 +33,22 @@ def next_compression(
     FARTHEST beyond the sparsest point, or into the middle third between two points. `most` is the largest compression
     that leaves every layer a weight.
     """
-    if len(points) >= MOST_POINTS:
+    if len(points) >= MAX_POINTS:
         return None
     inside, outside = bracket(metric, points, wanted)
     listed = by_compression(metric, points)
     if inside is None:
-        found = _milder(metric, listed[0], original, wanted)
+        found = _step_milder(metric, listed[0], original, wanted)
     elif outside is None:
-        found = _sparser(metric, listed, original, wanted, most)
+        found = _step_sparser(metric, listed, original, wanted, most)
     else:
         is_wide = outside.compression > near * inside.compression
-        found = _within(metric, inside, outside, wanted) if is_wide else None
+        found = _step_between(metric, inside, outside, wanted) if is_wide else None
     told = [original.compression, *(point.compression for point in points)]
-    return found if found is not None and all(_apart(found, c) for c in told) else None
+    return found if found is not None and all(_is_new(found, c) for c in told) else None
 
 
-def _milder(
+def _step_milder(
     metric: Metric, mildest: TradeoffPoint, original: TradeoffPoint, wanted: float
 ) -> float | None:
     """Between the original and the mildest point: by the secant, but no more than half of the way."""
@@ -63,7 +63,7 @@ def _milder(
     return math.exp(min(max(root, farthest), max(nearest, farthest)))
 
 
-def _sparser(
+def _step_sparser(
     metric: Metric,
     listed: Sequence[TradeoffPoint],
     original: TradeoffPoint,
@@ -84,7 +84,9 @@ def _sparser(
     return min(last.compression * max(factor, STEP), most)
 
 
-def _within(metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, wanted: float) -> float:
+def _step_between(
+    metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, wanted: float
+) -> float:
     """In the middle third between two points."""
     low, high = math.log(inside.compression), math.log(outside.compression)
     third = (high - low) / 3
@@ -93,5 +95,5 @@ def _within(metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, wante
     )
 
 
-def _apart(one: float, other: float) -> bool:
+def _is_new(one: float, other: float) -> bool:
     return not 1 / NEAR < one / other < NEAR

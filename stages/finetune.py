@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ltp_pipeline.results.records import Pruned
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
-from ltp_pipeline.stages.train.statistics import refreshed
+from ltp_pipeline.stages.train.statistics import refresh_statistics
 
 
 class MaskedTrainingPhase:
@@ -26,20 +26,20 @@ class MaskedTrainingPhase:
 
     def __init__(
         self,
-        live: Mapping[str, Tensor],
-        job: RunContext,
+        tensors: Mapping[str, Tensor],
+        context: RunContext,
         masks: Mapping[str, Tensor],
         name: str,
         key: str,
     ) -> None:
-        self.live, self.job, self.name, self.key = live, job, name, key
-        self.masked = [(live[n], mask.to(job.device)) for n, mask in masks.items()]
+        self.tensors, self.context, self.name, self.key = tensors, context, name, key
+        self.masked = [(tensors[n], mask.to(context.device)) for n, mask in masks.items()]
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def effective_weights(self) -> Mapping[str, Tensor]:
         """Use the live ones."""
         return {}
 
-    def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
+    def after_backward(self, position: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
         """Keep gradients off pruned weights."""
         for w, mask in self.masked:
             if w.grad is not None:
@@ -50,22 +50,24 @@ class MaskedTrainingPhase:
 
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split."""
-        return {"val_accuracy": accuracy(self.job, dict(self.live), self.job.data.val)}
+        return {
+            "val_accuracy": evaluate_metric(self.context, dict(self.tensors), self.context.data.val)
+        }
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Nothing beyond the optimizer's: the masks come from where the phase began."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take back."""
 
-    def log(self, at: StepPosition) -> dict[str, object]:  # noqa: ARG002 - nothing to say
+    def log_values(self, position: StepPosition) -> dict[str, object]:  # noqa: ARG002 - nothing to say
         """Nothing beyond the loss."""
         return {}
 
 
 def run(
-    job: RunContext,
+    context: RunContext,
     pruned: Pruned,
     epochs: int,
     name: str = "finetune",
@@ -75,9 +77,11 @@ def run(
     """Fine-tune for `epochs`, then bring the running statistics up to date; the state that is given is used up."""
     state, masks = pruned.state, pruned.masks
     if epochs:
-        begin = partial(MaskedTrainingPhase, job=job, masks=masks, name=name, key=key or name)
-        state = refreshed(job, train(job, state, begin, epochs, before=before))
-    nonzeros = sum(count_nonzeros(job.network, state).values())
+        begin = partial(
+            MaskedTrainingPhase, context=context, masks=masks, name=name, key=key or name
+        )
+        state = refresh_statistics(context, train(context, state, begin, epochs, before=before))
+    nonzeros = sum(count_nonzeros(context.network, state).values())
     return replace(
         pruned, state=state, nonzeros=nonzeros, epochs={**pruned.epochs, "finetune": epochs}
     )

@@ -24,7 +24,7 @@ from ltp_pipeline.stages.import_model.network import Network, compile_graph
 from ltp_pipeline.stages.import_model.program import Program, Step
 from ltp_pipeline.stages.import_model.roles import Role
 from ltp_pipeline.stages.train import fake_quantize as fake
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.system.arrays import Array, StateDict
@@ -111,15 +111,15 @@ class QatPhase(MaskedTrainingPhase):
         super().__init__(live, job, masks, NAME, key)
         self.rounding = rounding
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def effective_weights(self) -> Mapping[str, Tensor]:
         """Rounded ones."""
-        return self.rounding.weights(self.live)
+        return self.rounding.weights(self.tensors)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split, in 8 bits."""
         with torch.no_grad():
-            state = {**self.live, **self.weights()}
-        return {"val_accuracy": accuracy(self.job, state, self.job.data.val)}
+            state_dict = {**self.tensors, **self.effective_weights()}
+        return {"val_accuracy": evaluate_metric(self.context, state_dict, self.context.data.val)}
 
 
 def run(

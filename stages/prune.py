@@ -16,17 +16,17 @@ from ltp_pipeline.stages.write_back import file_names, from_file_weights
 from ltp_pipeline.system.arrays import StateDict
 
 
-def run(job: RunContext, entry: TrailEntry) -> Pruned:
+def run(context: RunContext, entry: TrailEntry) -> Pruned:
     """The network of an entry of the trail; its zeros are the masks."""
-    model = read(job.workspace.trail_path(entry.entry))
-    state = from_file_weights(job, read_tensors(model, file_names(job.network)))
-    masks = nonzero_masks(job.network, state)
+    model = read(context.workspace.trail_path(entry.entry))
+    state = from_file_weights(context, read_tensors(model, file_names(context.network)))
+    masks = nonzero_masks(context.network, state)
     for name, mask in masks.items():
-        if not mask.any() and job.network.file.model.array(name).any():
+        if not mask.any() and context.network.file.model.array(name).any():
             raise TrainingFailed(
                 f"layer {name!r} lost all its weights", "raise method.floor, or ask for less"
             )
-    nonzeros = sum(count_nonzeros(job.network, state).values())
+    nonzeros = sum(count_nonzeros(context.network, state).values())
     return Pruned(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})
 
 

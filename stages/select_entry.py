@@ -12,31 +12,31 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import Pruned, ThresholdLearningResult, TrailEntry, finetune_key
 from ltp_pipeline.stages import finetune, prune
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.text import pluralize
 
-MOST_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
+MAX_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
 
 
-class Selected(NamedTuple):
+class SelectedEntry(NamedTuple):
     """The entry, what was tried on the way, why it is outside the budget if it is, and how many were fine-tuned."""
 
     entry: TrailEntry
     notes: list[str]
-    missed: str | None = None
-    tried: int = 1
+    budget_not_met: str | None = None
+    num_trainings: int = 1
 
 
 def run(
-    job: RunContext, learned: ThresholdLearningResult, least: float | None
-) -> tuple[Selected, Pruned]:
+    context: RunContext, learned: ThresholdLearningResult, least: float | None
+) -> tuple[SelectedEntry, Pruned]:
     """Select an entry and fine-tune it; `least` is the worst accuracy that will do."""
     if least is None:
-        return Selected(learned.trail[-1], []), finish(job, learned.trail[-1])
-    metric = job.task.metric
+        return SelectedEntry(learned.trail[-1], []), finish_entry(context, learned.trail[-1])
+    metric = context.task.metric
     entries = sorted(learned.trail, key=lambda e: e.compression)
-    tried = _search(job, entries, least)
+    tried = _search_budget(context, entries, least)
     held = [e for e, accuracy in tried.items() if metric.is_no_worse(accuracy, least)]
     told = {
         e: f"{metric.shown(accuracy)} on the validation split, fine-tuned"
@@ -52,20 +52,24 @@ def run(
             f"no network of the trail reached {metric.shown(least)} within {pluralize(len(tried), 'attempt')}; "
             "the closest is reported: give a larger budget, more epochs or a lower learning rate"
         )
-    return Selected(best, [*notes, *([missed] if missed else [])], missed, len(tried)), finish(
-        job, best
-    )
+    return SelectedEntry(
+        best, [*notes, *([missed] if missed else [])], missed, len(tried)
+    ), finish_entry(context, best)
 
 
-def finish(job: RunContext, entry: TrailEntry) -> Pruned:
+def finish_entry(context: RunContext, entry: TrailEntry) -> Pruned:
     """Hard-prune to an entry of the trail and fine-tune it."""
-    pruned = prune.run(job, entry)
+    pruned = prune.run(context, entry)
     return finetune.run(
-        job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs
+        context,
+        pruned,
+        context.finetune_epochs,
+        key=finetune_key(entry.entry),
+        before=context.epochs,
     )
 
 
-def find(learned: ThresholdLearningResult, number: int) -> TrailEntry:
+def find_entry(learned: ThresholdLearningResult, number: int) -> TrailEntry:
     """The entry of this number."""
     for entry in learned.trail:
         if entry.entry == number:
@@ -76,7 +80,7 @@ def find(learned: ThresholdLearningResult, number: int) -> TrailEntry:
     )
 
 
-def pareto(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
+def pareto_entries(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
     """Entries that no other beats: of two alike, neither beats the other."""
     best = (0.0, -math.inf)
     found = set()
@@ -88,21 +92,25 @@ def pareto(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
     return found
 
 
-def _search(job: RunContext, entries: list[TrailEntry], least: float) -> dict[TrailEntry, float]:
+def _search_budget(
+    context: RunContext, entries: list[TrailEntry], least: float
+) -> dict[TrailEntry, float]:
     """Fine-tune from the sparsest entry that is good as it is: on while the result holds, back while it does not."""
-    metric = job.task.metric
+    metric = context.task.metric
     good = [i for i, e in enumerate(entries) if metric.is_no_worse(e.accuracy, least)]
     position = max(good, default=0)
     tried: dict[TrailEntry, float] = {}
     while (
         0 <= position < len(entries)
         and entries[position] not in tried
-        and len(tried) < MOST_ATTEMPTS
+        and len(tried) < MAX_ATTEMPTS
     ):
         entry = entries[position]
-        tried[entry] = accuracy(job, finish(job, entry).state, job.data.val)
+        tried[entry] = evaluate_metric(
+            context, finish_entry(context, entry).state, context.data.val
+        )
         holds = metric.is_no_worse(tried[entry], least)
-        job.workspace.progress.say(
+        context.workspace.progress.say(
             f"{entry.compression:.1f}× fine-tuned: {metric.shown(tried[entry])} on the validation split, "
             f"{'within' if holds else 'outside'} the budget ({metric.no_worse} {metric.shown(least)})"
         )

@@ -17,10 +17,10 @@ from benchmarks.jobs import final_numbers, learn, prepared
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
-from ltp_pipeline.stages.learn_thresholds import make_method
+from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
@@ -73,16 +73,18 @@ def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
 
     def begin(live: Mapping[str, Tensor]) -> Watched:
         phases.append(
-            Watched(live, job, make_method(job.network, live, job.settings, job.strength))
+            Watched(live, job, make_pruning_method(job.network, live, job.settings, job.strength))
         )
         return phases[-1]
 
     entry = learn(job, state, begin)
-    results = final_numbers(job, select_entry.finish(job, entry).state)
+    results = final_numbers(job, select_entry.finish_entry(job, entry).state)
     (learning,) = phases
     method = learning.method
-    taus = dict(zip(method.live, method.tau.detach().clamp(min=1e-30).tolist(), strict=True))
-    after = {name: weights.detach() for name, weights in method.live.items()}
+    taus = dict(
+        zip(method.layer_weights, method.tau.detach().clamp(min=1e-30).tolist(), strict=True)
+    )
+    after = {name: weights.detach() for name, weights in method.layer_weights.items()}
     return {
         **results,
         "before": {"mean_square": float(before[LAYER].square().mean())},
@@ -102,14 +104,16 @@ class Watched(ThresholdLearningPhase):
         """Keep what the network is like as it is trained, and hard-pruned."""
         found = super().end_epoch(epoch)
         with torch.no_grad():
-            soft = {**self.live, **self.method.weights()}
+            soft = {**self.tensors, **self.method.effective_weights()}
         self.seen.append(
             {
                 "epoch": epoch + 1,
                 "kept": 1 / found["compression"],
                 "val": found["val_accuracy"],
-                "train": accuracy(self.job, soft, first(self.job.data.train, WATCHED_SAMPLES)),
-                "mean_square": float(self.method.live[LAYER].detach().square().mean()),
+                "train": evaluate_metric(
+                    self.context, soft, first(self.context.data.train, WATCHED_SAMPLES)
+                ),
+                "mean_square": float(self.method.layer_weights[LAYER].detach().square().mean()),
             }
         )
         return found

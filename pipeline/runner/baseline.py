@@ -22,11 +22,11 @@ from ltp_pipeline.runner.networks import (
 )
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
-from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, next_compression
-from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes
+from ltp_pipeline.stages.curve import MAX_POINTS, NARROW, next_compression
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
 from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
@@ -58,11 +58,11 @@ def run(
 ) -> Compared | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
     elements = sum(k.elements for k in job.network.kernels)
-    axes, spared = baseline.blocks(job), _spared(job, original, rival)
+    axes, spared = baseline.block_axes_of(job), _spared(job, original, rival)
     start = TradeoffPoint(
         elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy
     )
-    most = elements / baseline.fewest_nonzeros(job.network, original, spared, axes)
+    most = elements / baseline.min_nonzeros(job.network, original, spared, axes)
     seen: list[TradeoffPoint] = []
     measured: list[BaselinePoint] = []
     nonzeros: int | None = rival.nonzeros
@@ -102,7 +102,7 @@ def _single_weights(
     reference: Reference | None,
 ) -> BaselinePoint | None:
     """What single weights have at LTP's compression, which no blocks bind."""
-    name, epochs = baseline.SINGLE, rival.epochs
+    name, epochs = baseline.UNSTRUCTURED, rival.epochs
     try:
         plain, weights, value = _trained(
             job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS
@@ -122,9 +122,9 @@ def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[
     """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
     if not job.settings.baseline.spare_classifier:
         return set()
-    spared = baseline.classifier(job)
+    spared = baseline.find_classifier(job)
     if (
-        baseline.fewest_nonzeros(job.network, original, spared, baseline.blocks(job))
+        baseline.min_nonzeros(job.network, original, spared, baseline.block_axes_of(job))
         <= MOST_SPARED * rival.nonzeros
     ):
         return spared
@@ -142,16 +142,16 @@ def _trained(
     nonzeros: int,
     epochs: int,
     spared: set[str],
-    axes: Axes,
+    axes: BlockAxes,
 ) -> tuple[Pruned, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
-    name = baseline.key(point, job.settings.baseline.spare_classifier)
+    name = baseline.point_key(point, job.settings.baseline.spare_classifier)
     with timed(job.workspace, title):
         if known := load_saved_network(job, name):
             plain, weights, kept = known
             return plain, weights, kept.validation_accuracy
         plain = baseline.run(job, original, nonzeros, epochs, title, name, spared, axes)
-        value = accuracy(job, plain.state, job.data.val)
+        value = evaluate_metric(job, plain.state, job.data.val)
         return plain, save_weights(job, name, plain, validation_accuracy=value), value
 
 
@@ -178,7 +178,7 @@ def _makes_curve(job: RunContext) -> bool:
     if not makes:
         workspace.progress.say(
             f"The baseline is measured at LTP's compression only, because training it took {rough(seconds)}; "
-            f"--baseline curve adds up to {MOST_POINTS - 1} points, about {rough((MOST_POINTS - 1) * seconds)}"
+            f"--baseline curve adds up to {MAX_POINTS - 1} points, about {rough((MAX_POINTS - 1) * seconds)}"
         )
     return makes
 
@@ -192,8 +192,8 @@ def _next(
     elements: int,
 ) -> int | None:
     """Nonzeros of the next point: one that is kept already, or the one that tells most."""
-    name = baseline.key(len(seen) + 1, job.settings.baseline.spare_classifier)
-    if len(seen) < MOST_POINTS and (kept := kept_meta(job.workspace, name)):
+    name = baseline.point_key(len(seen) + 1, job.settings.baseline.spare_classifier)
+    if len(seen) < MAX_POINTS and (kept := kept_meta(job.workspace, name)):
         return kept.nonzeros
     metric, near = rival.metric, WIDE if rival.budget is None else NARROW
     found = next_compression(metric, seen, start, rival.least, most, near)
@@ -202,7 +202,7 @@ def _next(
     if len(seen) == 1:
         job.workspace.progress.say(
             f"The baseline has {metric.shown(seen[0].accuracy)} on the validation split, LTP "
-            f"{metric.shown(rival.accuracy)}: up to {MOST_POINTS - 1} more points are measured "
+            f"{metric.shown(rival.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
             "(--baseline quick leaves them out)"
         )
     return round(elements / found)

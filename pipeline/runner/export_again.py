@@ -137,7 +137,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
 
 def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Baseline, Counts | None]:
     """The baseline with all files; points of its curve that are among them have the hashes of these."""
-    kept = baseline.key(1, settings.baseline.spare_classifier)
+    kept = baseline.point_key(1, settings.baseline.spare_classifier)
     found, most, _ = write.files_of(part, kept, point_folder(1))
     hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in found.files}
     curve = part.curve and tuple(

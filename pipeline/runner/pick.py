@@ -27,7 +27,7 @@ from ltp_pipeline.settings.schema import (
     require_baseline,
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
-from ltp_pipeline.stages.curve import MOST_POINTS
+from ltp_pipeline.stages.curve import MAX_POINTS
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads
@@ -109,12 +109,12 @@ def finish_entry(
     )
     kept = workspace.kept_threads() or parent.kept_threads()
     with threads.used(settings.train.threads, kept, progress.say):
-        entries = learn_thresholds.recall(parent).trail
+        entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
         learned = ThresholdLearningResult(
             tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries)
         )
-        entry = select_entry.find(learned, number)
+        entry = select_entry.find_entry(learned, number)
         job, original = prepare.prepare(read(model), settings, workspace, task)
         job = defaults.recall(job, original, parent)
         identity = prepare.identity(job.network.file, job.data, settings)
@@ -122,7 +122,8 @@ def finish_entry(
         elements = sum(k.elements for k in job.network.kernels)
         point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
         points = [
-            baseline.key(n, settings.baseline.spare_classifier) for n in range(1, MOST_POINTS + 1)
+            baseline.point_key(n, settings.baseline.spare_classifier)
+            for n in range(1, MAX_POINTS + 1)
         ]
         fits = _fits(_baseline_of(parent, points[0]), point, settings.method)
         told = None
@@ -152,13 +153,15 @@ def finish_entry(
             if mode != "none" and fits:
                 for name in (
                     *points,
-                    baseline.key(baseline.SINGLE, settings.baseline.spare_classifier),
+                    baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.spare_classifier),
                 ):
                     workspace.adopt_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
             if told:
                 progress.say(told)
-            trained = baseline.epochs(job, point.epochs) if mode != "none" and not fits else {}
+            trained = (
+                baseline.planned_epochs(job, point.epochs) if mode != "none" and not fits else {}
+            )
             plan(job, {"finetune": job.finetune_epochs, **trained})
             return finish_candidate(job, original, learned, entry)
 

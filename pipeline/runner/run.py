@@ -30,8 +30,8 @@ from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.report.assemble import Findings, build
 from ltp_pipeline.stages.report.weight_samples import picture_weights
-from ltp_pipeline.stages.select_entry import Selected
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.select_entry import SelectedEntry
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.arrays import StateDict
@@ -84,7 +84,9 @@ def _run(
     job = defaults.resolve_defaults(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
     compared = (
-        baseline.epochs(job, sum(epochs.values())) if settings.baseline.mode != "none" else {}
+        baseline.planned_epochs(job, sum(epochs.values()))
+        if settings.baseline.mode != "none"
+        else {}
     )
     plan(
         job,
@@ -96,7 +98,7 @@ def _run(
     else:
         notes.warn(job, original, value)
     if workspace.manifest.learned:
-        return finish_candidate(job, original, learn_thresholds.recall(workspace))
+        return finish_candidate(job, original, learn_thresholds.load_trail(workspace))
     with timed(workspace, "learn"):
         learned = learn_thresholds.run(job, original, value)
     return finish_candidate(job, original, learned)
@@ -142,7 +144,7 @@ def finish_candidate(
         chosen=selected.entry,
         pruned=pruned,
         baseline=compared,
-        fine_tuned=selected.tried,
+        fine_tuned=selected.num_trainings,
         budget=budget,
         weights=pictures,
         device=job.device.type,
@@ -158,7 +160,7 @@ def finish_candidate(
             *selected.notes,
             *met_broken(job.data),
         ],
-        budget_missed=selected.missed,
+        budget_missed=selected.budget_not_met,
         no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
     )
     return write_report(build(findings), settings, workspace)
@@ -169,27 +171,27 @@ def _select(
     learned: ThresholdLearningResult,
     entry: TrailEntry | None,
     original: Original | None,
-) -> tuple[Selected, Pruned, Weights, float]:
+) -> tuple[SelectedEntry, Pruned, Weights, float]:
     """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
     if known := load_saved_network(job, "pruned"):
         tuned, weights, kept = known
-        selected = Selected(
-            select_entry.find(learned, kept.entry), kept.notes, kept.missed, kept.tried
+        selected = SelectedEntry(
+            select_entry.find_entry(learned, kept.entry), kept.notes, kept.missed, kept.tried
         )
         return selected, tuned, weights, kept.validation_accuracy
     if entry is None:
         selected, tuned = select_entry.run(job, learned, _least(job, original))
     else:
         selected, tuned = (
-            Selected(entry, [f"entry {entry.entry} of the trail"]),
-            select_entry.finish(job, entry),
+            SelectedEntry(entry, [f"entry {entry.entry} of the trail"]),
+            select_entry.finish_entry(job, entry),
         )
-    value = accuracy(job, tuned.state, job.data.val)
+    value = evaluate_metric(job, tuned.state, job.data.val)
     told = {
         "entry": selected.entry.entry,
         "notes": selected.notes,
-        "missed": selected.missed,
-        "tried": selected.tried,
+        "missed": selected.budget_not_met,
+        "tried": selected.num_trainings,
     }
     return (
         selected,

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ltp_pipeline.graph.layer_weights import BLOCK
 
-Axes = Mapping[
+BlockAxes = Mapping[
     str, int
 ]  # of the output channels of kernels in blocks; kernels without one have single weights
-NO_BLOCKS: Axes = MappingProxyType({})
+NO_BLOCKS: BlockAxes = MappingProxyType({})
 
 
-def sizes(weights: Mapping[str, Tensor], axes: Axes) -> dict[str, Tensor]:
+def weight_sizes(weights: Mapping[str, Tensor], axes: BlockAxes) -> dict[str, Tensor]:
     """What stands for the sizes of weights: r of each kernel."""
     return {n: block_sizes(w, axes[n]) if n in axes else w for n, w in weights.items()}
 
@@ -26,19 +26,19 @@ def sizes(weights: Mapping[str, Tensor], axes: Axes) -> dict[str, Tensor]:
 @torch.no_grad()
 def block_sizes(w: Tensor, axis: int) -> Tensor:
     """r = √(mean of w² over its block), the same for all weights of a block. (R8)."""
-    return repeated(_in_blocks(w, axis).square().mean(axis + 1).sqrt(), axis)
+    return repeat_in_blocks(_split_blocks(w, axis).square().mean(axis + 1).sqrt(), axis)
 
 
-def one_each(r: Tensor, axis: int) -> Tensor:
+def block_values(r: Tensor, axis: int) -> Tensor:
     """One value for each block, of a tensor that is constant in blocks."""
-    return _in_blocks(r, axis).select(axis + 1, 0)
+    return _split_blocks(r, axis).select(axis + 1, 0)
 
 
-def repeated(values: Tensor, axis: int) -> Tensor:
+def repeat_in_blocks(values: Tensor, axis: int) -> Tensor:
     """One value for each block, repeated over its weights."""
     shape = [*values.shape[: axis + 1], BLOCK, *values.shape[axis + 1 :]]
     return values.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
 
 
-def _in_blocks(w: Tensor, axis: int) -> Tensor:
+def _split_blocks(w: Tensor, axis: int) -> Tensor:
     return w.view(*w.shape[:axis], -1, BLOCK, *w.shape[axis + 1 :])

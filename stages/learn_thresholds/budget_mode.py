@@ -10,25 +10,25 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
 from ltp_pipeline.stages.learn_thresholds.functional import (
+    kept_norm_ratio,
     log_threshold_step,
     rectified_gates,
     rectified_prune,
-    scale_of_kept,
 )
 from ltp_pipeline.stages.learn_thresholds.masks import (
     TINY,
     count_above,
     keep_exactly,
-    thresholds_for,
+    scale_thresholds,
 )
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
+from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
-SOLVES = 200  # how often λ is solved over the whole phase
-LEAST_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
-TOGETHER = (
+MAX_SOLVES = 200  # how often λ is solved over the whole phase
+MIN_GATE = 1e-3  # a weight that is kept is not zero, even at its threshold
+MAX_GROUP_WEIGHTS = (
     2**18
 )  # layers are pruned together up to this many weights, which a processor's cache holds
 
@@ -41,28 +41,28 @@ class SolvedLambdaPruning:
 
     def __init__(
         self,
-        live: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         lowest: Mapping[str, int],
-        schedule: Schedule,
+        schedule: PruningSchedule,
         scaled: Collection[str] = (),
-        axes: Axes = NO_BLOCKS,
+        axes: BlockAxes = NO_BLOCKS,
     ) -> None:
-        self.live, self.lowest, self.schedule, self.scaled, self.axes = (
-            live,
+        self.layer_weights, self.lowest, self.schedule, self.scaled, self.axes = (
+            tensors,
             lowest,
             schedule,
             frozenset(scaled),
             axes,
         )
-        device = next(iter(live.values())).device
-        self.log_tau = self.leaf = torch.full(
-            (len(live),), math.log(TINY), device=device, requires_grad=True
+        device = next(iter(tensors.values())).device
+        self.log_tau = self.threshold_leaf = torch.full(
+            (len(tensors),), math.log(TINY), device=device, requires_grad=True
         )
         self.lam = 0.0
-        self.groups = list(_groups({n: w.numel() for n, w in live.items()}))
+        self.groups = list(_group_small_layers({n: w.numel() for n, w in tensors.items()}))
         with torch.no_grad():
-            self._solve(schedule.count(0.0))
-        self.widths = self._widths(0.0)
+            self._solve_lambda(schedule.count_at(0.0))
+        self.widths = self._gate_widths(0.0)
 
     @property
     def tau(self) -> Tensor:
@@ -74,89 +74,95 @@ class SolvedLambdaPruning:
         """Temperatures: the threshold times the width of the gate."""
         return self.tau * self.tau.new_tensor(self.widths)
 
-    def weights(self) -> dict[str, Tensor]:
+    def effective_weights(self) -> dict[str, Tensor]:
         """v of (R1), kernels without a norm at their scale, (R6)."""
         taus = torch.split(self.log_tau.exp(), [len(names) for names in self.groups])
-        widths = dict(zip(self.live, self.widths, strict=True))
+        widths = dict(zip(self.layer_weights, self.widths, strict=True))
         pruned: dict[str, Tensor] = {}
         for names, part in zip(self.groups, taus, strict=True):
             scaled = [i for i, n in enumerate(names) if n in self.scaled]
-            ws = {n: self.live[n] for n in names}
-            rs = sizes(ws, self.axes)
+            ws = {n: self.layer_weights[n] for n in names}
+            rs = weight_sizes(ws, self.axes)
             vs = rectified_prune(
                 [*ws.values()], part, [widths[n] for n in names], scaled, [*rs.values()]
             )
             pruned.update(zip(names, vs, strict=True))
         return pruned
 
-    def kept(self) -> int:
+    def count_kept(self) -> int:
         """How many weights lie above their thresholds."""
-        return count_above(sizes(self.live, self.axes), self.tau)
+        return count_above(weight_sizes(self.layer_weights, self.axes), self.tau)
 
     @torch.no_grad()
-    def after_backward(self, at: StepPosition) -> None:
+    def after_backward(self, position: StepPosition) -> None:
         """Move the thresholds by (R3); now and then solve for λ."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
         self.log_tau += log_threshold_step(
-            self.log_tau.grad, at.threshold_lr, self.tau.new_tensor(self.widths)
+            self.log_tau.grad, position.threshold_lr, self.tau.new_tensor(self.widths)
         )
         self.log_tau.grad = None
-        share = (at.step + 1) / at.steps
-        self.widths = self._widths(share)
-        interval = max(at.steps // SOLVES, 1)
-        if (at.step + 1) % interval == 0:
+        share = (position.step + 1) / position.steps
+        self.widths = self._gate_widths(share)
+        interval = max(position.steps // MAX_SOLVES, 1)
+        if (position.step + 1) % interval == 0:
             before = self.log_tau.mean()
-            self._solve(self.schedule.count(share))
-            self.lam = float(self.log_tau.mean() - before) / (interval * at.threshold_lr)
+            self._solve_lambda(self.schedule.count_at(share))
+            self.lam = float(self.log_tau.mean() - before) / (interval * position.threshold_lr)
 
     @torch.no_grad()
-    def hard(self, share: float) -> dict[str, Tensor]:
+    def pruned_weights(self, share: float) -> dict[str, Tensor]:
         """The network as it stands, at exactly the scheduled count: what lies below a threshold is zero already."""
-        count = self.schedule.count(share)
-        self._solve(count)
-        tau, rs = dict(zip(self.live, self.tau.unbind(), strict=True)), sizes(self.live, self.axes)
+        count = self.schedule.count_at(share)
+        self._solve_lambda(count)
+        tau, rs = (
+            dict(zip(self.layer_weights, self.tau.unbind(), strict=True)),
+            weight_sizes(self.layer_weights, self.axes),
+        )
         masks = keep_exactly(rs, tau, self.lowest, count, self.axes)
         gates = rectified_gates([*rs.values()], self.tau, self.widths)
         pruned = {
-            n: (w * gate.clamp_min_(LEAST_GATE)).masked_fill_(~masks[n], 0.0)
-            for (n, w), gate in zip(self.live.items(), gates, strict=True)
+            n: (w * gate.clamp_min_(MIN_GATE)).masked_fill_(~masks[n], 0.0)
+            for (n, w), gate in zip(self.layer_weights.items(), gates, strict=True)
         }
         return {
-            n: v * scale_of_kept(self.live[n], v) if n in self.scaled else v
+            n: v * kept_norm_ratio(self.layer_weights[n], v) if n in self.scaled else v
             for n, v in pruned.items()
         }
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Thresholds, the widths of the gates, and λ for the log."""
         widths = torch.tensor(self.widths, dtype=torch.float64)
         return {"log_tau": self.log_tau, "widths": widths, "lambda": torch.tensor(self.lam)}
 
     @torch.no_grad()
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take them back."""
         self.log_tau.copy_(state["log_tau"])
         self.widths, self.lam = state["widths"].tolist(), float(state["lambda"])
 
-    def log(self, at: StepPosition) -> dict[str, float]:
+    def log_values(self, position: StepPosition) -> dict[str, float]:
         """λ as it was last solved, and the thresholds' rate."""
-        return {"lambda": self.lam, "threshold_lr": at.threshold_lr}
+        return {"lambda": self.lam, "threshold_lr": position.threshold_lr}
 
-    def _solve(self, count: int) -> None:
+    def _solve_lambda(self, count: int) -> None:
         """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
-        tau = dict(zip(self.live, self.tau.unbind(), strict=True))
-        rs = sizes(self.live, self.axes)
-        self.log_tau.copy_(torch.stack(thresholds_for(rs, tau, self.lowest, count)).log())
+        tau = dict(zip(self.layer_weights, self.tau.unbind(), strict=True))
+        rs = weight_sizes(self.layer_weights, self.axes)
+        self.log_tau.copy_(torch.stack(scale_thresholds(rs, tau, self.lowest, count)).log())
 
-    def _widths(self, share: float) -> list[float]:
+    def _gate_widths(self, share: float) -> list[float]:
         """Width of each kernel's gate, (R5)."""
-        return [self.schedule.width(share, norm=name not in self.scaled) for name in self.live]
+        return [
+            self.schedule.gate_width_at(share, norm=name not in self.scaled)
+            for name in self.layer_weights
+        ]
 
 
-def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def _group_small_layers(sizes: Mapping[str, int]) -> Iterator[list[str]]:
     """Neighbouring layers of at most TOGETHER weights; a larger one is by itself."""
     names: list[str] = []
     for name, size in sizes.items():
-        if names and sum(sizes[n] for n in names) + size > TOGETHER:
+        if names and sum(sizes[n] for n in names) + size > MAX_GROUP_WEIGHTS:
             yield names
             names = []
         names.append(name)

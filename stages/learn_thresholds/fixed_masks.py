@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, sizes
-from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly, thresholds_for
+from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
+from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly, scale_thresholds
 from ltp_pipeline.stages.train.phase import StepPosition
 
 
@@ -18,42 +18,47 @@ class FixedMaskPruning:
 
     def __init__(
         self,
-        live: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor],
         lowest: Mapping[str, int],
         count: int,
-        axes: Axes = NO_BLOCKS,
+        axes: BlockAxes = NO_BLOCKS,
     ) -> None:
-        self.live = live
+        self.layer_weights = tensors
         with torch.no_grad():
-            one, rs = dict.fromkeys(live, next(iter(live.values())).new_ones(())), sizes(live, axes)
+            one, rs = (
+                dict.fromkeys(tensors, next(iter(tensors.values())).new_ones(())),
+                weight_sizes(tensors, axes),
+            )
             self.masks = keep_exactly(rs, one, lowest, count, axes)
-            self.tau = self.leaf = torch.stack(thresholds_for(rs, one, lowest, count))
+            self.tau = self.threshold_leaf = torch.stack(scale_thresholds(rs, one, lowest, count))
         self.count = sum(int(mask.sum()) for mask in self.masks.values())
         self.T = torch.zeros_like(self.tau)
 
-    def weights(self) -> dict[str, Tensor]:
+    def effective_weights(self) -> dict[str, Tensor]:
         """Kept weights as they are; eq. (9)."""
-        return {name: w * self.masks[name] for name, w in self.live.items()}
+        return {name: w * self.masks[name] for name, w in self.layer_weights.items()}
 
-    def kept(self) -> int:
+    def count_kept(self) -> int:
         """How many weights the network in training has."""
         return self.count
 
-    def after_backward(self, at: StepPosition) -> None:
+    def after_backward(self, position: StepPosition) -> None:
         """Nothing moves."""
 
     @torch.no_grad()
-    def hard(self, share: float) -> dict[str, Tensor]:  # noqa: ARG002 - the same at any time
+    def pruned_weights(self, share: float) -> dict[str, Tensor]:  # noqa: ARG002 - the same at any time
         """The network as it stands."""
-        return {name: w.masked_fill(~self.masks[name], 0.0) for name, w in self.live.items()}
+        return {
+            name: w.masked_fill(~self.masks[name], 0.0) for name, w in self.layer_weights.items()
+        }
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Nothing: the masks come from the original."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Nothing to take back."""
 
-    def log(self, at: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
+    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
         """There is no λ."""
         return {}

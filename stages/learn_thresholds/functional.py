@@ -29,14 +29,14 @@ def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:
     return w.square() > tau
 
 
-def gate(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
+def soft_gate(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
     """Evaluate sigm((w² - τ) / T), how far each weight is kept. The factor in eq. (1)."""
     return torch.sigmoid((w.square() - tau) / T)
 
 
 def sigma_T(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
     """Derivative of the gate with respect to w: 2w/T · sigm · (1 - sigm). Eq. (14)."""
-    s = gate(w, tau, T)
+    s = soft_gate(w, tau, T)
     return 2 * w / T * s * (1 - s)
 
 
@@ -50,12 +50,12 @@ def soft_prune(
 
 def soft_l0(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
     """L0 = Σ sigm((w² - τ) / T), the differentiable count of kept weights. Eq. (2)."""
-    return gate(w, tau, T).sum()
+    return soft_gate(w, tau, T).sum()
 
 
 def soft_l0_slope(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
     """∂L0/∂τ = -½ Σ σ_T(w)/w, written without the division. Eq. (16)."""
-    s = gate(w, tau, T)
+    s = soft_gate(w, tau, T)
     return -(s * (1 - s)).sum() / T
 
 
@@ -85,7 +85,7 @@ def clamped_weight_gradient(
     return torch.where(inside, full.clamp(-limit, limit), full)
 
 
-def temperature(w: Tensor, t0: float) -> Tensor:
+def layer_temperature(w: Tensor, t0: float) -> Tensor:
     """T = T0 · σ²_|w|. Eq. (12)."""
     return t0 * w.abs().var(correction=0)
 
@@ -122,7 +122,7 @@ def rectified_prune(
     return vs
 
 
-def scale_of_kept(w: Tensor, v: Tensor) -> Tensor:
+def kept_norm_ratio(w: Tensor, v: Tensor) -> Tensor:
     """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
     w, v = w.detach(), v.detach()
     kept = v.sign().mul_(
@@ -152,7 +152,7 @@ class _RectifiedPrune(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         gates = rectified_gates(rs, taus, cs)
         vs = torch._foreach_mul(ws, gates)
-        ctx.scales = {i: scale_of_kept(ws[i], vs[i]) for i in scaled}
+        ctx.scales = {i: kept_norm_ratio(ws[i], vs[i]) for i in scaled}
         for i, s in ctx.scales.items():
             vs[i].mul_(s)
         ctx.save_for_backward(taus, *ws, *rs, *gates)
@@ -192,13 +192,13 @@ class _SoftPrune(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(w, tau)
         ctx.T, ctx.gradient = T, gradient
-        return w * gate(w, tau, T)
+        return w * soft_gate(w, tau, T)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         w, tau = ctx.saved_tensors
         grad_v = grads[0]
-        s = gate(w, tau, ctx.T)
+        s = soft_gate(w, tau, ctx.T)
         half_sigma = w * (s * (1 - s)) / ctx.T  # ½ σ_T(w)
         grad_tau = -(grad_v * half_sigma).sum()
         if ctx.gradient != WeightGradient.APPROXIMATE:

@@ -12,17 +12,22 @@ from torch import Tensor
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.layer_weights import BLOCK, LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
-from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, Axes, one_each, repeated
+from ltp_pipeline.stages.learn_thresholds.blocks import (
+    NO_BLOCKS,
+    BlockAxes,
+    block_values,
+    repeat_in_blocks,
+)
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
 
 TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is still finite
 
 
-def floors(
+def min_kept_counts(
     kernels: Sequence[LayerWeight],
     present: Mapping[str, int],
     settings: MethodSettings,
-    axes: Axes = NO_BLOCKS,
+    axes: BlockAxes = NO_BLOCKS,
 ) -> dict[str, int]:
     """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through.
 
@@ -48,7 +53,7 @@ def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
 
 def keep_largest(w: Tensor, count: int) -> Tensor:
     """Mask of exactly the `count` weights that are largest in size; the first ones among equals."""
-    return _largest(w.abs().flatten(), count).view_as(w)
+    return _mask_largest(w.abs().flatten(), count).view_as(w)
 
 
 def keep_exactly(
@@ -56,37 +61,41 @@ def keep_exactly(
     tau: Mapping[str, Tensor],
     lowest: Mapping[str, int],
     count: int,
-    axes: Axes = NO_BLOCKS,
+    axes: BlockAxes = NO_BLOCKS,
 ) -> dict[str, Tensor]:
     """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in r²/τ.
 
     Of the last block that would be kept in part nothing is: then up to BLOCK - 1 fewer weights stay.
     """
-    ratio, lengths = _ratios(sizes, tau, lowest)
-    kept = torch.split(_largest(ratio, count), lengths)
+    ratio, lengths = _threshold_ratios(sizes, tau, lowest)
+    kept = torch.split(_mask_largest(ratio, count), lengths)
     masks = {n: part.view_as(r) for (n, r), part in zip(sizes.items(), kept, strict=True)}
-    return {n: whole(mask, sizes[n], axes[n]) if n in axes else mask for n, mask in masks.items()}
+    return {
+        n: whole_block_mask(mask, sizes[n], axes[n]) if n in axes else mask
+        for n, mask in masks.items()
+    }
 
 
-def whole(mask: Tensor, r: Tensor, axis: int) -> Tensor:
+def whole_block_mask(mask: Tensor, r: Tensor, axis: int) -> Tensor:
     """Mask of the largest blocks, as many as the weights that a mask keeps make; the first ones among equals.
 
     A mask by size keeps whole blocks but for the last, unless several are equal: then it may keep a part of each.
     """
-    return repeated(keep_largest(one_each(r, axis), int(mask.sum()) // BLOCK), axis)
+    return repeat_in_blocks(keep_largest(block_values(r, axis), int(mask.sum()) // BLOCK), axis)
 
 
-def thresholds_for(
+def scale_thresholds(
     sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
 ) -> list[Tensor]:
     """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
-    ratio, _ = _ratios(sizes, tau, lowest)
+    ratio, _ = _threshold_ratios(sizes, tau, lowest)
     below = ratio.numel() - count
     factor = _kth_smallest(ratio, below) if below > 0 else ratio.new_zeros(())
     if not factor > 0:  # nothing to prune but what is zero already
         factor = ratio[ratio > 0].min() / 2
     return [
-        (tau[n] * factor).minimum(_edge(r, lowest[n])).clamp(min=TINY) for n, r in sizes.items()
+        (tau[n] * factor).minimum(_largest_threshold(r, lowest[n])).clamp(min=TINY)
+        for n, r in sizes.items()
     ]
 
 
@@ -96,14 +105,14 @@ def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
     return sum(int(is_kept(r.detach(), t).sum()) for r, t in layers)
 
 
-def _edge(r: Tensor, floor: int) -> Tensor:
+def _largest_threshold(r: Tensor, floor: int) -> Tensor:
     """Largest threshold that leaves `floor` weights above it."""
     if floor >= r.numel():
         return r.new_zeros(())
     return _kth_smallest(r.detach().square().flatten(), r.numel() - floor)
 
 
-def _ratios(
+def _threshold_ratios(
     sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int]
 ) -> tuple[Tensor, list[int]]:
     """r²/τ of all weights in one vector, infinite for each layer's `lowest` largest; and the layers' numbers."""
@@ -115,7 +124,7 @@ def _ratios(
     return torch.cat(parts), [p.numel() for p in parts]
 
 
-def _largest(values: Tensor, count: int) -> Tensor:
+def _mask_largest(values: Tensor, count: int) -> Tensor:
     """Which values are the `count` largest; the first ones among equals."""
     if not 0 < count < values.numel():
         return torch.full_like(values, count > 0, dtype=torch.bool)
@@ -134,7 +143,7 @@ def _kth_smallest(values: Tensor, k: int) -> Tensor:
     return values[k - 1]
 
 
-def wanted_nonzeros(
+def target_nonzeros(
     kernels: Sequence[LayerWeight],
     nonzeros: Mapping[str, int],
     lowest: Mapping[str, int],

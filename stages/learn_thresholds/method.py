@@ -11,8 +11,8 @@ from ltp_pipeline.stages.train.phase import StepPosition
 class PruningMethod(Protocol):
     """How weights are pruned while they are trained, and how thresholds move."""
 
-    live: Mapping[str, Tensor]  # the kernels being pruned
-    leaf: Tensor  # what the gradient of the thresholds arrives at
+    layer_weights: Mapping[str, Tensor]  # the kernels being pruned
+    threshold_leaf: Tensor  # what the gradient of the thresholds arrives at
 
     @property
     def tau(self) -> Tensor:
@@ -22,23 +22,23 @@ class PruningMethod(Protocol):
     def T(self) -> Tensor:
         """Temperatures, in the same order."""
 
-    def weights(self) -> dict[str, Tensor]:
+    def effective_weights(self) -> dict[str, Tensor]:
         """Pruned weights for a forward pass, differentiable."""
 
-    def kept(self) -> int:
+    def count_kept(self) -> int:
         """How many weights the network in training has now."""
 
-    def after_backward(self, at: StepPosition) -> None:
+    def after_backward(self, position: StepPosition) -> None:
         """Move the thresholds."""
 
-    def hard(self, share: float) -> dict[str, Tensor]:
+    def pruned_weights(self, share: float) -> dict[str, Tensor]:
         """Hard-pruned weights if pruning ended here, with this share of the phase done."""
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """What must survive an interruption."""
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def log(self, at: StepPosition) -> dict[str, float]:
+    def log_values(self, position: StepPosition) -> dict[str, float]:
         """λ and the thresholds' learning rate in this step."""

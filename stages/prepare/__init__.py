@@ -30,7 +30,7 @@ from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.value_sizes import require_consistent
 from ltp_pipeline.stages.prepare import activation_memory, explain
-from ltp_pipeline.stages.train.evaluate import accuracy
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
@@ -70,7 +70,7 @@ def prepare(
     task = _find_task(network, state, data, settings, device, own)
     check_settings(task.metric, settings.gates, settings.budget, settings.export)
     network = _judged_only(network, task)
-    learn_thresholds.make_method(network, state, settings)
+    learn_thresholds.make_pruning_method(network, state, settings)
     _require_memory(network, state, data, settings, device)
     if settings.model.restore_bn:
         network, state = restore_batch_norm.run(
@@ -103,7 +103,7 @@ def identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[s
 
 def original_accuracy(job: RunContext, state: StateDict) -> float:
     """Measure the original before training, the same on every process; an error where labels do not fit it."""
-    found = accuracy(job, state, job.data.val)
+    found = evaluate_metric(job, state, job.data.val)
     guess = job.task.guess(job.data.val)
     if guess is not None:
         job.workspace.progress.say(explain.said(job, found, guess))

@@ -12,7 +12,10 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import baseline
-from ltp_pipeline.stages.learn_thresholds.schedule import STRONG, strength
+from ltp_pipeline.stages.learn_thresholds.schedule import (
+    STRONG_COMPRESSION,
+    aggressiveness_of_retention,
+)
 from ltp_pipeline.stages.prepare import explain
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
@@ -126,14 +129,14 @@ def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
     Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.
     """
     wanted = job.settings.budget.wanted_compression
-    if job.task.is_taught or wanted is None or wanted >= STRONG:
+    if job.task.is_taught or wanted is None or wanted >= STRONG_COMPRESSION:
         return 1.0
     elements = sum(k.elements for k in job.network.kernels)
     guess = job.task.guess(job.data.val)
-    cut = baseline.accuracy_when_cut(job, original, int(elements / wanted))
+    cut = baseline.probe_accuracy(job, original, int(elements / wanted))
     if guess is not None and explain.is_guess(job, accuracy, guess):
-        return strength(0.0)
-    return strength(_kept(job.task.metric, cut, accuracy, guess or 0.0))
+        return aggressiveness_of_retention(0.0)
+    return aggressiveness_of_retention(_kept(job.task.metric, cut, accuracy, guess or 0.0))
 
 
 def _kept(metric: Metric, cut: float, original: float, guess: float) -> float:

@@ -279,7 +279,7 @@ def _scores(
     parts = []
     for start in range(0, len(rows), BATCH):
         x = prepare(source.samples.take(split.rows[rows[start : start + BATCH]]))
-        parts.append(job.outputs(state, {name: x})[0].reshape(len(x), -1))
+        parts.append(job.compute_outputs(state, {name: x})[0].reshape(len(x), -1))
     scores = np.concatenate(parts)
     return np.where(np.isnan(scores), -np.inf, scores)
 

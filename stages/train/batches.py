@@ -25,41 +25,47 @@ class TensorBatch(NamedTuple):
     targets: dict[str, Any]  # tensors, or lists of them
 
 
-def epoch_batches(job: RunContext, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
+def epoch_batches(context: RunContext, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
     """The batches of an epoch from step `first` on, of each the part that belongs to this process."""
-    seed, size = seed_of(job.settings.train.seed, key, epoch), job.batch_size
-    order = np.random.default_rng(seed).permutation(len(job.data.train))
-    yield from _share(job, order[first * size : job.steps_per_epoch * size], augment_seed=seed)
-
-
-def statistics_batches(job: RunContext) -> Iterator[TensorBatch]:
-    """Training samples by which running statistics are measured."""
-    seed = job.settings.train.seed
-    rng = np.random.default_rng(
-        seed_of(seed, "statistics")
-    )  # stored samples may be sorted by class
-    torch.manual_seed(seed_of(seed, "statistics", distributed.rank()))  # for Dropout
-    yield from _share(
-        job, rng.permutation(len(job.data.train))[: max(STATISTICS_SAMPLES, job.batch_size)]
+    seed, size = derive_seed(context.settings.train.seed, key, epoch), context.batch_size
+    order = np.random.default_rng(seed).permutation(len(context.data.train))
+    yield from _iter_own_batches(
+        context, order[first * size : context.steps_per_epoch * size], augment_seed=seed
     )
 
 
-def seed_of(*parts: int | str) -> int:
+def statistics_batches(context: RunContext) -> Iterator[TensorBatch]:
+    """Training samples by which running statistics are measured."""
+    seed = context.settings.train.seed
+    rng = np.random.default_rng(
+        derive_seed(seed, "statistics")
+    )  # stored samples may be sorted by class
+    torch.manual_seed(derive_seed(seed, "statistics", distributed.rank()))  # for Dropout
+    yield from _iter_own_batches(
+        context,
+        rng.permutation(len(context.data.train))[: max(STATISTICS_SAMPLES, context.batch_size)],
+    )
+
+
+def derive_seed(*parts: int | str) -> int:
     """A seed for one purpose."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
 
-def _share(job: RunContext, order: Array, augment_seed: int | None = None) -> Iterator[TensorBatch]:
+def _iter_own_batches(
+    context: RunContext, order: Array, augment_seed: int | None = None
+) -> Iterator[TensorBatch]:
     """Whole batches in this order, of each the part that belongs to this process."""
-    size = job.batch_size
+    size = context.batch_size
     whole = order[: len(order) - len(order) % size].reshape(
         -1, distributed.get_world_size(), size // distributed.get_world_size()
     )
     rows = whole[:, distributed.rank()].ravel()
     for batch in batches(
-        job.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed
+        context.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed
     ):
         yield TensorBatch(
-            to_device(batch.inputs, job.device), targets_to_device(batch.targets, job.device)
+            to_device(batch.inputs, context.device),
+            targets_to_device(batch.targets, context.device),
         )

@@ -17,12 +17,12 @@ from ltp_pipeline.system import distributed
 LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
 
 
-def wrap(
-    forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
+def wrap_forward(
+    forward: network.Forward, tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
 ) -> LiveForward:
     """The network over its live tensors, as all processes train it together."""
     if not distributed.is_distributed():
-        return lambda inputs, weights: forward(inputs, {**live, **weights}, training=True)
+        return lambda inputs, weights: forward(inputs, {**tensors, **weights}, training=True)
     for told in (
         "broadcast_buffers",
         "find_unused_parameters=True was specified",
@@ -30,18 +30,21 @@ def wrap(
     ):
         warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
     # what a phase replaces, or the graph does not use, gets no gradient itself
-    module = _Module(forward, live, parameters)
+    module = _ForwardModule(forward, tensors, parameters)
     return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
-class _Module(torch.nn.Module):
+class _ForwardModule(torch.nn.Module):
     """The form in which torch averages gradients."""
 
     def __init__(
-        self, forward: network.Forward, live: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
+        self,
+        forward: network.Forward,
+        tensors: Mapping[str, Tensor],
+        parameters: Mapping[str, Tensor],
     ) -> None:
         super().__init__()
-        self._run, self._live = forward, live
+        self._run, self._live = forward, tensors
         self.trained = torch.nn.ParameterList(parameters.values())
 
     def forward(

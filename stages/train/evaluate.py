@@ -10,17 +10,17 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 
 
-def accuracy(job: RunContext, state: StateDict, split: Split) -> float:
+def evaluate_metric(context: RunContext, state: StateDict, split: Split) -> float:
     """The metric on a split; all processes evaluate together, each its share of the samples where that can be."""
-    task, evaluator = job.task, job.evaluator
+    task, evaluator = context.task, context.evaluator
     if not task.is_by_sample:
         own = (
-            evaluator(partial(job.outputs, state), split)[0].value
+            evaluator(partial(context.compute_outputs, state), split)[0].value
             if distributed.is_main_process()
             else 0.0
         )
-        return distributed.broadcast_from_main(own, job.device)
+        return distributed.broadcast_from_main(own, context.device)
     mine = np.arange(distributed.rank(), len(split), distributed.get_world_size())
     rows = mine if len(mine) else np.arange(1)  # to know what evidence looks like
-    evidence = evaluator.evidence(partial(job.outputs, state), split, rows)[: len(mine)]
-    return task.accuracy(distributed.all_gather_rows(evidence, job.device), split.name).value
+    evidence = evaluator.evidence(partial(context.compute_outputs, state), split, rows)[: len(mine)]
+    return task.accuracy(distributed.all_gather_rows(evidence, context.device), split.name).value

@@ -19,8 +19,8 @@ from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Forward, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
-from ltp_pipeline.stages.train.memory import too_large
-from ltp_pipeline.stages.train.optimizer import OptimizerSettings, optimizer_settings
+from ltp_pipeline.stages.train.memory import batch_too_large
+from ltp_pipeline.stages.train.optimizer import OptimizerSettings, resolve_optimizer_settings
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import is_shortage
@@ -85,7 +85,9 @@ class RunContext:
     @cached_property
     def optimizer(self) -> OptimizerSettings:
         """How weights are moved, by the settings, the network and the loss."""
-        return optimizer_settings(self.settings.train, self.network.file.model, self.task.is_steep)
+        return resolve_optimizer_settings(
+            self.settings.train, self.network.file.model, self.task.is_steep
+        )
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -96,21 +98,21 @@ class RunContext:
             self.teacher,
             self if self.original is None else replace(self, network=self.original),
         )
-        return Evaluator(self.task.quick, lambda inputs: job.outputs(teacher, inputs))
+        return Evaluator(self.task.quick, lambda inputs: job.compute_outputs(teacher, inputs))
 
     @property
     def teacher_forward(self) -> Forward:
         """The network that the teacher is a state of."""
         return (self.original or self.network).forward
 
-    def outputs(self, state: StateDict, inputs: Mapping[str, Array]) -> list[Array]:
+    def compute_outputs(self, state: StateDict, inputs: Mapping[str, Array]) -> list[Array]:
         """The judged outputs of a batch, in torch."""
         try:
             with torch.inference_mode():
                 found = self.network.forward(to_device(inputs, self.device), state)
         except NodeError as error:
             if is_shortage(error):
-                raise too_large(len(next(iter(inputs.values())))) from None
+                raise batch_too_large(len(next(iter(inputs.values())))) from None
             raise stopped_by(inputs, "the model does not run", error) from None
         return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
 

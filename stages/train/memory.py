@@ -32,17 +32,17 @@ def keep_freed_memory() -> bool:
 
 
 @contextmanager
-def enough_for(batch: int) -> Iterator[None]:
+def explain_shortage(batch: int) -> Iterator[None]:
     """Say what helps where memory does not hold a batch; a node's own error has that as its cause."""
     try:
         yield
     except Exception as error:
         if not is_shortage(error):
             raise
-        raise too_large(batch) from None
+        raise batch_too_large(batch) from None
 
 
-def too_large(batch: int) -> TrainingFailed:
+def batch_too_large(batch: int) -> TrainingFailed:
     """The error that says so."""
     return TrainingFailed(
         f"memory does not hold {batch} samples", f"set train.batch_size below {batch}"

@@ -36,23 +36,25 @@ class OptimizerSettings(NamedTuple):
         SGD's thresholds have the rate of its weights. AdamW moves a weight by its rate whatever the gradient, so its
         rate is small; thresholds are no part of that and move as under SGD.
         """
-        return self.lr if self.optimizer == "sgd" else USUAL["sgd"].lr
+        return self.lr if self.optimizer == "sgd" else DEFAULTS["sgd"].lr
 
 
-USUAL: Mapping[OptimizerName, OptimizerSettings] = {
+DEFAULTS: Mapping[OptimizerName, OptimizerSettings] = {
     "sgd": OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup=0.0, clip=0.0),
     "adamw": OptimizerSettings("adamw", lr=1e-4, weight_decay=0.01, warmup=0.06, clip=1.0),
 }
 
 
-def optimizer_of(given: TrainSettings, model: OnnxModel) -> OptimizerName:
+def choose_optimizer(given: TrainSettings, model: OnnxModel) -> OptimizerName:
     """The optimizer that is given, or else AdamW for a network with layer norms or attention, SGD for any other."""
     return given.optimizer or ("adamw" if has_layer_norm_or_attention(model) else "sgd")
 
 
-def optimizer_settings(given: TrainSettings, model: OnnxModel, is_steep: bool) -> OptimizerSettings:
+def resolve_optimizer_settings(
+    given: TrainSettings, model: OnnxModel, is_steep: bool
+) -> OptimizerSettings:
     """What is given, and for the rest what is usual for the optimizer; a steep loss's gradient is always clipped."""
-    usual = USUAL[optimizer_of(given, model)]
+    usual = DEFAULTS[choose_optimizer(given, model)]
     if is_steep:
         usual = usual._replace(clip=STEEP_CLIP)
     said = {
@@ -75,7 +77,7 @@ def make_optimizer(
             weight_decay=settings.weight_decay,
             fused=True,
         )
-    matrices = _kernels_and_embeddings(network)
+    matrices = _decayed_names(network)
     groups: dict[float, list[Tensor]] = {}
     for name, p in parameters.items():
         decay = settings.weight_decay if name in matrices and p.dim() > 1 else 0.0
@@ -88,14 +90,14 @@ def make_optimizer(
     )
 
 
-def moments(optimizer: torch.optim.Optimizer, w: Tensor) -> Iterator[Tensor]:
+def iter_moments(optimizer: torch.optim.Optimizer, w: Tensor) -> Iterator[Tensor]:
     """What the optimizer remembers of a weight's gradients, element by element."""
     for name, value in optimizer.state[w].items():
         if name != _COUNTER and value is not None:
             yield value
 
 
-def _kernels_and_embeddings(network: Network) -> set[str]:
+def _decayed_names(network: Network) -> set[str]:
     read = iter_uses(network.file.model.graph)
     embeddings = {name for node, slot, name in read if slot in _EMBEDDINGS.get(node.op_type, ())}
     return embeddings | {k.name for k in network.kernels}

@@ -10,7 +10,7 @@ FIRST, RECENT = 10, 10  # steps whose medians are compared
 SLOWER = 3.0
 
 
-class Pace:
+class SlowdownMonitor:
     """Compares the steps of a phase with its first ones; speaks once."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Pace:
         self.first: list[float] = []
         self.recent: deque[float] = deque(maxlen=RECENT)
 
-    def step(self, seconds: float, say: Callable[[str], None]) -> None:
+    def record_step(self, seconds: float, say: Callable[[str], None]) -> None:
         """Take note of one step; say so when the last ones were much slower."""
         self.seen += 1
         if self.said:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-MOST_ENTRIES = 24
+MAX_ENTRIES = 24
 
 
 @dataclass
@@ -25,11 +25,11 @@ class StepPosition:
 
 def epochs_between_entries(epochs: int) -> int:
     """After how many epochs the network is evaluated: each one, or where there are many, MOST_ENTRIES times in all."""
-    return math.ceil(epochs / MOST_ENTRIES)
+    return math.ceil(epochs / MAX_ENTRIES)
 
 
 # From the live tensors, which training changes in place, to what is done with them
-Begin = Callable[[Mapping[str, Tensor]], "Phase"]
+PhaseFactory = Callable[[Mapping[str, Tensor]], "Phase"]
 
 
 class Phase(Protocol):
@@ -38,10 +38,10 @@ class Phase(Protocol):
     name: str  # what people and the log call it
     key: str  # of its checkpoint; two phases of one run never share one
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def effective_weights(self) -> Mapping[str, Tensor]:
         """Tensors to use in the forward pass instead of the live ones of the same name."""
 
-    def after_backward(self, at: StepPosition) -> None:
+    def after_backward(self, position: StepPosition) -> None:
         """Look at, or change, the gradients before the optimizer steps."""
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -50,11 +50,11 @@ class Phase(Protocol):
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Evaluate the network as it stands, after an epoch that has an entry; what is returned is shown and logged."""
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Whatever else must survive an interruption."""
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
 
-    def log(self, at: StepPosition) -> dict[str, object]:
+    def log_values(self, position: StepPosition) -> dict[str, object]:
         """Values for the log line of this step."""

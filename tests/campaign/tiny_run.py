@@ -80,7 +80,7 @@ def stopped(folder: Path, where: str) -> int:
     if at is export:
         export.run = _interrupted
     elif at is not None:
-        loop._step = _after(at, loop._step)
+        loop._train_step = _after(at, loop._train_step)
     return command(folder)
 
 

@@ -42,11 +42,11 @@ def _quickly(request: pytest.FixtureRequest) -> None:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phase of every step of training that is taken."""
     taken: list[str] = []
-    step = loop._step
+    step = loop._train_step
 
     def noted(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
         step(job, forward, phase, *rest)
 
-    monkeypatch.setattr(loop, "_step", noted)
+    monkeypatch.setattr(loop, "_train_step", noted)
     return taken

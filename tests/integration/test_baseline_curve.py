@@ -186,7 +186,7 @@ def points(run: Path) -> list[dict]:
 def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
     shared: Path, tmp_path: Path, curved: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    folder, step, taken = untold(shared, tmp_path / "example"), loop._step, []
+    folder, step, taken = untold(shared, tmp_path / "example"), loop._train_step, []
 
     def stopped(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
@@ -194,7 +194,7 @@ def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
             raise KeyboardInterrupt
         step(job, forward, phase, *rest)
 
-    monkeypatch.setattr(loop, "_step", stopped)
+    monkeypatch.setattr(loop, "_train_step", stopped)
     with pytest.raises(KeyboardInterrupt):
         prune(folder, export=ONE_FILE, baseline=CURVE)
     prune(folder, export=ONE_FILE, baseline=CURVE)
@@ -236,7 +236,7 @@ def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    run, step = untold(shared, tmp_path / "example") / "run", loop._step
+    run, step = untold(shared, tmp_path / "example") / "run", loop._train_step
 
     def diverging(
         job: RunContext, forward: object, phase: Phase, optimizer: object, at: object, *rest: object
@@ -245,7 +245,7 @@ def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
         if phase.key == "baseline-2":
             at.loss = math.nan
 
-    monkeypatch.setattr(loop, "_step", diverging)
+    monkeypatch.setattr(loop, "_train_step", diverging)
     result = invoke(capsys, *again(run, "--baseline", "curve"))
     assert result.code == 0, result.err
     assert "The curve of the baseline ends here: the loss is not finite" in result.err

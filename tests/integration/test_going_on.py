@@ -59,7 +59,7 @@ def stop_and_go_on(
 ) -> dict[str, bytes]:
     """The files of a run that is interrupted after so many steps and taken up again."""
     taken = 0
-    original = loop._step
+    original = loop._train_step
 
     def step(self, *arguments):
         nonlocal taken
@@ -68,7 +68,7 @@ def stop_and_go_on(
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(loop, "_step", step)
+    monkeypatch.setattr(loop, "_train_step", step)
     arguments = (
         example / "model.onnx",
         settings or settings_for(example),
@@ -117,7 +117,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
     """Also where fewer cores are left; only an explicit number changes it, and is kept from then on."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seen: list[int] = []
-    original = loop._step
+    original = loop._train_step
 
     def step(self, *arguments):
         seen.append(torch.get_num_threads())
@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
             raise KeyboardInterrupt
         return original(self, *arguments)
 
-    monkeypatch.setattr(loop, "_step", step)
+    monkeypatch.setattr(loop, "_train_step", step)
     command = (
         "run",
         example / "model.onnx",

@@ -77,7 +77,7 @@ def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(
 ):
     folder = folded_example.parent
     run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
-    taken, original = 0, loop._step
+    taken, original = 0, loop._train_step
 
     def step(*arguments):
         nonlocal taken
@@ -86,7 +86,7 @@ def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(loop, "_step", step)
+    monkeypatch.setattr(loop, "_train_step", step)
     arguments = (folded_example, settings_for(folded_example), folder / "parts", SilentReporter())
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):

@@ -298,7 +298,7 @@ def test_what_a_task_draws_at_random_is_the_same_in_every_run_whoever_reads(draw
 def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(
     drawing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, taken, step = drawing("whole"), 0, loop._step
+    whole, taken, step = drawing("whole"), 0, loop._train_step
 
     def stopped(*given):
         nonlocal taken
@@ -307,7 +307,7 @@ def test_a_task_that_draws_at_random_goes_on_to_the_same_bytes(
             raise KeyboardInterrupt
         return step(*given)
 
-    monkeypatch.setattr(loop, "_step", stopped)
+    monkeypatch.setattr(loop, "_train_step", stopped)
     monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
         drawing("stopped")

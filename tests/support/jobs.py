@@ -9,7 +9,7 @@ from ltp_pipeline.stages.train.job import RunContext
 
 def plain(job: RunContext) -> partial[MaskedTrainingPhase]:
     """A phase that only trains."""
-    return partial(MaskedTrainingPhase, job=job, masks={}, name="finetune", key="finetune")
+    return partial(MaskedTrainingPhase, context=job, masks={}, name="finetune", key="finetune")
 
 
 def with_train(job: RunContext, **train: object) -> RunContext:

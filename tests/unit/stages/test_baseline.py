@@ -49,8 +49,8 @@ def test_a_kernel_that_is_spared_keeps_its_weights_and_the_others_make_up_for_it
 
 
 def test_the_fewest_weights_are_one_a_kernel_beside_those_that_are_not_pruned():
-    assert baseline.fewest_nonzeros(NETWORK, STATE) == 1 + 1 + 2
-    assert baseline.fewest_nonzeros(NETWORK, STATE, {"a"}) == 3 + 1 + 2
+    assert baseline.min_nonzeros(NETWORK, STATE) == 1 + 1 + 2
+    assert baseline.min_nonzeros(NETWORK, STATE, {"a"}) == 3 + 1 + 2
 
 
 def test_in_blocks_the_largest_blocks_of_all_kernels_stay():
@@ -71,24 +71,24 @@ def test_a_kernel_in_blocks_is_spared_with_all_blocks_that_it_has():
 
 
 def test_the_fewest_weights_of_a_kernel_in_blocks_are_a_block():
-    assert baseline.fewest_nonzeros(NETWORK, STATE, axes={"a": 0}) == 4 + 1 + 2
-    assert baseline.fewest_nonzeros(NETWORK, STATE, {"a"}, {"a": 0}) == 3 + 1 + 2
+    assert baseline.min_nonzeros(NETWORK, STATE, axes={"a": 0}) == 4 + 1 + 2
+    assert baseline.min_nonzeros(NETWORK, STATE, {"a"}, {"a": 0}) == 3 + 1 + 2
 
 
 @pytest.mark.parametrize(("block", "kept"), [(None, 2), ("4x1", 0)])
 def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, block, kept):
     seen: list[Any] = []
-    monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
-    monkeypatch.setattr(baseline, "accuracy", lambda _, state, __: seen.append(state) or 0.5)
-    assert baseline.accuracy_when_cut(job(block), STATE, 7) == 0.5
+    monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
+    monkeypatch.setattr(baseline, "evaluate_metric", lambda _, state, __: seen.append(state) or 0.5)
+    assert baseline.probe_accuracy(job(block), STATE, 7) == 0.5
     assert int(seen[0]["a"].count_nonzero()) == kept
 
 
 def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
     names = [
-        baseline.key(point, spared)
+        baseline.point_key(point, spared)
         for spared in (False, True)
-        for point in (1, 2, 3, baseline.SINGLE)
+        for point in (1, 2, 3, baseline.UNSTRUCTURED)
     ]
     assert names[:4] == ["baseline", "baseline-2", "baseline-3", "baseline-single"]
     assert len(set(names)) == len(names)
@@ -98,7 +98,7 @@ def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned
     monkeypatch,
 ):
     seen: list[tuple[Pruned, int, str, str]] = []
-    monkeypatch.setattr(baseline, "refreshed", lambda _, state: state)
+    monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(
         baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ltp_pipeline.results.gain import WIDE, TradeoffPoint, bracket
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.stages.curve import MOST_POINTS, NARROW, NEAR, next_compression
+from ltp_pipeline.stages.curve import MAX_POINTS, NARROW, NEAR, next_compression
 
 METRIC = Metric()
 ORIGINAL = TradeoffPoint(1.0, 0.99)
@@ -116,7 +116,7 @@ def test_whatever_is_measured_the_points_are_few_apart_and_possible(
 ) -> None:
     given_out = iter(values)
     points = walk(lambda _: next(given_out), first, wanted, near)
-    assert len(points) <= MOST_POINTS
+    assert len(points) <= MAX_POINTS
     assert all(1.0 < p.compression <= max(MOST, first) for p in points)
     for one, other in combinations(sorted(p.compression for p in points), 2):
         assert other / one >= NEAR * (1 - 1e-9)

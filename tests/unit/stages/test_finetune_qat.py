@@ -238,7 +238,7 @@ def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
         .made.model.filled()
         .SerializeToString(deterministic=True)
     )
-    job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._step
+    job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._train_step
 
     def stopping(*arguments: Any) -> None:
         nonlocal taken
@@ -247,7 +247,7 @@ def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         step(*arguments)
 
-    monkeypatch.setattr(loop, "_step", stopping)
+    monkeypatch.setattr(loop, "_train_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         Run(job)
     assert Run(job).made.model.filled().SerializeToString(deterministic=True) == whole

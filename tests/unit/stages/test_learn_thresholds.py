@@ -30,7 +30,7 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     before = sum(k.elements for k in job.network.kernels) / nonzeros
     entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
     monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
-    monkeypatch.setattr(learn_thresholds.trail, "read", lambda _: [entry])
+    monkeypatch.setattr(learn_thresholds.trail, "read_entries", lambda _: [entry])
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
         assert learn_thresholds.run(job, state, 0.9).trail == (entry,)
 
@@ -40,7 +40,7 @@ def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
 ):
     job, state = started
     settings = Settings.model_validate({"method": {"lambda": 1e-6}, "train": {"momentum": 0.7}})
-    method = learn_thresholds.make_method(job.network, state, settings)
+    method = learn_thresholds.make_pruning_method(job.network, state, settings)
     assert isinstance(method, FixedLambdaPruning)
     assert method.momentum == 0.7
 
@@ -58,13 +58,15 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
         "train": {"optimizer": optimizer},
     }
     with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
-        learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+        learn_thresholds.make_pruning_method(job.network, state, Settings.model_validate(given))
 
 
 def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, StateDict]):
     job, state = started
     given = {"method": {"floor": 0.25, "floor_weights": 1}, "budget": {"accuracy_budget": 0.02}}
-    method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+    method = learn_thresholds.make_pruning_method(
+        job.network, state, Settings.model_validate(given)
+    )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.schedule.last == sum(method.lowest.values())
 
@@ -72,11 +74,13 @@ def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, S
 def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext, StateDict]):
     job, state = started
     given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
-    method = learn_thresholds.make_method(job.network, state, Settings.model_validate(given))
+    method = learn_thresholds.make_pruning_method(
+        job.network, state, Settings.model_validate(given)
+    )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.axes == {k.name: 0 for k in job.network.kernels if k.name != "classifier.weight"}
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
-    held = learn_thresholds.make_method(
+    held = learn_thresholds.make_pruning_method(
         job.network, state, Settings.model_validate(given), strength=0.0
     )
     assert isinstance(held, FixedMaskPruning)

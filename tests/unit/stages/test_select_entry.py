@@ -2,7 +2,7 @@
 
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import TrailEntry
-from ltp_pipeline.stages.select_entry import pareto
+from ltp_pipeline.stages.select_entry import pareto_entries
 
 
 def test_of_two_entries_alike_neither_beats_the_other():
@@ -10,4 +10,4 @@ def test_of_two_entries_alike_neither_beats_the_other():
         TrailEntry(i, i, c, a, "", {}, {})
         for i, (c, a) in enumerate([(2, 0.9), (5, 0.8), (5, 0.8), (4, 0.7)])
     ]
-    assert pareto(tuple(entries), Metric()) == {0, 1, 2}
+    assert pareto_entries(tuple(entries), Metric()) == {0, 1, 2}

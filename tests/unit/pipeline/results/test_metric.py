@@ -157,14 +157,16 @@ def _selected(
         workspace=SimpleNamespace(progress=SimpleNamespace(say=lambda _: None)),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(select_entry, "finish", lambda _, entry: SimpleNamespace(state=entry.entry))
+        patch.setattr(
+            select_entry, "finish_entry", lambda _, entry: SimpleNamespace(state=entry.entry)
+        )
         patch.setattr(select_entry, "accuracy", lambda _, state, __: tuned[state])
         selected, _ = select_entry.run(job, ThresholdLearningResult(trail), least)
     return (
         selected.entry.entry,
-        selected.tried,
-        selected.missed is None,
-        select_entry.pareto(trail, metric),
+        selected.num_trainings,
+        selected.budget_not_met is None,
+        select_entry.pareto_entries(trail, metric),
     )
 
 

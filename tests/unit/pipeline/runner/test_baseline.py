@@ -31,8 +31,8 @@ def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
 def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
     tmp_path, monkeypatch, kept, spared
 ):
-    monkeypatch.setattr(baseline_curve.baseline, "classifier", lambda _: {"classifier"})
-    monkeypatch.setattr(baseline_curve.baseline, "fewest_nonzeros", lambda *_: 100)
+    monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
+    monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
     rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
     assert baseline_curve._spared(job(tmp_path, spare_classifier=True), {}, rival) == spared
 

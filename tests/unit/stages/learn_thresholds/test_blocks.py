@@ -43,7 +43,7 @@ def test_neighbouring_output_channels_make_a_block():
 
 def test_a_single_weight_is_its_own_size_without_a_copy():
     w = {"single": weights((4, 4)), "blocks": weights((4, 4))}
-    found = blocks.sizes(w, {"blocks": 0})
+    found = blocks.weight_sizes(w, {"blocks": 0})
     assert found["single"] is w["single"]
     assert found["blocks"] is not w["blocks"]
 
@@ -54,7 +54,7 @@ def test_sizes_pass_no_gradient():
 
 def test_values_repeated_over_blocks_come_back():
     values = weights((3, 2))
-    assert torch.equal(blocks.one_each(blocks.repeated(values, 1), 1), values)
+    assert torch.equal(blocks.block_values(blocks.repeat_in_blocks(values, 1), 1), values)
 
 
 @given(
@@ -83,9 +83,11 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
         kernels.append(LayerWeight(name, "Gemm", shape))
         if axis is not None:
             axes[name] = axis
-    rs = blocks.sizes(live, axes)
+    rs = blocks.weight_sizes(live, axes)
     present = {name: int(r.count_nonzero()) for name, r in rs.items()}
-    lowest = masks.floors(kernels, present, MethodSettings(floor=floor, floor_weights=1), axes)
+    lowest = masks.min_kept_counts(
+        kernels, present, MethodSettings(floor=floor, floor_weights=1), axes
+    )
     least, most = sum(lowest.values()), sum(present.values())
     count = least + round(share * (most - least))
     tau = {name: torch.tensor(1.0 + i) for i, name in enumerate(live)}
@@ -104,17 +106,17 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
 def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_it(
     seed: int, count: int
 ):
-    rs = blocks.sizes(
+    rs = blocks.weight_sizes(
         {"a": weights((8, 5), seed), "b": weights((3, 4), seed + 1)}, {"a": 0, "b": 1}
     )
     tau = dict.fromkeys(rs, torch.tensor(1.0, dtype=torch.float64))
-    found = torch.stack(masks.thresholds_for(rs, tau, dict.fromkeys(rs, 0), count))
+    found = torch.stack(masks.scale_thresholds(rs, tau, dict.fromkeys(rs, 0), count))
     assert count - BLOCK < masks.count_above(rs, found) <= count
 
 
 def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
     w = torch.tensor([[0.0, 0.5], [0.0, 0.5], [0.0, 0.5], [0.9, 0.5]])
-    rs = blocks.sizes({"w": w}, {"w": 0})
+    rs = blocks.weight_sizes({"w": w}, {"w": 0})
     found = masks.keep_exactly(rs, {"w": torch.tensor(1.0)}, {"w": 0}, 5, {"w": 0})
     assert found["w"].tolist() == [[False, True]] * 4
 
@@ -122,11 +124,13 @@ def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
 def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
     kernels = [LayerWeight("blocks", "Conv", (8, 50)), LayerWeight("single", "Conv", (8, 50))]
     settings = MethodSettings(floor=0.0125, floor_weights=1)  # 5 weights
-    assert masks.floors(kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}) == {
+    assert masks.min_kept_counts(
+        kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}
+    ) == {
         "blocks": 8,
         "single": 5,
     }
-    assert masks.floors(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {
+    assert masks.min_kept_counts(kernels, {"blocks": 4, "single": 4}, settings, {"blocks": 0}) == {
         "blocks": 4,
         "single": 4,
     }
@@ -137,4 +141,4 @@ def test_a_floor_of_whole_blocks_is_as_it_is():
         [LayerWeight("blocks", "Conv", (8, 50))],
         MethodSettings(floor=0.0, floor_weights=8),
     )
-    assert masks.floors(kernels, {"blocks": 400}, settings, {"blocks": 0}) == {"blocks": 8}
+    assert masks.min_kept_counts(kernels, {"blocks": 400}, settings, {"blocks": 0}) == {"blocks": 8}

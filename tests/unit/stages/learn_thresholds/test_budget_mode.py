@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning, _groups
-from ltp_pipeline.stages.learn_thresholds.schedule import Schedule
+from ltp_pipeline.stages.learn_thresholds.budget_mode import (
+    SolvedLambdaPruning,
+    _group_small_layers,
+)
+from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
 SHAPES = {"conv": (16, 8, 3), "matmul": (20, 8), "single": (10, 20)}
@@ -23,7 +26,7 @@ def make(
         for i, s in enumerate(scales)
     }
     total = 500 * len(scales)
-    schedule = Schedule.towards(total, total, count, m)
+    schedule = PruningSchedule.to_target(total, total, count, m)
     return SolvedLambdaPruning(live, dict.fromkeys(live, 4), schedule, scaled)
 
 
@@ -34,10 +37,10 @@ def nonzeros(tensors: dict[str, torch.Tensor]) -> int:
 def learn(method: SolvedLambdaPruning, importance: tuple[float, ...], steps: int = 300) -> None:
     """Steps whose loss rises when weights of a layer shrink, more in one layer than in another."""
     for step in range(steps):
-        pruned = method.weights()
+        pruned = method.effective_weights()
         lost = [
             (v - w.detach()).square().sum()
-            for v, w in zip(pruned.values(), method.live.values(), strict=True)
+            for v, w in zip(pruned.values(), method.layer_weights.values(), strict=True)
         ]
         sum(i * x for i, x in zip(importance, lost, strict=True)).backward()
         method.after_backward(StepPosition(0, step, steps, threshold_lr=0.01))
@@ -46,19 +49,19 @@ def learn(method: SolvedLambdaPruning, importance: tuple[float, ...], steps: int
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
 def test_hard_pruning_leaves_exactly_the_scheduled_count(share: float):
     method = make()
-    assert nonzeros(method.hard(share)) == method.schedule.count(share)
+    assert nonzeros(method.pruned_weights(share)) == method.schedule.count_at(share)
 
 
 def test_the_forward_pass_ends_at_the_budget_too():
     method = make(60)
     learn(method, (1.0, 1.0))
-    assert nonzeros(method.weights()) == pytest.approx(60, abs=len(method.live))
+    assert nonzeros(method.effective_weights()) == pytest.approx(60, abs=len(method.layer_weights))
 
 
 def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
     method = make(200, scales=(1.0, 1.0))
     learn(method, (0.01, 0.001))
-    kept = {n: int(w.count_nonzero()) for n, w in method.hard(1.0).items()}
+    kept = {n: int(w.count_nonzero()) for n, w in method.pruned_weights(1.0).items()}
     assert kept["layer0"] > 1.3 * kept["layer1"]
 
 
@@ -70,14 +73,14 @@ def test_blocks_are_kept_or_pruned_as_a_whole_and_the_schedule_is_met_to_a_block
     }
     total = sum(w.numel() for w in live.values())
     method = SolvedLambdaPruning(
-        live, dict.fromkeys(live, 4), Schedule.towards(total, total, 100, 1.0), axes=AXES
+        live, dict.fromkeys(live, 4), PruningSchedule.to_target(total, total, 100, 1.0), axes=AXES
     )
     learn(method, (1.0, 0.5, 0.1), steps=30)
-    count = method.schedule.count(share)
-    pruned = method.hard(share)
+    count = method.schedule.count_at(share)
+    pruned = method.pruned_weights(share)
     assert count - 4 < nonzeros(pruned) <= count
-    assert count - 4 < method.kept() <= count
-    for vs in (pruned, method.weights()):
+    assert count - 4 < method.count_kept() <= count
+    for vs in (pruned, method.effective_weights()):
         for name, axis in AXES.items():
             rows = (vs[name] != 0).movedim(axis, -1).reshape(-1, 4)
             assert torch.equal(rows.all(1), rows.any(1))
@@ -88,20 +91,20 @@ def test_blocks_are_kept_or_pruned_as_a_whole_and_the_schedule_is_met_to_a_block
 def test_floors_hold_in_the_forward_pass_too():
     method = make(60, scales=(1.0, 1e-4))
     learn(method, (0.1, 0.1))
-    assert all(int(v.count_nonzero()) >= 4 for v in method.weights().values())
+    assert all(int(v.count_nonzero()) >= 4 for v in method.effective_weights().values())
 
 
 def test_state_brings_back_the_same_thresholds():
     method, other = make(), make()
     learn(method, (1.0, 2.0), steps=20)
-    other.restore(method.state())
+    other.load_state_dict(method.state_dict())
     assert torch.equal(method.tau, other.tau)
 
 
 def test_the_log_has_the_solved_lambda_and_the_learning_rate():
     method = make()
     learn(method, (1.0, 1.0))
-    logged = method.log(StepPosition(0, 0, 300, threshold_lr=0.01))
+    logged = method.log_values(StepPosition(0, 0, 300, threshold_lr=0.01))
     assert logged == {"lambda": method.lam, "threshold_lr": 0.01}
     assert logged["lambda"] != 0
 
@@ -109,16 +112,18 @@ def test_the_log_has_the_solved_lambda_and_the_learning_rate():
 def test_the_state_has_the_widths_of_the_gates():
     method, other = make(30, scaled=("layer1",)), make(30, scaled=("layer1",))
     learn(method, (1.0, 2.0), steps=20)
-    other.restore(method.state())
+    other.load_state_dict(method.state_dict())
     assert other.widths == pytest.approx([1.0, 0.1])
-    assert all(map(torch.equal, method.weights().values(), other.weights().values()))
+    assert all(
+        map(torch.equal, method.effective_weights().values(), other.effective_weights().values())
+    )
 
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool):
     method = make(30, scaled=("layer0",))
-    pruned = method.hard(0.0) if hard else method.weights()
-    sizes = {n: v.norm() / (method.live[n] * (v != 0)).norm() for n, v in pruned.items()}
+    pruned = method.pruned_weights(0.0) if hard else method.effective_weights()
+    sizes = {n: v.norm() / (method.layer_weights[n] * (v != 0)).norm() for n, v in pruned.items()}
     assert sizes["layer0"].item() == pytest.approx(1.0)
     assert sizes["layer1"].item() < 0.9
 
@@ -126,7 +131,8 @@ def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool)
 def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are():
     method = make(300, scales=(1.0, 1.0), m=0.0)
     pruned, live = (
-        torch.cat([*ws]).detach() for ws in (method.weights().values(), method.live.values())
+        torch.cat([*ws]).detach()
+        for ws in (method.effective_weights().values(), method.layer_weights.values())
     )
     assert int(pruned.count_nonzero()) == pytest.approx(300, abs=2)
     kept = live.abs() >= live.abs().sort().values[-300]
@@ -137,9 +143,11 @@ def test_lambda_is_solved_two_hundred_times_or_at_each_step_and_is_the_pull_of_a
     monkeypatch: pytest.MonkeyPatch,
 ):
     method = make()
-    assert method.log(StepPosition(0, 0, 500, threshold_lr=0.01))["lambda"] == 0
+    assert method.log_values(StepPosition(0, 0, 500, threshold_lr=0.01))["lambda"] == 0
     solved = []
-    monkeypatch.setattr(method, "_solve", lambda _: (solved.append(step), method.log_tau.add_(0.3)))
+    monkeypatch.setattr(
+        method, "_solve_lambda", lambda _: (solved.append(step), method.log_tau.add_(0.3))
+    )
     for step in range(600):
         method.log_tau.grad = torch.zeros_like(method.log_tau)
         method.after_backward(StepPosition(0, step, 600, threshold_lr=0.01))
@@ -149,16 +157,16 @@ def test_lambda_is_solved_two_hundred_times_or_at_each_step_and_is_the_pull_of_a
 
 def test_a_hard_network_has_the_values_of_the_forward_pass_where_both_keep_a_weight():
     method = make(scales=(1.0, 1.0))
-    hard, soft = method.hard(0.0), method.weights()
+    hard, soft = method.pruned_weights(0.0), method.effective_weights()
     for name, v in soft.items():
-        both = (v != 0) & (hard[name] != 0) & ((v / method.live[name]).abs() > 0.01)
+        both = (v != 0) & (hard[name] != 0) & ((v / method.layer_weights[name]).abs() > 0.01)
         assert int(both.sum()) > 10
         assert torch.allclose(hard[name][both], v[both])
 
 
 def test_neighbouring_layers_are_pruned_together_as_far_as_a_cache_holds_them():
     sizes = {"a": 2**17, "b": 2**17, "c": 1, "large": 2**19, "d": 1, "e": 1}
-    assert list(_groups(sizes)) == [["a", "b"], ["c"], ["large"], ["d", "e"]]
+    assert list(_group_small_layers(sizes)) == [["a", "b"], ["c"], ["large"], ["d", "e"]]
 
 
 def test_gates_of_kernels_without_a_norm_narrow_from_step_to_step():
@@ -169,11 +177,11 @@ def test_gates_of_kernels_without_a_norm_narrow_from_step_to_step():
         method.log_tau.grad = torch.zeros_like(method.log_tau)
         method.after_backward(StepPosition(0, step, 4, threshold_lr=0.01))
         found.append(list(method.widths))
-    assert begun == method._widths(0.0) == [1.0, 1.0]
-    assert found == [method._widths(share) for share in (0.25, 0.5, 0.75, 1.0)]
+    assert begun == method._gate_widths(0.0) == [1.0, 1.0]
+    assert found == [method._gate_widths(share) for share in (0.25, 0.5, 0.75, 1.0)]
 
 
 def test_a_weight_that_is_kept_is_not_zero_even_at_its_threshold():
     live = {"layer": torch.ones(10).requires_grad_()}
-    method = SolvedLambdaPruning(live, {"layer": 1}, Schedule.towards(10, 10, 4, 1.0))
-    assert nonzeros(method.hard(1.0)) == 4
+    method = SolvedLambdaPruning(live, {"layer": 1}, PruningSchedule.to_target(10, 10, 4, 1.0))
+    assert nonzeros(method.pruned_weights(1.0)) == 4

@@ -17,11 +17,14 @@ def make() -> FixedMaskPruning:
 
 def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_floor_holds():
     method = make()
-    pruned = method.weights()
+    pruned = method.effective_weights()
     kept = {n: v != 0 for n, v in pruned.items()}
-    assert (int(kept["a"].sum()), int(kept["b"].sum()), method.kept()) == (296, 4, 300)
-    assert all(torch.equal(pruned[n][kept[n]], method.live[n][kept[n]]) for n in kept)
-    assert method.live["a"][kept["a"]].abs().min() > method.live["a"][~kept["a"]].abs().max()
+    assert (int(kept["a"].sum()), int(kept["b"].sum()), method.count_kept()) == (296, 4, 300)
+    assert all(torch.equal(pruned[n][kept[n]], method.layer_weights[n][kept[n]]) for n in kept)
+    assert (
+        method.layer_weights["a"][kept["a"]].abs().min()
+        > method.layer_weights["a"][~kept["a"]].abs().max()
+    )
 
 
 def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
@@ -29,22 +32,22 @@ def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
     method = FixedMaskPruning({"w": w}, {"w": 4}, 30, {"w": 0})
     sizes = w.detach().view(2, 4, 9).square().sum(1)
     largest = sizes >= sizes.flatten().sort(descending=True).values[6]
-    assert method.kept() == 28
+    assert method.count_kept() == 28
     assert torch.equal(method.masks["w"], largest.repeat_interleave(4, 0))
-    assert torch.equal(method.weights()["w"] != 0, method.masks["w"])
+    assert torch.equal(method.effective_weights()["w"] != 0, method.masks["w"])
 
 
 def test_a_kept_weight_stays_kept_however_small_it_becomes():
     method = make()
-    before = {n: v != 0 for n, v in method.weights().items()}
+    before = {n: v != 0 for n, v in method.effective_weights().items()}
     with torch.no_grad():
-        for w in method.live.values():
+        for w in method.layer_weights.values():
             w.mul_(1e-3)
     method.after_backward(StepPosition(0, 0, 10, lr=0.1, threshold_lr=0.1))
-    assert all(torch.equal(v != 0, before[n]) for n, v in method.hard(1.0).items())
+    assert all(torch.equal(v != 0, before[n]) for n, v in method.pruned_weights(1.0).items())
 
 
 def test_only_kept_weights_get_a_gradient():
     method = make()
-    sum(v.sum() for v in method.weights().values()).backward()
-    assert all(torch.equal(w.grad != 0, method.masks[n]) for n, w in method.live.items())
+    sum(v.sum() for v in method.effective_weights().values()).backward()
+    assert all(torch.equal(w.grad != 0, method.masks[n]) for n, w in method.layer_weights.items())

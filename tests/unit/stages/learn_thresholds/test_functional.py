@@ -41,14 +41,16 @@ def test_eq_1_approaches_eq_9_when_the_temperature_falls():
 
 def test_eq_14_is_the_derivative_of_the_gate():
     w = weights()
-    assert torch.allclose(F.sigma_T(w, TAU, T), slope(lambda x: F.gate(x, TAU, T), w), atol=1e-6)
+    assert torch.allclose(
+        F.sigma_T(w, TAU, T), slope(lambda x: F.soft_gate(x, TAU, T), w), atol=1e-6
+    )
 
 
 def test_eq_10_gives_the_gradient_of_the_threshold():
     w, grad_v = weights(), weights(1)
     tau = TAU.clone().requires_grad_()
     (F.soft_prune(w, tau, T) * grad_v).sum().backward()
-    numeric = slope(lambda t: (w * F.gate(w, t, T) * grad_v).sum(), TAU)
+    numeric = slope(lambda t: (w * F.soft_gate(w, t, T) * grad_v).sum(), TAU)
     assert torch.allclose(tau.grad, numeric, rtol=1e-6)
     assert torch.allclose(tau.grad, (-0.5 * F.sigma_T(w, TAU, T) * grad_v).sum(), rtol=1e-12)
 
@@ -57,7 +59,7 @@ def test_eq_10_gives_the_exact_gradient_of_the_weight_when_asked():
     w = weights().requires_grad_()
     grad_v = weights(1)
     (F.soft_prune(w, TAU, T, F.WeightGradient.EXACT) * grad_v).sum().backward()
-    exact = slope(lambda x: x * F.gate(x, TAU, T), w.detach()) * grad_v
+    exact = slope(lambda x: x * F.soft_gate(x, TAU, T), w.detach()) * grad_v
     assert torch.allclose(w.grad, exact, atol=1e-6)
 
 
@@ -90,8 +92,12 @@ def test_eq_8_moves_the_threshold_against_loss_and_count():
 
 def test_eq_12_scales_with_the_variance_of_the_sizes():
     w = weights()
-    assert F.temperature(w, 1e-3).item() == pytest.approx(1e-3 * w.abs().var(correction=0).item())
-    assert F.temperature(3 * w, 1e-3).item() == pytest.approx(9 * F.temperature(w, 1e-3).item())
+    assert F.layer_temperature(w, 1e-3).item() == pytest.approx(
+        1e-3 * w.abs().var(correction=0).item()
+    )
+    assert F.layer_temperature(3 * w, 1e-3).item() == pytest.approx(
+        9 * F.layer_temperature(w, 1e-3).item()
+    )
 
 
 @given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.integers(0, 100))
@@ -186,7 +192,7 @@ def test_r6_within_r2_is_a_constant_factor_in_values_and_gradients():
     ws = [weights(seed).requires_grad_() for seed in (0, 2)]
     taus, grad_v = torch.stack([TAU, 2 * TAU]).requires_grad_(), weights(1)
     plain = F.rectified_prune(ws, taus, [1.0, 0.5])
-    s = F.scale_of_kept(ws[1], plain[1])
+    s = F.kept_norm_ratio(ws[1], plain[1])
     expected = torch.autograd.grad(
         (plain[0] * grad_v).sum() + (s * plain[1] * grad_v).sum(), [*ws, taus]
     )
@@ -210,16 +216,16 @@ def test_r3_takes_the_steepness_of_a_narrow_gate_out_of_the_step():
 def test_r6_brings_a_layer_back_to_the_norm_of_what_is_kept_and_passes_no_gradient():
     w = weights().requires_grad_()
     v = F.rectified_prune([w], TAU[None], [1.0])[0]
-    s = F.scale_of_kept(w, v)
+    s = F.kept_norm_ratio(w, v)
     assert not s.requires_grad
     assert torch.allclose((s * v).norm(), w[w**2 > TAU].norm())
-    assert F.scale_of_kept(w, torch.zeros_like(w)).isfinite()
+    assert F.kept_norm_ratio(w, torch.zeros_like(w)).isfinite()
 
 
 def test_eq_20_is_the_gradient_of_the_whole_objective_where_the_clamp_does_not_bind():
     w, grad_v, lam = weights(), weights(1), 0.3
-    full = slope(lambda x: x * F.gate(x, TAU, T) * grad_v + lam * F.gate(x, TAU, T), w)
-    by_loss = slope(lambda x: x * F.gate(x, TAU, T) * grad_v, w)
+    full = slope(lambda x: x * F.soft_gate(x, TAU, T) * grad_v + lam * F.soft_gate(x, TAU, T), w)
+    by_loss = slope(lambda x: x * F.soft_gate(x, TAU, T) * grad_v, w)
     found = F.clamped_weight_gradient(by_loss, w, TAU, T, lam, lr=1e-6)
     assert torch.allclose(found, full, atol=1e-6)
 

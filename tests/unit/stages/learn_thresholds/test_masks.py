@@ -69,7 +69,7 @@ def test_where_nothing_is_to_be_pruned_but_zeros_thresholds_are_half_of_the_smal
     zeros: int,
 ):
     w = torch.tensor([0.5, -0.2, 0.4] + [0.0] * zeros)
-    (found,) = masks.thresholds_for({"layer0": w}, taus(3.0), {"layer0": 1}, 3)
+    (found,) = masks.scale_thresholds({"layer0": w}, taus(3.0), {"layer0": 1}, 3)
     assert found.item() == pytest.approx(0.2**2 / 2)
 
 
@@ -84,7 +84,7 @@ def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[LayerWeig
 def test_kernels_that_are_not_pruned_count_against_the_target():
     found = kernels(1000, 100, reasons=(None, "excluded"))
     present = {"k0": 1000, "k1": 100}
-    assert masks.wanted_nonzeros(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
+    assert masks.target_nonzeros(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
 
 
 @given(st.integers(1000, 10_000_000), st.integers(1, 200_000), st.integers(4, 900))
@@ -92,24 +92,24 @@ def test_the_most_that_floors_allow_can_be_asked_for(prunable: int, excluded: in
     found = kernels(prunable, excluded, reasons=(None, "excluded"))
     present = {"k0": prunable, "k1": excluded}
     most = (prunable + excluded) / (excluded + floor)
-    assert masks.wanted_nonzeros(found, present, {"k0": floor}, most) == floor
+    assert masks.target_nonzeros(found, present, {"k0": floor}, most) == floor
 
 
 def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
     found = kernels(1000)
-    lowest = masks.floors(found, {"k0": 1000}, MethodSettings(floor=0.1))
+    lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(floor=0.1))
     with pytest.raises(InputError, match=r"10\.0× is the most"):
-        masks.wanted_nonzeros(found, {"k0": 1000}, lowest, 20.0)
+        masks.target_nonzeros(found, {"k0": 1000}, lowest, 20.0)
 
 
 def test_a_target_below_the_present_sparsity_is_refused():
     with pytest.raises(InputError, match=r"already has compression 10\.00×"):
-        masks.wanted_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
+        masks.target_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
 
 
 def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
     with pytest.raises(InputError, match=r" 5\.5× is the most"):
-        masks.wanted_nonzeros(
+        masks.target_nonzeros(
             kernels(1000, 100, reasons=(None, "excluded")),
             {"k0": 1000, "k1": 100},
             {"k0": 100},
@@ -124,24 +124,24 @@ def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_prune
     present: dict[str, int], compression: float
 ):
     with pytest.raises(InputError, match="already has compression"):
-        masks.wanted_nonzeros(
+        masks.target_nonzeros(
             kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression
         )
 
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
-    assert masks.floors(kernels(1000), {"k0": 3}, MethodSettings(floor=0.1)) == {"k0": 3}
+    assert masks.min_kept_counts(kernels(1000), {"k0": 3}, MethodSettings(floor=0.1)) == {"k0": 3}
 
 
 @pytest.mark.parametrize("pruned", [0, 1, 2, 4])
 def test_thresholds_prune_exactly_so_many_of_different_weights(pruned: int):
     sizes = {"layer0": torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])}
-    (tau,) = masks.thresholds_for(sizes, taus(1.0), {"layer0": 0}, 5 - pruned)
+    (tau,) = masks.scale_thresholds(sizes, taus(1.0), {"layer0": 0}, 5 - pruned)
     assert masks.count_above(sizes, tau[None]) == 5 - pruned
 
 
 def test_a_floor_of_all_weights_leaves_all_of_them():
     sizes = {"layer0": torch.tensor([1.0, 2.0, 3.0]), "layer1": torch.tensor([4.0, 5.0, 6.0])}
-    found = masks.thresholds_for(sizes, taus(1.0, 1.0), {"layer0": 3, "layer1": 1}, 4)
+    found = masks.scale_thresholds(sizes, taus(1.0, 1.0), {"layer0": 3, "layer1": 1}, 4)
     assert masks.count_above(sizes, torch.stack(found)) == 4
     assert found[0] < 1

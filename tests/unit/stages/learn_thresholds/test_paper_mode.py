@@ -20,7 +20,7 @@ def learn(lam: float, **settings: object) -> FixedLambdaPruning:
     )
     for step in range(STEPS):
         w.grad = None
-        (method.weights()["layer"] - goal).square().sum().backward()
+        (method.effective_weights()["layer"] - goal).square().sum().backward()
         method.after_backward(StepPosition(0, step, STEPS, threshold_lr=0.01))
         with torch.no_grad():
             w -= 0.01 * w.grad
@@ -28,7 +28,7 @@ def learn(lam: float, **settings: object) -> FixedLambdaPruning:
 
 
 def kept(method: FixedLambdaPruning) -> float:
-    return int(method.hard(1.0)["layer"].count_nonzero()) / 2000
+    return int(method.pruned_weights(1.0)["layer"].count_nonzero()) / 2000
 
 
 def test_a_larger_lambda_prunes_more():
@@ -40,7 +40,10 @@ def test_without_a_regulariser_hardly_anything_is_pruned():
 
 
 def test_l2_makes_all_weights_smaller():
-    sizes = [learn(0.5, regulariser=r).live["layer"].square().mean().item() for r in ("l2", "none")]
+    sizes = [
+        learn(0.5, regulariser=r).layer_weights["layer"].square().mean().item()
+        for r in ("l2", "none")
+    ]
     assert sizes[0] < 0.7 * sizes[1]
 
 
@@ -49,7 +52,7 @@ def test_the_exact_gradient_opens_a_gap_around_the_threshold():
 
     def inside(gradient: str) -> int:
         method = learn(0.3, weight_gradient=gradient)
-        w, tau, T = method.live["layer"].detach(), method.tau.item(), method.T.item()
+        w, tau, T = method.layer_weights["layer"].detach(), method.tau.item(), method.T.item()
         return int(((w.square() - tau).abs() < T).sum())
 
     assert inside("10") < 0.7 * inside("4")
@@ -65,18 +68,18 @@ def test_temperature_anneals_from_step_to_step():
     method = FixedLambdaPruning(
         {"layer": torch.randn(9).requires_grad_()}, {"layer": 1}, 0.1, settings
     )
-    method.weights()["layer"].sum().backward()
+    method.effective_weights()["layer"].sum().backward()
     method.after_backward(StepPosition(0, 1, 4, threshold_lr=0.01))  # half of the way
     assert method.T.item() == pytest.approx(0.01 * method.unit.item(), rel=1e-5)
 
 
 def test_every_layer_keeps_its_floor():
-    assert int(learn(1e6).hard(1.0)["layer"].count_nonzero()) >= 4
+    assert int(learn(1e6).pruned_weights(1.0)["layer"].count_nonzero()) >= 4
 
 
 def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
     method = learn(0.5)
-    logged = method.log(StepPosition(0, 0, STEPS, threshold_lr=0.01))
+    logged = method.log_values(StepPosition(0, 0, STEPS, threshold_lr=0.01))
     assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
     assert logged["lambda"] == 0.5
     assert logged["l0_loss"] == pytest.approx(
@@ -86,7 +89,9 @@ def test_the_log_says_what_the_regulariser_adds_and_how_fast_thresholds_move():
 
 def test_another_regulariser_adds_no_count_to_the_loss():
     assert (
-        learn(0.5, regulariser="l2").log(StepPosition(0, 0, STEPS, threshold_lr=0.01))["l0_loss"]
+        learn(0.5, regulariser="l2").log_values(StepPosition(0, 0, STEPS, threshold_lr=0.01))[
+            "l0_loss"
+        ]
         == 0
     )
 
@@ -97,7 +102,7 @@ def test_weights_of_one_size_have_a_temperature_too(size: float):
     method = FixedLambdaPruning({"layer": w}, {"layer": 4}, 0.1, MethodSettings())
     for step in range(3):
         w.grad = None
-        (method.weights()["layer"] - 1).square().sum().backward()
+        (method.effective_weights()["layer"] - 1).square().sum().backward()
         method.after_backward(StepPosition(0, step, 3, threshold_lr=0.01))
     assert method.T.item() > 0
     assert method.tau.isfinite().all()
@@ -112,7 +117,7 @@ def one_layer(
     method = FixedLambdaPruning(
         {"layer": w}, {"layer": 1}, lam, MethodSettings(**settings), momentum
     )
-    (0 * method.weights()["layer"]).sum().backward()
+    (0 * method.effective_weights()["layer"]).sum().backward()
     return method, w
 
 

@@ -10,7 +10,7 @@ import torch
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import TrailEntry
-from ltp_pipeline.stages.learn_thresholds import make_method, trail
+from ltp_pipeline.stages.learn_thresholds import make_pruning_method, trail
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
@@ -31,7 +31,7 @@ def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_other
     optimizer.step()
     before = {name: value.clone() for name, value in optimizer.state[w].items()}
     w.grad = torch.tensor([0.0, -2.0, 0.0, 4.0])
-    method: Any = SimpleNamespace(live={"w": w})
+    method: Any = SimpleNamespace(layer_weights={"w": w})
     job: Any = SimpleNamespace(epochs=1)
     ThresholdLearningPhase({"w": w}, job, method).after_step(optimizer)
     kept = torch.tensor([0.0, 1.0, 0.0, 1.0])
@@ -59,7 +59,9 @@ def test_what_is_zero_when_learning_begins_stays_zero(
     trained = train(
         job,
         state,
-        lambda live: ThresholdLearningPhase(live, job, make_method(job.network, live, settings)),
+        lambda live: ThresholdLearningPhase(
+            live, job, make_pruning_method(job.network, live, settings)
+        ),
         1,
     )
     for name, before in kernels.items():
@@ -76,13 +78,13 @@ def learning(
     leaf = torch.zeros(2, requires_grad=True)
     leaf.grad = torch.tensor([1.0, 2.0])
     method: Any = SimpleNamespace(
-        live={"first": torch.ones(10), "second": torch.ones(10)},
-        leaf=leaf,
+        layer_weights={"first": torch.ones(10), "second": torch.ones(10)},
+        threshold_leaf=leaf,
         tau=torch.tensor(taus),
-        kept=lambda: kept,
+        count_kept=lambda: kept,
         after_backward=lambda _: None,
     )
-    return ThresholdLearningPhase(method.live, job, method)
+    return ThresholdLearningPhase(method.layer_weights, job, method)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
@@ -128,10 +130,14 @@ def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_on
     shares: list[float] = []
     told: list[int] = []
     phase = learning(said)
-    phase.job.epochs, phase.job.task, phase.least = epochs, SimpleNamespace(metric=Metric()), 0.9
-    phase.method.hard = lambda share: shares.append(share) or {}
+    phase.context.epochs, phase.context.task, phase.worst_accuracy = (
+        epochs,
+        SimpleNamespace(metric=Metric()),
+        0.9,
+    )
+    phase.method.pruned_weights = lambda share: shares.append(share) or {}
     entry = TrailEntry(1, 1, 2.0, 0.5, "")
-    monkeypatch.setattr(trail, "add", lambda *_: entry)
+    monkeypatch.setattr(trail, "add_entry", lambda *_: entry)
     ends = range(every - 1, epochs, every)
     for epoch in ends:
         found = phase.end_epoch(epoch)
@@ -160,6 +166,8 @@ def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric
     job: Any = SimpleNamespace(
         task=SimpleNamespace(metric=metric), workspace=SimpleNamespace(progress=progress)
     )
-    method: Any = SimpleNamespace(live={})
-    ThresholdLearningPhase({}, job, method, least)._warn(TrailEntry(1, 1, 2.0, mildest, ""), least)
+    method: Any = SimpleNamespace(layer_weights={})
+    ThresholdLearningPhase({}, job, method, least)._warn_out_of_reach(
+        TrailEntry(1, 1, 2.0, mildest, ""), least
+    )
     assert bool(said) == told

@@ -5,73 +5,75 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.stages.learn_thresholds.schedule import (
-    Schedule,
+    PruningSchedule,
+    aggressiveness_of_compression,
+    aggressiveness_of_retention,
     gate_width,
-    strength,
-    strength_of,
 )
 
 TOTAL = 100_000
 
 
-def towards(compression: float, m: float, present: int = TOTAL) -> Schedule:
-    return Schedule.towards(TOTAL, present, round(TOTAL / compression), m)
+def towards(compression: float, m: float, present: int = TOTAL) -> PruningSchedule:
+    return PruningSchedule.to_target(TOTAL, present, round(TOTAL / compression), m)
 
 
 @pytest.mark.parametrize(
     ("kept", "expected"), [(1.1, 0.0), (0.9, 0.0), (0.65, 0.5), (0.4, 1.0), (-0.1, 1.0)]
 )
 def test_a_budget_is_strong_where_little_of_the_accuracy_is_kept(kept: float, expected: float):
-    assert strength(kept) == pytest.approx(expected)
+    assert aggressiveness_of_retention(kept) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("compression", "expected"), [(1.1, 0.0), (4.0, 0.0), (60**0.5, 0.5), (15.0, 1.0), (99, 1.0)]
 )
 def test_strength_on_the_way_is_linear_in_log_compression(compression: float, expected: float):
-    assert strength_of(compression) == pytest.approx(expected)
+    assert aggressiveness_of_compression(compression) == pytest.approx(expected)
 
 
 def test_a_mild_budget_begins_at_its_target_with_the_narrowest_gate():
     schedule = towards(3, 0.0)
-    assert schedule.count(0.0) == schedule.count(1.0) == round(TOTAL / 3)
-    assert schedule.width(0.0) == schedule.width(1.0) == 0.01
+    assert schedule.count_at(0.0) == schedule.count_at(1.0) == round(TOTAL / 3)
+    assert schedule.gate_width_at(0.0) == schedule.gate_width_at(1.0) == 0.01
 
 
 def test_a_strong_budget_begins_at_the_root_of_its_compression_with_a_gate_as_wide_as_the_threshold():
     schedule = towards(25, 1.0)
-    assert (schedule.count(0.0), schedule.count(1.0)) == (TOTAL // 5, TOTAL // 25)
-    assert schedule.width(0.0) == schedule.width(1.0) == 1.0
+    assert (schedule.count_at(0.0), schedule.count_at(1.0)) == (TOTAL // 5, TOTAL // 25)
+    assert schedule.gate_width_at(0.0) == schedule.gate_width_at(1.0) == 1.0
 
 
 def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_stays():
     shares = (0.0, 0.5, 1.0)
-    assert [towards(25, 1.0).width(share, norm=False) for share in shares] == pytest.approx(
+    assert [towards(25, 1.0).gate_width_at(share, norm=False) for share in shares] == pytest.approx(
         [1.0, 0.1**0.5, 0.1]
     )
-    assert [towards(3, 0.0).width(share, norm=False) for share in shares] == pytest.approx(
+    assert [towards(3, 0.0).gate_width_at(share, norm=False) for share in shares] == pytest.approx(
         [0.01] * 3
     )
 
 
 def test_the_count_falls_as_a_cubic():
-    schedule = Schedule(1000, 1000, 200, 1.0)
-    assert schedule.count(0.5) == 200 + round(800 * 0.5**3)
+    schedule = PruningSchedule(1000, 1000, 200, 1.0)
+    assert schedule.count_at(0.5) == 200 + round(800 * 0.5**3)
 
 
 def test_the_count_stays_at_the_last_one_when_learning_is_over():
-    assert Schedule(1000, 1000, 200, 1.0).count(1.5) == 200
+    assert PruningSchedule(1000, 1000, 200, 1.0).count_at(1.5) == 200
 
 
 def test_a_search_begins_with_all_weights_and_has_the_width_of_the_compression_just_reached():
-    schedule = Schedule(TOTAL, TOTAL, TOTAL // 100)
-    assert schedule.count(0.0) == TOTAL
+    schedule = PruningSchedule(TOTAL, TOTAL, TOTAL // 100)
+    assert schedule.count_at(0.0) == TOTAL
     for share in (0.0, 0.3, 0.6, 1.0):
-        assert schedule.width(share) == gate_width(strength_of(TOTAL / schedule.count(share)))
+        assert schedule.gate_width_at(share) == gate_width(
+            aggressiveness_of_compression(TOTAL / schedule.count_at(share))
+        )
 
 
 def test_no_more_weights_are_kept_than_there_are():
-    assert towards(25, 1.0, present=9_000).count(0.0) == 9_000
+    assert towards(25, 1.0, present=9_000).count_at(0.0) == 9_000
 
 
 @given(st.floats(1.01, 1000), *[st.floats(0, 1)] * 3, st.booleans())
@@ -80,5 +82,9 @@ def test_neither_count_nor_width_ever_grows(
 ):
     schedule = towards(compression, m)
     early, late = sorted((one, other))
-    assert schedule.count(early) >= schedule.count(late) >= schedule.count(1.0)
-    assert schedule.width(early, norm) * (1 + 1e-9) >= schedule.width(late, norm) >= 0.0099
+    assert schedule.count_at(early) >= schedule.count_at(late) >= schedule.count_at(1.0)
+    assert (
+        schedule.gate_width_at(early, norm) * (1 + 1e-9)
+        >= schedule.gate_width_at(late, norm)
+        >= 0.0099
+    )

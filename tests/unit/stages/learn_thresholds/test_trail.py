@@ -14,10 +14,10 @@ def test_entries_are_counted_from_one_and_an_epoch_done_again_takes_the_place_of
     started: tuple[RunContext, StateDict],
 ):
     job, state = started
-    none: Any = SimpleNamespace(live={}, tau=torch.zeros(0), T=torch.zeros(0))
+    none: Any = SimpleNamespace(layer_weights={}, tau=torch.zeros(0), T=torch.zeros(0))
     for epoch in (0, 1, 2, 1):
-        entry = trail.add(job, state, none, epoch)
+        entry = trail.add_entry(job, state, none, epoch)
         assert (entry.entry, entry.epoch) == (epoch + 1, epoch + 1)
         assert job.workspace.root.joinpath(entry.file) == job.workspace.trail_path(epoch + 1)
-    assert [e.entry for e in trail.read(job.workspace)] == [1, 2]
-    assert [e.entry for e in trail.read(job.workspace, before=2)] == [1]
+    assert [e.entry for e in trail.read_entries(job.workspace)] == [1, 2]
+    assert [e.entry for e in trail.read_entries(job.workspace, before=2)] == [1]

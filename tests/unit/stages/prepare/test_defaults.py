@@ -47,9 +47,7 @@ def job(
 @pytest.fixture
 def cut(monkeypatch):
     """Say how accurate the network is, cut to size."""
-    return lambda value: monkeypatch.setattr(
-        defaults.baseline, "accuracy_when_cut", lambda *_: value
-    )
+    return lambda value: monkeypatch.setattr(defaults.baseline, "probe_accuracy", lambda *_: value)
 
 
 @pytest.mark.parametrize(

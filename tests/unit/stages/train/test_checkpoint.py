@@ -17,17 +17,17 @@ KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next training save after each step and be interrupted."""
-    original, taken = loop._step, []
+    original, taken = loop._train_step, []
 
     def step(*arguments: object) -> None:
         taken.append(1)
         if len(taken) == steps:
-            monkeypatch.setattr(loop, "_step", original)
+            monkeypatch.setattr(loop, "_train_step", original)
             raise KeyboardInterrupt
         original(*arguments)
 
     monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "_step", step)
+    monkeypatch.setattr(loop, "_train_step", step)
 
 
 @pytest.mark.parametrize("optimizer", KEPT)

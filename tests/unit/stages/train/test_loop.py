@@ -20,18 +20,20 @@ from tests.support.jobs import plain, with_train
 
 
 def test_learning_rate_falls_from_its_start_to_zero():
-    assert [loop.rate(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
+    assert [loop.learning_rate_at(i, 10, 0.1) for i in (0, 5, 10)] == pytest.approx(
+        [0.1, 0.05, 0.0]
+    )
 
 
 def test_learning_rate_rises_in_a_line_first_where_that_is_asked_for():
-    assert [loop.rate(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx(
+    assert [loop.learning_rate_at(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx(
         [0.1, 0.2, 0.3, 0.15, 0.0]
     )
 
 
 @given(st.integers(1, 500), st.floats(0, 1, exclude_max=True), st.floats(1e-6, 1))
 def test_a_learning_rate_is_above_zero_in_every_step_and_never_above_its_peak(steps, warmup, lr):
-    rates = [loop.rate(i, steps, lr, warmup) for i in range(steps)]
+    rates = [loop.learning_rate_at(i, steps, lr, warmup) for i in range(steps)]
     assert min(rates) > 0
     assert max(rates) <= lr
     peak = rates.index(max(rates))
@@ -44,13 +46,13 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
 ):
     class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
-            parts = [t.grad.norm() for t in self.live.values() if t.grad is not None]
+            parts = [t.grad.norm() for t in self.tensors.values() if t.grad is not None]
             lengths.append(float(torch.stack(parts).norm()))
 
     lengths: list[float] = []
     job, state = started
     job = with_train(job, clip=clip)
-    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
     assert (max(lengths) <= 0.001 * (1 + 1e-5)) == within
 
 
@@ -68,7 +70,7 @@ def test_every_weight_is_moved_at_the_rate_of_the_step(
     rates: list[list[float]] = []
     job, state = started
     job = with_train(job, optimizer=optimizer)
-    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
     assert all(len(set(found)) == 1 for found in rates)
 
 
@@ -83,7 +85,7 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
     rates: list[tuple[float, float]] = []
     job, state = started
     job = with_train(job, optimizer=optimizer, lr=0.002, warmup=0.0)
-    train(job, state, partial(Noting, job=job, masks={}, name="finetune", key="finetune"), 1)
+    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
     expected = {"sgd": 0.002, "adamw": 0.03}[optimizer]
     assert rates[0] == pytest.approx((0.002, expected))
     assert all(mine / expected == pytest.approx(lr / 0.002) for lr, mine in rates)
@@ -99,7 +101,7 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
         student["stem.weight"].zero_()
     before = {n: t.clone() for n, t in teacher.items()}
     (batch, *_) = batches.epoch_batches(job, "learn", 0, 0)
-    loss = loop._loss(
+    loss = loop._compute_loss(
         job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch
     )
     loss.backward()
@@ -141,11 +143,11 @@ def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(
     class Diverging(MaskedTrainingPhase):
         def after_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002 - the shape of a Phase
             with torch.no_grad():
-                self.live["stem.weight"].fill_(torch.nan)
+                self.tensors["stem.weight"].fill_(torch.nan)
 
     job, state = started
     job = with_train(job, batch_size=len(job.data.train))
-    begin = partial(Diverging, job=job, masks={}, name="finetune", key="finetune")
+    begin = partial(Diverging, context=job, masks={}, name="finetune", key="finetune")
     with pytest.raises(
         TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"
     ):
@@ -164,7 +166,7 @@ def test_steps_that_become_slow_are_told_while_training(
         time.sleep(0.005 if at.step < 10 else 0.05)
 
     monkeypatch.setattr(job.workspace.progress, "say", said.append, raising=False)
-    monkeypatch.setattr(loop, "_step", slow)
+    monkeypatch.setattr(loop, "_train_step", slow)
     train(job, state, plain(job), 3)
     assert len(said) == 1
     assert "times as long as at first" in said[0]

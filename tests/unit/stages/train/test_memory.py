@@ -8,7 +8,7 @@ import torch
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.train.memory import enough_for, keep_freed_memory
+from ltp_pipeline.stages.train.memory import explain_shortage, keep_freed_memory
 
 
 @pytest.fixture(autouse=True)
@@ -42,5 +42,5 @@ def test_running_out_of_memory_says_what_helps(where: str):
                 raise NodeError("node 3") from error
             raise
 
-    with pytest.raises(TrainingFailed, match="does not hold 128 samples"), enough_for(128):
+    with pytest.raises(TrainingFailed, match="does not hold 128 samples"), explain_shortage(128):
         step()

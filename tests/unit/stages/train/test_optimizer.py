@@ -11,7 +11,7 @@ from ltp_pipeline.settings.schema import TrainSettings
 from ltp_pipeline.stages.train.optimizer import (
     OptimizerSettings,
     make_optimizer,
-    optimizer_settings,
+    resolve_optimizer_settings,
 )
 from tests.support.imported import imported
 from tests.support.models import Graph, mlp
@@ -54,18 +54,20 @@ def text_model() -> Any:
 def test_what_is_given_is_obeyed_and_the_rest_is_usual(
     given: Any, steep: bool, expected: OptimizerSettings
 ):
-    assert optimizer_settings(TrainSettings(**given), OnnxModel.of(mlp()), steep) == expected
+    assert (
+        resolve_optimizer_settings(TrainSettings(**given), OnnxModel.of(mlp()), steep) == expected
+    )
 
 
 def test_a_network_with_a_layer_norm_takes_adamw_unless_told_otherwise():
     model = OnnxModel.of(text_model())
-    assert optimizer_settings(TrainSettings(), model, False) == ADAMW
-    assert optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
+    assert resolve_optimizer_settings(TrainSettings(), model, False) == ADAMW
+    assert resolve_optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
 
 
 def test_settings_that_are_complete_stay_as_they_are():
     given = TrainSettings(**ADAMW._asdict())
-    assert optimizer_settings(given, OnnxModel.of(mlp()), True) == ADAMW
+    assert resolve_optimizer_settings(given, OnnxModel.of(mlp()), True) == ADAMW
 
 
 def test_adamw_decays_kernels_and_embeddings_and_nothing_else():

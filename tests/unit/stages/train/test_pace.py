@@ -2,17 +2,17 @@
 
 import pytest
 
-from ltp_pipeline.stages.train.pace import FIRST, RECENT, Pace
+from ltp_pipeline.stages.train.pace import FIRST, RECENT, SlowdownMonitor
 from ltp_pipeline.system import threads
 
 AT_FIRST = [9.0, 9.0] + [0.1] * (FIRST - 2)  # the very first take longer anyway
 
 
-def told(*times: float, pace: Pace | None = None) -> list[str]:
+def told(*times: float, pace: SlowdownMonitor | None = None) -> list[str]:
     said: list[str] = []
-    pace = pace or Pace()
+    pace = pace or SlowdownMonitor()
     for seconds in times:
-        pace.step(seconds, said.append)
+        pace.record_step(seconds, said.append)
     return said
 
 
@@ -40,6 +40,6 @@ def test_the_remedy_is_one_that_is_left(count: int, remedy: str):
 
 
 def test_it_is_said_once():
-    pace = Pace()
+    pace = SlowdownMonitor()
     assert len(told(*AT_FIRST, *[0.8] * 100, pace=pace)) == 1
     assert told(*[0.8] * 100, pace=pace) == []
